@@ -33,7 +33,7 @@ class Profile(NamedTuple):
     light_queues_for_all_topics: bool
     """Whether LMQ takes messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
     half_messages_take_light_offsets: bool
-    """Whether prepared and rollback records, without units, take LMQ offsets (since 5.2)."""
+    """Whether prepared and rollback records also take LMQ offsets (since 5.2)."""
     loads_around_folders: bool
     """Whether a start ignores folders among log or queue files, and deletes a last file of 0 bytes (5.x)."""
     checks_room: bool

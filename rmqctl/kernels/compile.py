@@ -1,6 +1,6 @@
 """The parts that every kernel uses.
 
-They are compilation, big-endian numbers, CRC-32 and Java's hash.
+These parts are compilation, big-endian numbers, CRC-32 and Java's hash.
 
 A kernel is a function over numpy arrays that numba compiles at its first use. It runs without the GIL. Kernels are not
 written in C, although C is 1.3 to 1.6 times as fast (with one thread: 22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4
@@ -44,9 +44,10 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _Place(UserProvidedCacheLocator):
-    """Names the place of a compiled kernel by the kernel's module.
+    """Names the place of a compiled kernel in the cache by the kernel's module.
 
-    numba uses the path of the file; Spark's executors, whose paths differ, would not find the kernel.
+    By default, numba uses the path of the source file. This path is different on Spark's executors, so they would not
+    find the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
@@ -54,7 +55,7 @@ class _Place(UserProvidedCacheLocator):
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """Return nothing, because the folder belongs to one state of the sources."""
+        """Return nothing: the cache folder belongs to one state of the sources."""
         return ""
 
     @classmethod
@@ -84,7 +85,7 @@ def keep_compiled() -> None:
 
 
 def keep_nothing() -> None:
-    """Neither keep nor load compiled kernels from now on."""
+    """Stop keeping and loading compiled kernels."""
     for compiled in KERNELS:
         compiled._cache = NullCache()
 
@@ -100,7 +101,7 @@ def inline_kernel(function: Callable[..., Any]) -> Any:
 def compiling() -> bool:
     """Return whether this process compiled a kernel, or is compiling one.
 
-    False: all kernels so far were loaded from the cache.
+    The result is False if all kernels so far were loaded from the cache.
     """
     return any(sum(compiled.stats.cache_misses.values()) for compiled in KERNELS)
 
@@ -108,7 +109,8 @@ def compiling() -> bool:
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
     """Return an intrinsic (array of uint8, position) -> the number at the position.
 
-    It is a single load; numba alone makes a load for each byte. With `swap`, the number is big-endian.
+    The intrinsic loads the whole number at once. Without it, numba would load each byte separately. With `swap`, the
+    number is big-endian.
     """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
@@ -138,7 +140,7 @@ le64: Any = _loader(64, types.uint64, swap=False)  # as little-endian machines h
 def _storer(bits: int) -> Any:
     """Return an intrinsic (array of uint8, position, number) that stores the number.
 
-    The number is stored big-endian. The result is the position.
+    The number is stored big-endian. The intrinsic returns the position.
     """
 
     def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
@@ -166,8 +168,7 @@ put_i64: Any = _storer(64)
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Return numba's intrinsic (array of one dimension, index) -> 0.
 
-    The intrinsic prefetches an element of the array into the processor's cache, because the element is about to be
-    written.
+    The intrinsic loads an element of the array into the processor's cache, because the element will soon be written.
     """
     del typing_context
 
@@ -206,7 +207,7 @@ def crc32_address() -> int:
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
     """Numba's intrinsic for `crc32(0, data, length)` by addresses.
 
-    Unlike a ctypes function, it can be cached compiled.
+    Unlike a ctypes function, the compiled intrinsic can be cached.
     """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
@@ -294,7 +295,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def word(b: Any, start: int, end: int) -> Any:
     """Return the first eight bytes of [start, end) as a little-endian uint64.
 
-    If there are fewer, zeros follow them.
+    If there are fewer than eight bytes, zeros follow them.
     """
     left = end - start
     if start + _WORD <= len(b):
@@ -310,7 +311,7 @@ def word(b: Any, start: int, end: int) -> Any:
 def _zero_bytes(number: Any) -> Any:
     """Return a number that has the high bit of each zero byte of `v` set.
 
-    Above the lowest zero byte, high bits of other bytes may be set, too.
+    In bytes above the lowest zero byte, the high bit may also be set if the byte is not zero.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
@@ -319,7 +320,7 @@ def _zero_bytes(number: Any) -> Any:
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Return the position of the first byte `wanted` (uint8) in [start, end).
 
-    Returns `end` if there is none. Compares eight bytes at once.
+    Returns `end` if there is no such byte. Compares eight bytes at once.
     """
     position: int = find_either(b, start, end, wanted, wanted)
     return position
@@ -374,7 +375,7 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 def _hash_of_eight(eight: Any) -> Any:
     """Return the hash of eight ASCII characters, the first one in the lowest byte.
 
-    All pairs are combined at once, then all fours, then the eight.
+    One step combines all pairs of characters, the next step all groups of four, and the last step all eight.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
@@ -385,8 +386,8 @@ def _hash_of_eight(eight: Any) -> Any:
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     """Return (True, hashCode) of a text: uint32, wrapped.
 
-    `h` is the hash of the text before the UTF-8 bytes [start, end). False if the bytes are not UTF-8: the one-record
-    decoder then finds what Java makes of them.
+    `h` is the hash of the text before the UTF-8 bytes [start, end). If the bytes are not UTF-8, the first result is
+    False, and the one-record decoder must compute the hash as Java does.
     """
     p = start
     total = np.uint64(h)  # modulo 2**32 all the way

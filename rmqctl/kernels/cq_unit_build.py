@@ -1,8 +1,9 @@
 """Build units of consume queues from many messages at once.
 
-Units are those of ConsumeQueue.putMessagePositionInfo. `place` reads rows of DISPATCH_COLUMNS in log order, and fills a
-window of units for each queue. It stops before a message that it cannot place: the window is full, the queue is not
-known yet, or the queue offset of the message is not the next one. The caller then handles this message.
+The units are the same as those that ConsumeQueue.putMessagePositionInfo writes. `place` reads rows of DISPATCH_COLUMNS
+in log order, and fills a window of units for each queue. It stops before a message that it cannot place. This happens
+if the window is full, if the queue is not known yet, or if the message does not have the next queue offset. The caller
+then handles this message.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
     """Place the messages from `row` on.
 
     Returns the row after the last placed message, and why it stopped. `messages` are of DISPATCH_COLUMNS, `states` of
-    PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) are windows of an equal number of
-    units, one after the other. UNSETTLED: the message of the returned row has no place. MULTI: the message before that
-    row has its place, and names LMQ queues.
+    PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have one window for each queue,
+    one after the other. All windows have the same number of units. UNSETTLED: the message of the returned row could not
+    be placed. MULTI: the message before the returned row was placed and names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]
@@ -72,5 +73,5 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)

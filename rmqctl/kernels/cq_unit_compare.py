@@ -83,9 +83,9 @@ def match(
 ) -> tuple[int, int]:
     """Give `verdicts` (uint8) from `row` on.
 
-    Returns the row that it reached, and how many of `runs` (of RUNS) are used. `messages` are of DISPATCH_COLUMNS,
-    `states` of QUEUE_STATES. Stops before a message whose unit is not in its queue's window. `pool` is uint8, a row of
-    bytes for each queue; `runs` must have room for one run for each message.
+    Returns the row that it reached, and how many elements of `runs` (of RUNS) are used. `messages` are of
+    DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops before a message whose unit is not in its queue's window. `pool`
+    (uint8) has a row of bytes for each queue. `runs` must have room for one run for each message.
     """
     while row < len(messages):
         message = messages[row]
@@ -115,6 +115,6 @@ def match(
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     messages, states, runs = (np.empty(0, columns) for columns in (DISPATCH_COLUMNS, QUEUE_STATES, RUNS))
     match(messages, 0, states, np.zeros((0, _UNIT), np.uint8), np.empty(0, np.uint8), runs, 0)

@@ -1,9 +1,9 @@
 """The columns that dispatch needs, for many records at once.
 
-They are the queue, the tags code and the hashes of the keys, as in RocketMQ's DispatchRequest, one row for each
-message. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue (a topic
-and a queueId) a number; the kernel stops at a queue that is not in the table. The one-record decoder handles text that
-is not UTF-8: such rows are marked UNUSUAL.
+These columns are the queue, the tags code and the hashes of the keys, as in RocketMQ's DispatchRequest. Each message
+has one row. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue (a
+topic and a queueId) a number; the kernel stops at a queue that is not in the table. The one-record decoder handles text
+that is not UTF-8: such rows are marked UNUSUAL.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START,
 
 @inline_kernel
 def table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
-    """Return the slot of a queue in the table, or the free slot for it."""
+    """Return the slot of a queue in the table, or a free slot for the queue."""
     end = start + length
     h = np.uint64(queue_id + 1) * SPREAD
     for p in range(start, end, 8):
@@ -179,7 +179,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return the number of the used name at [start, end); -1 if it is not one."""
+    """Return the number of the property name at [start, end); -1 if it is not used."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -196,7 +196,7 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
     """Return where the property at `start` ends: its name, and its value.
 
-    Both positions are equal if it has no value.
+    Both positions are equal if the property has no value.
     """
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
     if name_end == end or buffer[name_end] == PROPERTY_END:
@@ -231,7 +231,7 @@ def _positive(h: Int) -> Int:
 
 @inline_kernel
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
-    """Hash UNIQ_KEY, the words of KEYS, and TAGS.
+    """Compute the hashes of UNIQ_KEY, of the words of KEYS, and of TAGS.
 
     Returns (True, the number of used elements of `hashes`). `h` is the hash of the topic. Returns (False, ...) if a
     text is not UTF-8.
@@ -261,7 +261,7 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the slot in the table of a queue of a known layout's topic.
+    """Return the slot in the table of a queue whose topic has a known layout.
 
     -1: the slot is not known.
     """
@@ -393,12 +393,12 @@ def describe(
 ) -> tuple[int, int]:
     """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on.
 
-    Returns the row that it reached, and how many of `hashes` are used.
+    Returns the row that it reached, and how many elements of `hashes` are used.
 
     `rows` are of RECORD_COLUMNS and describe `buffer`, whose first byte is at physical offset `base`. The kernel stops
-    before a row whose queue is not in `table`. `hashes` (int32) must have room for a key in every two bytes of
-    properties, and for one more per row. Without `with_keys` no key is hashed; without `with_tags` no TAGS are. A
-    rollback has no keys (IndexService).
+    before a row whose queue is not in `table`. `hashes` (int32) must have room for one key for every two bytes of
+    properties, and for one more key for each row. Keys are hashed only with `with_keys`, and TAGS only with
+    `with_tags`. A rollback has no keys (IndexService).
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used
@@ -407,7 +407,7 @@ def describe(
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     none = np.zeros(0, np.uint8)
     table = DispatchTable()
     table.add(b"T", 0, 0)

@@ -1,7 +1,7 @@
 """Find the records with a topic, a tag or a key, by comparing bytes.
 
-The text to find must be encodable and must not contain U+FFFD, because U+FFFD may stand for bytes that are not UTF-8:
-only decoding shows them.
+It must be possible to encode the text to find as UTF-8. The text must not contain U+FFFD: this character may stand for
+bytes that are not UTF-8, and only decoding can find these.
 """
 
 from __future__ import annotations
@@ -92,6 +92,6 @@ def keep_key(buffer: Bytes, rows: Rows, key: str, kept: Flags) -> None:
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     for keep in (keep_topic, keep_tag, keep_key):
         keep(np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), "", np.zeros(0, np.bool_))

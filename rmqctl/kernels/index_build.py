@@ -36,8 +36,9 @@ BUILD_STATE = row_type(
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Put the slot of each key hash, in a table of `count` slots, into `slots`.
 
-    Both are int32; hashes are not negative. It multiplies, which is several times as fast as division: for numbers
-    below 2^31 the quotient is wrong by 1 at most.
+    Both arrays are int32. Hashes are not negative. The kernel multiplies by the inverse of `count`, because this is
+    several times as fast as to divide. For numbers below 2^31, the quotient is wrong by 1 at most, and the kernel
+    corrects it.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -52,10 +53,10 @@ def build(
 ) -> None:
     """Continue with `state` (one row of BUILD_STATE).
 
-    It ends when the messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8) are as on
-    disk, `slots` has the number of each hash's slot. `capacity` is the number after the last entry that the file has
-    room for. `changed` (int32) gets the slots of entries, as many as there is room for. A message that begins before
-    the index's end is left out, because the index has it.
+    The kernel ends when all messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8)
+    have the form that they have on disk. `slots` has the number of the slot of each hash. `capacity` is the number
+    after the last entry that the file has room for. `changed` (int32) gets the slots of the new entries, as many as it
+    has room for. A message that begins before the end of the index is left out, because the index already has it.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):
@@ -99,7 +100,7 @@ def build(
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     messages, hashes, none = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(0, np.uint8)
     slots_of(hashes, 1, hashes)
     build(messages, hashes, hashes, none, 1, none, hashes, np.zeros(1, BUILD_STATE)[0])

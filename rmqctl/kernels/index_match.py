@@ -1,7 +1,7 @@
 """Compare many index entries at once with slots, order and messages.
 
-Entries are in log order, so one pass over entries and messages is a merge. The kernels report errors as rows of
-INDEX_EVENTS; successive errors of one kind are one row with a count.
+Entries and messages are in log order, so one pass compares both. The kernels report errors as rows of INDEX_EVENTS;
+successive errors of one kind are one row with a count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 def time_diff(begin: int, stored: int) -> int:
     """Return seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
 
-    A difference that overflows counts as a large one.
+    If the difference overflows 64 bits, it counts as a large difference.
     """
     if stored <= begin:
         return 0
@@ -76,10 +76,11 @@ def check_entries(
     """Check a block of entries; return the new last_offset and event count.
 
     `entries` (uint8) is the block; its first entry has the number `first`. `heads` (int32) has the newest entry of each
-    slot so far. `last_offset` is the physical offset in the last entry before the block that was in order. `following`
-    is the one in the first entry after the block (-1: there is none). An entry is out of order if its offset is lower
-    than that of the entry before, or if it is so high that, only because of it, the next entry would be out of order.
-    Entries out of order are marked in `skipped` (uint8). `events` has room for two rows for each entry.
+    slot so far. `last_offset` is the physical offset in the last entry in order before the block. `following` is the
+    physical offset in the first entry after the block (-1: there is no such entry). There are two ways for an entry to
+    be out of order. Its offset is lower than the offset of the entry before. Or its offset is too high: without this
+    entry, the next entry would be in order. Entries out of order are marked in `skipped` (uint8). `events` has room for
+    two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -139,10 +140,10 @@ def _check_time(
 
 @inline_kernel
 def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
-    """Count a message whose TAGS are not indexed, although all its other keys are.
+    """Count a message of which all keys are indexed, but not its TAGS.
 
     Brokers index TAGS since 5.4.0. After an upgrade or a downgrade of the broker, the first or the last messages have
-    no entry for TAGS. TAGS of messages in between are missing.
+    no entry for TAGS. If a message between them has no entry for its TAGS, the entry is missing.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -171,7 +172,7 @@ def _end_message(
     events: Rows,
     used: int,
 ) -> int:
-    """Add events for keys of a message that the index must have and does not.
+    """Add events for the keys of a message that are missing from the index.
 
     Clears `found` for the next message.
     """
@@ -229,9 +230,10 @@ def merge(
 ) -> None:
     """Continue with `state` over messages and the entries of a block.
 
-    `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. Ends when all
-    messages are done, at the end of the block if `more` blocks may follow, or when `events` is nearly full. An entry
-    that leads before `log_start` belongs to an expired message. `hashes` (int32) has the messages' keys; `skipped`
+    `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
+    when all messages are done, or when `events` is nearly full. If `more` blocks may follow, the kernel also ends at
+    the end of the block. An entry that leads to an offset before `log_start` belongs to an expired message. `hashes`
+    (int32) has the messages' keys; `skipped`
     (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's
     file; `found` (uint8, zeros) has a place for each key of a message.
     """
@@ -272,7 +274,7 @@ def merge(
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     entries, flags, events = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8), np.zeros(8, INDEX_EVENTS)
     check_entries(entries, 1, np.zeros(1, np.int32), 0, -1, flags, events)
     messages, hashes, header = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(3, np.int64)

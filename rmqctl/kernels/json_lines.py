@@ -1,8 +1,8 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
 The bytes are those of the one-record code (`rmqctl.forensics.message_row`); a test compares both. The one-record code
-handles rare cases: IPv6 hosts, texts that are not plain UTF-8, texts with characters that JSON or a terminal must not
-get raw, a property given twice, a time that is not a date, and topics whose tagsCode is not in the message
+handles rare cases. These are IPv6 hosts, texts that are not plain UTF-8, characters that must be escaped for JSON or
+for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode is not in the message
 (`skipped_topic`).
 """
 
@@ -114,7 +114,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 def _time(out: Bytes, used: int, ms: int) -> int:
     """Return a time such as `2026-11-21T09:15:16.848Z`.
 
-    It uses the civil calendar, counted from 1 March of year 0 in eras of 400 years.
+    It counts days from 1 March of year 0, in periods of 400 years.
     """
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
@@ -177,7 +177,7 @@ def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
-    """Return whether JSON needs no escapes for a text.
+    """Return whether JSON can contain a text without escapes.
 
     Plain characters are ASCII without control characters, quote and backslash, and three-byte UTF-8 from U+3000 to
     U+CFFF without U+3164, which is invisible.
@@ -403,5 +403,5 @@ def _array(raw: bytes) -> Bytes:
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     write_lines(np.zeros(0, np.uint8), 0, np.empty(0, RECORD_COLUMNS), 0, b"", b"", BODY_NONE, np.zeros(0, np.uint8))

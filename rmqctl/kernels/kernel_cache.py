@@ -1,9 +1,9 @@
 """The cache of compiled kernels: only the first run compiles them.
 
-The cache is in the user's cache folder. If this folder cannot be written (a read-only home), the cache is in a folder
-below the temporary folder that belongs to the user; otherwise, nothing is cached. Each state of the kernels' sources
-has its own folder, because numba checks only the file of a function, not the functions that it calls. A folder of
-another user is never used, because code that is loaded from it is executed.
+The cache is in the user's cache folder. If this folder cannot be written (the home may be read-only), the cache is in
+the temporary folder, in a folder that belongs to the user. If that is not possible either, nothing is cached. Each
+state of the kernels' sources has its own folder, because numba checks only the file of a function, not the functions
+that it calls. A folder of another user is never used, because rmqctl executes the code that it loads from the cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqctl import format as kernels
 def find_folder() -> Path | None:
     """Return a folder that only this user can write.
 
-    None: there is none.
+    The result is None if there is no such folder.
     """
     candidates = (platformdirs.user_cache_path("rmqctl"), Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}")
     folders = (folder / _sources_digest() for folder in candidates if _is_ours(folder))

@@ -1,21 +1,22 @@
 """Encode many JSON Lines as records of the commit log at once.
 
-`encode` writes plain lines as records; `place` returns where the records are. The bytes are the same as those of the
-one-line path (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares both. The one-line
-path takes all other lines: rare ones, and lines with a fault, because only the one-line path names the fault. A line is
+`encode` writes plain lines as records; `place` returns where the records are. The code that encodes one line at a time
+(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the same bytes; a test compares both. That
+code handles all other lines: rare ones, and lines with a fault, because only that code reports the fault. A line is
 plain if all of these are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
-  (2) Its keys are those of dump, each at most once, with values of the right type and range. Keys that append ignores
-      have a string or an integer.
+  (2) Its keys are those of dump, each at most once, with values of the right type and range. The value of a key that
+  append ignores is a string or an integer.
   (3) Its queue is in the table, its topic has at most 127 bytes, and its queueId is not negative.
-  (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE`
-      do not occur: they ask for more than one record.
+  (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE` do not occur,
+  because a message with such a name needs more than one record.
   (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. It matches `bodyCrc`.
   (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
   (7) No part is longer than its limit, and the record fits into a file.
 
-`__CRC32#`, V2 records, `bodyEncoding` hex and `damage` are never plain: they are too rare to gain from it.
+A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`. Such lines are too rare for a
+faster path.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 @inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
-    """Return which of the texts stands at [start, end); -1 for none."""
+    """Return the number of the text that stands at [start, end); -1 if none does."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -171,7 +172,7 @@ def _string(b: Bytes, p: int, end: int) -> int:
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
     """Return (position after it or -1, value) of the integer at `p`.
 
-    It has at most 18 digits, is not -0, and has no fraction.
+    The integer has at most 18 digits, is not -0, and has no fraction.
     """
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -191,7 +192,7 @@ def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
 def _host(b: Bytes, p: int, end: int) -> Int:
     """Return the host `a.b.c.d:port` in [p, end) as a number; -1 for any other text.
 
-    The number is the host's eight bytes. It is never -1, because a port has 16 bits.
+    The number is the host's eight bytes. The number of a host is never -1, because a port has 16 bits.
     """
     host = np.int64(0)
     for i in range(5):
@@ -401,7 +402,7 @@ def _write_properties(
 ) -> Any:
     """Write the properties, and return the position after them.
 
-    If `counter` is not negative, a UNIQ_KEY is made of `unique` and `counter`.
+    If `counter` is not negative, a UNIQ_KEY is made from `unique` and `counter`.
     """
     for i in range(count):
         at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
@@ -542,9 +543,9 @@ def encode(
     """Write the records of plain lines to `out`, from `position` on.
 
     `rows` (LINE_COLUMNS) describes them. `lines` and `out` are uint8 and writable; the last line may have no newline.
-    `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Stops at a line
-    that is not plain, or that has no room in `out` or `rows`. Returns the position that it reached, the number of
-    lines, and the counter.
+    `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Encoding stops
+    at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position that it reached,
+    the number of lines, and the counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
@@ -571,13 +572,13 @@ def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: in
     """Give records their places from physical `offset` on, up to `limit`.
 
     Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
-    queue, by its number, and advances with each record; `stored` is ms since 1970.
+    queue, by the queue's number; each record advances it. `stored` is the store time in ms since 1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     none, rows = np.zeros(0, np.uint8), np.empty(0, LINE_COLUMNS)
     encode(none, 0, defaults_of(0, bytes(8), bytes(8)), QueueTable(), LineRules(False, 0, 0, none), 0, none, rows)
     place(none, rows, np.zeros(0, np.int64), 0, 0, 0)

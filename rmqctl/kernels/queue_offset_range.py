@@ -24,8 +24,8 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 def add_messages(messages: Rows, spans: Rows) -> int:
     """Add messages (DISPATCH_COLUMNS, in log order) to `spans` (QUEUE_SPANS).
 
-    Returns the number of messages that name LMQ queues. Prepared and rollback records are in no queue. Queue offset 0
-    starts a queue again: its topic was deleted and created again.
+    Returns the number of messages that name LMQ queues. Prepared and rollback records are in no queue. If a message has
+    queue offset 0, the range of its queue begins again, because the topic was deleted and created again.
     """
     named = 0
     for i in range(len(messages)):
@@ -45,5 +45,5 @@ def add_messages(messages: Rows, spans: Rows) -> int:
 
 
 def warm_up() -> None:
-    """Call the kernel with nothing to do."""
+    """Call the kernel with empty input, to compile or load it."""
     add_messages(np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, QUEUE_SPANS))

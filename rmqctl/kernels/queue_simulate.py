@@ -1,7 +1,8 @@
 """Queues as a broker fills and recovers them, many messages or units at once.
 
-`fill` does to the end of a queue what ConsumeQueue.putMessagePositionInfo does, without writing: it needs no units,
-only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each, as recovery does.
+`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. It does not
+need units: it needs only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each,
+as recovery does.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch `messages` (DISPATCH_COLUMNS) from `row` on to `states` (FILL_STATES).
 
-    Returns the row that it reached. `queues` has the place in `states` of each queue's number. Stops before a message
-    of a batch queue, and with `with_multi_dispatch` before one that names other queues: they need more than the columns
-    have.
+    Returns the row that it reached. `queues` gives, for the number of a queue, the queue's place in `states`. Stops
+    before a message of a batch queue. With `with_multi_dispatch`, it also stops before a message that names other
+    queues. Both need data that the columns do not have.
     """
     while row < len(messages):
         message = messages[row]
@@ -90,7 +91,7 @@ def are_dispatched(messages: Rows) -> Flags:
 
 @kernel
 def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    """Put one unit into a queue, whose `state` is an array with one row."""
+    """Put one unit into a queue; `state` is an array with the queue's row."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 
 
@@ -98,7 +99,8 @@ def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, uni
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Return how many units at the start of `raw` are used and point before `bound`.
 
-    Counting ends at the first other unit, and at `count` units. `raw` is uint8; `bound` is a physical offset.
+    Counting ends at the first unit that is not used or points to `bound` or beyond, and after `count` units. `raw` is
+    uint8; `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT
@@ -121,7 +123,7 @@ def first_reaching(raw: Bytes, count: int, bound: int) -> int:
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     none = np.zeros(0, np.uint8)
     states = np.zeros(1, FILL_STATES)
     fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, False)

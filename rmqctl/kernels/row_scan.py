@@ -1,8 +1,9 @@
-"""The fields of a row that the columns of `rmqctl.kernels.scan` lack.
+"""The fields of a row that the columns of `rmqctl.kernels.scan` do not have.
 
-They are read for many records at once: the rest of the head, and the positions of texts. Texts are spans, and `gather`
-copies the bytes of many spans one after the other, as in Arrow's arrays. Nothing is decoded here: the code that builds
-the texts checks for UTF-8. Topics and hosts, of which there are few, are numbers of a `QueueTable`.
+These fields are the rest of the head, and the positions of texts. They are read for many records at once. A text is
+given as a span (start, end), and `gather` copies the bytes of many spans one after the other, as in Arrow's arrays.
+This module decodes no text: the code that builds the texts checks for UTF-8. Most stores have few topics and hosts, so
+each of them is given as a number of a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 @inline_kernel
 def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
-    """Return the positions of born host and store host, and their sizes."""
+    """Return the positions and sizes of born host and store host."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
@@ -136,8 +137,8 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
     New topics and hosts are added to the tables. Without `with_values`, the columns from properties are left out:
-    tags_code, is_text and the spans. tags_code is the hash of TAGS. It is right only if `is_text` is set, which means
-    that TAGS is valid UTF-8.
+    tags_code, is_text and the spans. tags_code is the hash of TAGS. It is right only if `is_text` is set. `is_text` is
+    set if TAGS is valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -174,8 +175,8 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
     """Return (offsets, bytes): the texts of many spans, one after the other.
 
-    `offsets` (int32) has one element more than `spans`: where each text begins, and the end. `bytes` is uint8, less
-    than 2 GiB in total.
+    `offsets` (int32) has the position where each text begins, and then the end of the last text. `bytes` is uint8 and
+    has less than 2 GiB in total.
     """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -258,7 +259,7 @@ def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     none, no_rows = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS)
     one, columns = QueueTable(), np.empty(0, ROW_COLUMNS)
     _describe(none, no_rows, 0, one.rows, one.pool, one.rows, one.pool, True, columns)

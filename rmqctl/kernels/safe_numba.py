@@ -1,8 +1,8 @@
 """numba without the settings of a file `.numba_config.yaml`.
 
-numba reads that file from the current folder while it is imported, and again whenever it compiles. The folder may be a
-store, and the file, which says where compiled code comes from, may be by anybody. Only this module imports numba. The
-user's own settings, NUMBA_... in the environment, stay.
+numba reads that file from the current folder while it is imported, and again whenever it compiles. The file can say
+where numba loads compiled code from. The current folder may be a store, so anybody may have written this file. Only
+this module imports numba. The user's own settings (NUMBA_... in the environment) still have effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read many records at once as columns: the kernel that reads whole files.
 
-`walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before anything else: a blank, zeros,
-damage, or a record that is not completely in the buffer. The one-record decoder then takes over, so only one place
-decides what is wrong. A test compares both on every golden store and damage case.
+`walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before anything that is not a good
+message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then reads
+this place, so only the decoder decides what is wrong. A test compares both on every golden store and damage case.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    False also if something only looks like the property: then the one-record decoder decides.
+    The result is also False if some bytes only look like the property. The one-record decoder then decides.
     """
     named = True
     for i in range(8):
@@ -140,7 +140,7 @@ def _walk(buffer: Bytes, address: int, base: int, room: int, crc32: int, columns
 
 
 def warm_up() -> None:
-    """Call each kernel with nothing to do."""
+    """Call each kernel with empty input, to compile or load it."""
     walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS), check_bodies=True)
 
 
@@ -156,8 +156,8 @@ def walk(
 
     Returns their number. `buffer` is uint8 and contiguous; its first byte is at physical offset `base`, and `room`
     bytes are left in its file from there. Stops at the first place that is not a good message, at the buffer's end, or
-    when `columns` is full. Without `check_bodies`, a message with a wrong BODYCRC is good, too. The GIL is free
-    meanwhile.
+    when `columns` is full. Without `check_bodies`, a message with a wrong BODYCRC is good, too. The kernel runs without
+    the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -18,7 +18,7 @@ class KernelModule(Protocol):
     """A module of kernels."""
 
     def warm_up(self) -> None:
-        """Call each kernel with nothing to do."""
+        """Call each kernel with empty input, to compile or load it."""
 
 
 _LOCK = threading.Lock()
@@ -40,7 +40,7 @@ _CACHE_ERRORS = (
 def cache_in(folder: Path | None) -> None:
     """Keep compiled kernels in a folder from now on, and load them from there.
 
-    None: no cache. Anyone who can write to the folder can run code in this process.
+    With None, there is no cache. Anyone who can write to the folder can run code in this process.
     """
     _FOLDER[:] = [] if folder is None else [folder]
 

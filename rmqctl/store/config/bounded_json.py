@@ -61,8 +61,8 @@ def _constant(text: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    The check goes from level to level, without recursion. Code that prints or converts a value is recursive. This code
-    can safely use a value that passes the check.
+    The check goes from level to level, without recursion. Code that prints or converts a value is recursive. After this
+    check, the value is not nested too deep for such code.
     """
     level, depth = [value], 0
     while level:

@@ -19,7 +19,8 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class BrokerConf(NamedTuple):
     """The settings of broker.conf that rmqctl uses.
 
-    Most of them define the layout of the store. Sizes are in bytes, times in ms. None: the file does not set the value.
+    Most of them define the layout of the store. Sizes are in bytes, times in ms. A value is None if the file does not
+    set it.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -75,8 +76,8 @@ def read_broker_conf(path: Path) -> BrokerConf:
 def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
-    None: the file does not set the length. 5.x does not round this length. If the length is not a multiple of the size
-    of a unit, 5.x does not load the queue. Raises BadRequest for such a length.
+    The result is None if the file does not set the length. 5.x does not round this length. If the length is not a
+    multiple of the size of a unit, 5.x does not load the queue. Raises BadRequest for such a length.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:

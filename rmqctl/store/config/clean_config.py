@@ -35,17 +35,17 @@ class ExpirySettings(NamedTuple):
     replicas_per_disk: int = 1  # replicasPerDiskPartition of 5.x
     logical_force_percent: float = 80.0  # logicalDiskSpaceCleanForciblyThreshold of 5.x, 0 to 1
     manual: bool = False
-    """As after mqadmin's deleteExpiredCommitLog: 20 rounds, whatever the hour is."""
+    """Delete in 20 rounds at any hour, as after mqadmin's deleteExpiredCommitLog."""
     keep_bytes: int | None = None
-    """By hand: files of the log go, whatever their age, until it has at most so many bytes."""
+    """Delete log files of any age until the log has at most so many bytes."""
     keep_files: int | None = None
-    """By hand: files of the log go, whatever their age, until it has at most so many files."""
+    """Delete log files of any age until the log has at most so many files."""
     by: Literal["mtime", "store-timestamp"] = "mtime"
-    """What a file's age counts from; brokers know its mtime only."""
+    """The time from which a file's age is counted; brokers only use the mtime."""
     protect_unconsumed: bool = False
-    """Files with messages that wait for someone stay, and all after them."""
+    """Keep files with messages that are not consumed yet, and all later files."""
     unused_topics: bool = False
-    """Empty queues of topics that topics.json does not have go as a whole."""
+    """Delete the whole folder of an empty queue if topics.json lacks its topic."""
 
 
 USUAL_EXPIRY = ExpirySettings()
@@ -78,7 +78,7 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
     """Return the settings that take effect in a broker of the profile.
 
-    Some keys are read only by 5.x. For 4.x, their settings `batch`, `force_percent` and `warning_percent` have their
+    Only 5.x reads the keys of `batch`, `force_percent` and `warning_percent`. For 4.x, these settings have their
     default values.
     """
     if profile.force_level_asks:

@@ -59,8 +59,8 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 class Layout(Enum):
     """Where a store keeps its queues.
 
-    FILES: in files. COMBINED: in files and in RocksDB. ROCKSDB: in RocksDB only. DLEDGER: in files, and the log is that
-    of a DLedger group.
+    FILES: in files. COMBINED: in files and in RocksDB. ROCKSDB: only in RocksDB. DLEDGER: in files, and a DLedger group
+    writes the log.
     """
 
     FILES = "files"
@@ -144,8 +144,8 @@ class StorePath:
     def has_abort(self) -> bool:
         """Return whether `abort` exists.
 
-        True: a broker runs, or a broker did not stop cleanly. As for brokers (new File(abort).exists()), a folder with
-        the name `abort` counts, too.
+        If `abort` exists, a broker is running or did not stop cleanly. A folder with the name `abort` has the same
+        effect, because brokers only check whether it exists (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 

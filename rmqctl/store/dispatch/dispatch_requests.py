@@ -69,7 +69,8 @@ class DispatchRequestBuilder:
     """A maker of dispatch columns from scanned columns, for use in any thread.
 
     `queues` is a list of (topic bytes, queueId). The number of a queue is its position in this list. Keys are hashed
-    only if `with_keys` is set. TAGS is hashed only if `with_tags` is set, too. 5.4.0 and later index TAGS in this way.
+    only if `with_keys` is set. TAGS is hashed only if `with_tags` is also set, as for 5.4.0 and later, which index
+    TAGS.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Light message queues (LMQ, since 4.9.3): which messages get which places.
+"""Light message queues (LMQ, since 4.9.3): the places of messages in them.
 
-The property INNER_MULTI_DISPATCH of a message names its light queues. The broker writes the message's queue offsets in
-them into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each of them (MultiDispatch, LmqDispatch,
-ConsumeQueue.multiDispatchLmqQueue). Real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0 show these
-differences between versions:
+The property INNER_MULTI_DISPATCH of a message names its light queues. The broker gives the message a queue offset in
+each of them, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each of them
+(MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). Real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0,
+5.3.3 and 5.5.0 show these differences between versions:
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
@@ -11,21 +11,21 @@ differences between versions:
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-A message of a topic that LMQ leaves out gets no unit in light queues. It keeps the offsets of the message that it is a
-copy of. A half message (sysFlag prepared or rollback) never gets a unit.
+A message of a topic that LMQ leaves out gets no unit in light queues. If it is a copy of another message, its
+properties still contain the offsets of that message. A half message (sysFlag prepared or rollback) never gets a unit.
 
 Dispatch adds a unit at the end of a light queue, whatever offset the message has there. There are two exceptions. If
-the offset is greater than 0 and less than the queue's end, the queue has this message already, and gets no unit. If the
-queue is new, it begins at the offset of its first message. So a message with offset 0 gets the next place in a queue
-that has units. Such messages exist: 4.9.3 and 4.9.4 count from 0 again after each start, and 5.5.0 keeps copied offsets
-in %DLQ%.
+the offset is greater than 0 and less than the queue's end, the queue already has this message, and Dispatch adds no
+unit. If the queue is new, it begins at the offset of its first message. So a message with offset 0 gets the next place
+in a queue that has units. Such messages exist: 4.9.3 and 4.9.4 count from 0 again after each start, and 5.5.0 keeps
+copied offsets in %DLQ%.
 
-A name without the prefix %LMQ% is the name of a topic: it means the queue of this topic that has the message's queueId.
-Up to 5.1.4, the broker counts offsets in such a queue together with those of the topic's own messages. 5.2 and later
-write an empty offset for it. If `x` is the only name, the message then has no offset. With `%LMQ%a,x` it has one offset
-too few, because Java's split drops an empty last part. Dispatch adds no unit for either. With `x,%LMQ%a`, the first
-offset is not a number: dispatch ends there with an exception, at every attempt, and a broker whose recovery reaches
-this message does not load the store (5.3.3).
+A name without the prefix %LMQ% is the name of a topic. It stands for the queue of this topic with the message's
+queueId. Up to 5.1.4, the broker counts offsets in such a queue together with those of the topic's own messages. 5.2 and
+later write an empty offset for such a queue. Let `x` be such a name. If `x` is the only name, the message has no
+offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last part. In both
+cases, dispatch adds no unit. With `x,%LMQ%a`, the first offset is not a number, so every attempt to dispatch the
+message ends with an exception. A broker whose recovery reaches this message does not load the store (5.3.3).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 def is_left_out_topic(topic: str) -> bool:
     """Return whether 5.2 and later keep the messages of a topic out of LMQ.
 
-    True: messages of this topic have no place in light queues (MixAll.topicAllowsLMQ).
+    Messages of such a topic have no place in light queues (MixAll.topicAllowsLMQ).
     """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
@@ -80,9 +80,9 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 
     `queue_offset` is the message's offset for this queue. `queue_end` is the queue's end offset.
 
-    True: `queue_offset` is less than `queue_end`, and one of two conditions is met. Either `queue_offset` is greater
-    than 0, or the topic of the message is kept out of LMQ. In the second case, the offset may be a copy, and may also
-    be 0.
+    The result is True if `queue_offset` is less than `queue_end`, and if one of two conditions is met. Either
+    `queue_offset` is greater than 0, or LMQ leaves out the topic of the message. In the second case, the offset may be
+    copied from another message, and may also be 0.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -90,7 +90,7 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 def is_light_name(name: str) -> bool:
     """Return whether a name can be the name of a light queue.
 
-    Brokers accept any name that a folder can have, for example the names of MQTT with + and #.
+    Brokers accept any name that a folder can have, for example MQTT names with + and #.
     """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
@@ -110,7 +110,7 @@ def java_split(text: str) -> list[str]:
 def is_offset(text: str) -> bool:
     """Return whether a text is a number that can be an offset in a queue.
 
-    False: the text is not a number, or no queue can have such a large offset.
+    The result is False if the text is not a number, or if the offset is too large for any queue.
     """
     return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
@@ -118,8 +118,8 @@ def is_offset(text: str) -> bool:
 def undispatchable_offset(message: Message) -> str | None:
     """Return the first of a message's LMQ offsets at which dispatch fails.
 
-    Dispatch fails if Java cannot read the text of the offset as a number (Long.parseLong). The result is this text.
-    None: a broker can dispatch the message.
+    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is this text. It
+    is None if a broker can dispatch the message.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -138,8 +138,9 @@ def _is_java_long(text: str) -> bool:
 def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later kept out of LMQ.
 
-    The topic of such a message is kept out of LMQ, and its properties show the broker's version. They end with 0x02, or
-    (5.2.0 and 5.3.0) with 20 bytes that are no property. Brokers from 4.9.1 to 5.1.4 never end properties in this way.
+    The topic of such a message is kept out of LMQ, and its properties show the broker's version. The properties end
+    with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are not a property. Brokers from 4.9.1 to 5.1.4 never end
+    properties in this way.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -1,6 +1,6 @@
 """The queue offsets and the number of the messages in each queue.
 
-Both are updated with each batch of messages that is read.
+Each batch of messages that is read updates both.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class QueueSpans:
     """The queue offsets [first, end) of the messages in each queue.
 
-    If a topic was deleted and created again, these are the offsets of the newest topic. `message_at` decodes the
-    message at a physical offset. It is used for LMQ and for batch consume queues. `records` is the number of all
-    messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
+    If a topic was deleted and created again, only the offsets of the new topic count. `message_at` decodes the message
+    at a physical offset. It is used for LMQ and for batch consume queues. `records` is the number of all messages, and
+    `bytes` is their size. Messages without a place in a queue are counted, too.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:

@@ -2,9 +2,9 @@
 
 Each record has a header of 48 bytes before it. The reader checks the header and returns the record.
 
-An item begins where a header begins. There is one exception: if the header is damaged and its record is whole, the
-record is an item of its own. The damage is then only the header, and the message is read. A record can also be read at
-its own physical offset, because queue units and message ids hold that offset.
+An item begins where a header begins. There is one exception: if the header is damaged but its record is whole, the
+header and the record are two items. The first is the damage, which is only the header, and the second is the message. A
+record can also be read at its own physical offset, because queue units and message ids hold that offset.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class EntryReader(RecordReader):
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the next position in [position, stop) where an item begins.
 
-        This is the first position of an entry with a whole record, of a whole record, or of the blank. None: there is
-        no such position.
+        An item is an entry with a whole record, a whole record without its header, or the blank. The result is None if
+        there is no such position.
         """
         stop = self.file.size if stop is None else stop
         found = super().next_record(position, min(stop + ENTRY_HEADER.size, self.file.size))
@@ -91,7 +91,7 @@ class EntryReader(RecordReader):
     def _problem(self, position: int) -> str:
         """Return what is wrong with the header at `position`; empty if it is valid.
 
-        The entry before it is not considered.
+        The previous entry is not considered.
         """
         room = self.file.size - position
         if room < ENTRY_HEADER.size:
@@ -99,10 +99,11 @@ class EntryReader(RecordReader):
         return self._header(position).problem(self.file.file_from_offset + position, room)
 
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
-        """Return what is wrong with an entry's index and term; empty if nothing is.
+        """Return what is wrong with an entry's index and term; empty if both are right.
 
-        They are compared with the index and the term of the entry before, but only if that entry was the last one read.
-        After a wrong index, the next entry may continue either number: the wrong one or the expected one.
+        Both are compared with those of the previous entry, but only if the previous entry was the last one that was
+        read. After an entry with a wrong index, the next entry may continue from the wrong number or from the expected
+        number.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -136,7 +137,7 @@ class EntryReader(RecordReader):
     def _blank_behind(self, position: int) -> int | None:
         """Return the position of the blank, after which only zeros follow.
 
-        None: there is no blank from `position` on.
+        The result is None if there is no blank at or after `position`.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):

@@ -1,14 +1,14 @@
 """The commit log, read from its first byte to its end.
 
 A scan has two modes. A strict scan stops at the first place that has no good record, as recovery does. A lenient scan
-reports the damage and continues at the next record whose frame is whole and in its own place. A lenient scan reads to
-the end of the last file.
+reports the damage and continues at the next record whose lengths are right and whose PHYSICALOFFSET is its own
+position. A lenient scan reads to the end of the last file.
 
-The log ends at the first place where a record should begin, but the next eight bytes are zero. A broker leaves only
-zeros after this end: in the rest of the file, and in a pre-allocated next file. Everything else after the end is
-damage. The damage is a `hole` if whole records follow in the file. It is `bytes-behind-end` if bytes that are not zero
-follow, but no whole record. It is `no-blank` if the next file continues the log although this file does not end with a
-blank.
+The log ends at the first place where a record should begin but eight zero bytes stand. A broker leaves only zeros after
+this end: in the rest of the file, and in the next file if that was allocated in advance. Everything else after the end
+is damage. The damage is a `hole` if whole records follow in the file. It is `bytes-behind-end` if bytes that are not
+zero follow, but no whole record. It is `no-blank` if the next file continues the log although this file does not end
+with a blank.
 """
 
 from __future__ import annotations
@@ -163,8 +163,9 @@ class CommitLog:
         """Return where a broker's scan of the log ends, and the last message.
 
         The result is (physical offset, message). Only the last file in use is scanned; the message is None if the scan
-        finds no message. `hint` is the physical offset of a record in that file, for example the record of a queue's
-        last unit. With `hint`, the scan begins there and does not read the records before it. Raises OSError.
+        finds no message. `hint` is the physical offset of a record in that file, for example of the record to which a
+        queue's last unit points. With `hint`, the scan begins at this record and does not read the records before it.
+        Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -255,7 +256,7 @@ class CommitLog:
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """Return the damage `no-blank` if the log continues after a file's zeros.
+        """Return the damage `no-blank` if the log continues after the zeros of a file.
 
         `zeros` is the rest of the file, which has only zeros instead of a blank. None if no later file shows that the
         log continues.
@@ -348,10 +349,10 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a record that brokers serve nevertheless.
+    """Return whether a damage is a record that brokers still serve.
 
-    A broker's scan continues after such a record. A wrong checksum of an empty body is served, too, because brokers do
-    not check an empty body.
+    A broker's scan continues after such a record. A record with an empty body and a wrong checksum is also served,
+    because brokers do not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
@@ -375,7 +376,7 @@ def message_of(item: ScanItem | None) -> Message | None:
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
     """Return whether an item shows that the log continues in the item's file.
 
-    False if the item is a tail of zeros, or if the item cannot be read.
+    The result is False if the item is a tail of zeros, or if the item cannot be read.
     """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 

@@ -242,9 +242,9 @@ class ConsumeQueue:
 
         `end` is the queue offset after the last loaded unit. The rule is ConsumeQueue.correctMinOffset. The first file
         is searched for the first unit that points to `min_physical_offset` or a later offset. The min offset is the
-        queue offset of this unit. Pre-blank units count, too. If the first file has no such unit, the min offset is 0,
-        whatever the name of the file is. With `expired_begins_at_end` (5.x), the min offset is `end` if the last unit
-        points to an offset before `min_physical_offset`.
+        queue offset of the unit that is found. Pre-blank units count, too. If the first file has no such unit, the min
+        offset is 0, whatever the name of the file is. With `expired_begins_at_end` (5.x), the min offset is `end` if
+        the last unit points to an offset before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:

@@ -1,8 +1,8 @@
 """One commit log file, item by item, up to its blank or its unused end.
 
 Damage does not end the scan. The damage is an item, whose size shows how far the damage reaches. The scan continues at
-the next record whose frame is whole and in its own place. If a ColumnReader is given, good messages come in record
-runs; otherwise they come one by one.
+the next record whose lengths are right and whose PHYSICALOFFSET is its own position. If a ColumnReader is given, good
+messages come in record runs; otherwise they come one by one.
 """
 
 from __future__ import annotations
@@ -151,9 +151,10 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position where a damage ends.
 
-    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. Any other
-    damage then ends after the size that the damaged record claims, or after the last byte that is not zero, whichever
-    is later. If fewer than 8 bytes of the file remain after that, they belong to the damage, too.
+    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. If no record
+    follows any other damage, there are two candidates: the end that the damaged record's size gives, and the position
+    after the last byte that is not zero. The damage ends at the later of them. If fewer than 8 bytes of the file remain
+    after that, they also belong to the damage.
     """
     following = reader.next_record(position + 1)
     if following is not None:
@@ -165,7 +166,7 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Return the damage at eight zero bytes after which there is other data.
+    """Return the damage at eight zero bytes that other data follows.
 
     The damage is a `hole` if a whole record follows in the file, and `bytes-behind-end` otherwise.
     """

@@ -3,8 +3,8 @@
 The index holds only the hash of a key. A message that the index leads to may have another key with the same hash.
 
 A slot leads to its newest entry, and each entry leads to the next older entry of the slot. A look-up follows this
-chain. In a damaged file, the chain ends at an entry whose next number is not lower than its own number. Therefore no
-chain is longer than the file.
+chain. In a damaged file, an entry may lead to an entry with the same or a higher number. The chain ends at such an
+entry, so no chain is longer than the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 class IndexFile:
     """One index file; `slots` is the number of its hash slots.
 
-    `configured` is this number if broker.conf sets it; otherwise the file shows the number. `usual` is the number of
+    If broker.conf sets this number, `configured` has it. Otherwise the file shows the number. `usual` is the number of
     slots in a file of the most common length. Methods raise OSError if the file cannot be read.
     """
 
@@ -47,8 +47,8 @@ class IndexFile:
         This is the configured number, if there is one. Otherwise, two numbers are tried: the number for the length of
         this file, and the number for the most common length of the index files. If the length of this file is not the
         length of a whole index file, the second number is tried first. The first number that agrees with the header and
-        the entries is returned. If neither number agrees, the place of the last entry shows the number. If the file has
-        no entries, or its entries show nothing, the number that is tried first is returned.
+        the entries is returned. If neither number agrees, the number is computed from the place of the last entry. If
+        that is not possible, the number that is tried first is returned.
         """
         if self._configured:
             return self._configured
@@ -105,8 +105,8 @@ class IndexFile:
     def header(self) -> IndexHeader | None:
         """Return the header; None if the file is shorter than a header.
 
-        In a file without entries, 4.x leaves indexCount at 0 but reads it as 1. In such a file, the returned indexCount
-        is 1.
+        In a file without entries, 4.x leaves indexCount at 0 but reads it as 1. For such a file, the returned header
+        has indexCount 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -149,7 +149,7 @@ class IndexFile:
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
         """Yield the entries in the slot of a key hash, newest first.
 
-        Other hashes may share the slot. The entries of these hashes are yielded, too.
+        Entries with other hashes may be in the same slot. They are yielded, too.
         """
         if not self.slots:
             return

@@ -1,10 +1,10 @@
 """A scan of a log by several threads, which keeps the order of the log.
 
 Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
-the first record found in the segment. This is a guess, because the body of a message may hold bytes that look like a
-record in its own place. Therefore each segment reports where its first record begins. If the previous segment ended at
-another place, the segment is scanned again from that place. The result is the same as the result of one thread that
-goes from record to record.
+the first record found in the segment. This place is a guess, because the body of a message may contain bytes that look
+like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first record begins. If the
+previous segment ended at another place, the segment is scanned again from that place. The result is the same as if one
+thread went from record to record.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class PartJoin:
     """The join of the parts of one file, in the order of the file.
 
     The position where a part begins is a guess. The guess is right if the part before it ended there; otherwise the
-    part must be read again. A guess is wrong if bytes in a body, or after a blank, look like a record in its own place.
+    part must be read again. A guess is wrong if bytes in a body, or after a blank, look like a record with the right
+    PHYSICALOFFSET.
 
     `position` is where the next part must begin. `ended` is True if the file has no more items.
     """

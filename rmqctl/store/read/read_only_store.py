@@ -137,7 +137,7 @@ class ReadOnlyStore:
         """Return whether a queue may exist that could not be read.
 
         True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store. Without
-        `queue_id`, the result is True if this can be so for any queue of the topic.
+        `queue_id`, the result is True if such a queue of the topic may exist.
         """
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
@@ -429,9 +429,9 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Record that a folder was not listed.
+        """Note that a folder could not be listed.
 
-        It stays unknown which entries the folder has.
+        So nobody knows which entries the folder has.
         """
         self._unread.add(folder.relative_to(self.path.root).parts)
 

@@ -71,9 +71,10 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    True if one message of the sample has an index entry for its TAGS. One entry is enough, because messages without
-    such an entry may be older or from a broker of another version. False if messages of the sample have TAGS, but none
-    has such an entry. None if no message of the sample has TAGS, or if the hashes of the keys do not allow a decision.
+    True if one message of the sample has an index entry for its TAGS. One such entry is enough: messages without an
+    entry for TAGS may be older, or may come from a broker of another version. False if messages of the sample have
+    TAGS, but none has such an entry. None if no message of the sample has TAGS, or if the hashes of the keys do not
+    allow a decision.
 
     The newest file may just have been begun, and the newest entries may all be of messages without such an entry.
     Therefore the sample also has entries from other places of the index. Raises Unreadable.
@@ -91,8 +92,8 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
     """Return whether one of a message's index entries is for its TAGS.
 
-    `hashes` are the key hashes of the message's entries. None if 5.4 does not index the message by TAGS, or if one of
-    its keys has the same hash as its TAGS.
+    `hashes` are the key hashes of the message's entries. The result is None if 5.4 does not index the message by TAGS,
+    or if one of the message's keys has the same hash as its TAGS.
     """
     found = message.properties
     tags = _tags_of(message)

@@ -20,7 +20,7 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     A topic does not exist if it has no queue and topics.json does not list it. The text proposes the nearest known
     name.
 
-    None also if the topic may have queues that could not be read.
+    The result is also None if the topic may have queues that could not be read.
     """
     known = {name for name, _ in store.queues} | set(store.listed_topics)
     if topic in known or store.is_unread(topic):
