@@ -15,7 +15,7 @@ A message of a topic that LMQ leaves out gets no unit in light queues. If it is 
 properties still contain the offsets of that message. A half message (sysFlag prepared or rollback) never gets a unit.
 
 Dispatch adds a unit at the end of a light queue, whatever offset the message has there. There are two exceptions. If
-the offset is greater than 0 and less than the queue's end, the queue already has this message, and Dispatch adds no
+the offset is greater than 0 and less than the queue's end, the queue already has this message, and dispatch adds no
 unit. If the queue is new, it begins at the offset of its first message. So a message with offset 0 gets the next place
 in a queue that has units. Such messages exist: 4.9.3 and 4.9.4 count from 0 again after each start, and 5.5.0 keeps
 copied offsets in %DLQ%.

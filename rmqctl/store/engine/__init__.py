@@ -1,1 +1,1 @@
-"""The store open for writing: DefaultMessageStore."""
+"""A store that is open for writing: DefaultMessageStore."""

@@ -37,9 +37,9 @@ class ConsumeQueueStore:
     The log of this store ends at `log_end` (bytes). New files get the sizes in `geometry`. `offsets` has the next queue
     offset of each existing queue.
 
-    Methods raise OSError. Opening raises NeedsRecovery if a queue points after the log's end, has a file of a wrong
-    length, does not have the queue.type of config/topics.json, or has units whose addresses lead to no unit of its
-    extension.
+    Methods raise OSError. Opening raises NeedsRecovery if one of these is true for a queue: a unit points after the
+    log's end; a file has a wrong length; the queue does not have the queue.type of config/topics.json; the address in a
+    unit leads to no unit of the extension.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -67,16 +67,17 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Return the end of the last record that any queue has a unit for (bytes).
+        """Return the end of the last record that has a unit in a queue (bytes).
 
-        It is a physical offset; 0 if no queue has a unit.
+        The result is a physical offset; 0 if no queue has a unit.
         """
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
         """Set the next queue offsets to the current ends of the queues.
 
-        Queues may have lagged behind the log before they were filled. New messages continue from the ends.
+        Before the queues were filled, they may have lacked units of the log's last messages. New messages get the queue
+        offsets from the ends on.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 

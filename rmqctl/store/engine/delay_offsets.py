@@ -1,4 +1,4 @@
-"""config/delayOffset.json: how far each delay level is delivered.
+"""config/delayOffset.json: the offset up to which each delay level is delivered.
 
 The queues of SCHEDULE_TOPIC_XXXX are the delay levels.
 """
@@ -28,7 +28,7 @@ class DelayOffsets:
     A level that the file does not name begins at 0. In 5.x the file also has a dataVersion, which is advanced after
     every 200 updates; `now` gives its time in ms since 1970.
 
-    Raises Unreadable if neither the file nor its .bak can be loaded. A broker continues without them, and delivers
+    Raises Unreadable if neither the file nor its .bak can be loaded. A broker starts without these files, and delivers
     everything once more.
     """
 

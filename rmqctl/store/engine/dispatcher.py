@@ -1,6 +1,6 @@
 """From the log to queues and index: RocketMQ's CommitLogDispatcher.
 
-It works on batches of messages.
+Messages are dispatched in batches.
 
 Ordinary and commit records get a unit in their own queue, and in the LMQ queues that they name. Prepared and rollback
 records get no unit. The tags code is the hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. Records
@@ -39,7 +39,7 @@ MessageArrivingListener = Callable[[str, int, int, int, int], None]
 
 
 class Dispatcher:
-    """Gives messages to the queues and the index, and then calls `arriving`.
+    """Adds messages to the queues and the index, and then calls `arriving`.
 
     Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
     the index is off. `message_at` decodes the message at a physical offset, for fields that the columns do not have.
@@ -125,14 +125,15 @@ class Dispatcher:
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """Return the tagsCode of a unit in an LMQ queue.
 
-        It is a time of delivery if the message's own unit has one, otherwise the tagsCode of the target.
+        If the tagsCode of the message's own unit is a time of delivery, the result is this time. Otherwise it is the
+        tagsCode of the target.
         """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
         """Call `arriving` for each message and for each of its LMQ queues.
 
-        It is called for messages of every kind, as in ReputMessageService.
+        This is done for messages of every kind, as in ReputMessageService.
         """
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])

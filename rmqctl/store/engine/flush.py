@@ -1,4 +1,4 @@
-"""From memory to the disk: RocketMQ's flush services, each a thread of its own.
+"""RocketMQ's flush services: threads that write from memory to the disk.
 
 | service | when | how much |
 |---|---|---|
@@ -54,7 +54,7 @@ class FlushIntervals(NamedTuple):
 class _Service(ABC):
     """A thread that works when it is woken, and at regular intervals.
 
-    It waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
+    The thread waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
     """
 
     def __init__(self, name: str, interval: float) -> None:
@@ -100,7 +100,7 @@ class GroupCommitRequest(NamedTuple):
     done: Future[PutMessageStatus]
 
     def finish(self, status: PutMessageStatus) -> None:
-        """Set the status of the put; a later status is ignored."""
+        """Set the status of the put; later calls are ignored."""
         try:
             self.done.set_result(status)
         except InvalidStateError:  # the watcher was there first, or the flush
@@ -155,8 +155,8 @@ class GroupCommitService(_Service):
 class _Periodic(_Service):
     """A service that flushes or commits when enough pages are waiting.
 
-    Every `thorough` seconds, and when the service stops, it flushes or commits everything, even fewer pages than
-    `least_pages`.
+    Every `thorough` seconds, and when the service stops, it flushes or commits everything, even if there are fewer
+    pages than `least_pages`.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class CommitRealTimeService(_Periodic):
 class FlushDiskWatcher(_Service):
     """Reports FLUSH_DISK_TIMEOUT to puts whose deadline is over.
 
-    It does not wait for the disk.
+    The watcher does not wait for the disk.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """A store that is open for writing.
 
-It writes the log first, and then, from the log, the queues and the index. It leaves them as a broker does.
+MessageStore first writes the log. From the log, it then writes the queues and the index. All files are as a broker
+would write them.
 
     MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
     put_message, put_messages        write to the log
@@ -8,9 +9,9 @@ It writes the log first, and then, from the log, the queues and the index. It le
     reader                           reads what was dispatched, from any thread
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
-The lock keeps two instances of rmqctl apart, and keeps a broker's start() from a store that rmqctl has open. But it
-does not make it safe to work beside a broker: a broker's load() writes before it takes the lock, and if this process
-closes any descriptor of `lock`, the system releases its lock.
+Because of the lock, only one instance of rmqctl can open the store for writing, and the start() of a broker fails while
+rmqctl has the store open. But it is not safe to start a broker during this time: a broker's load() writes before it
+takes the lock. And if this process closes any descriptor of the file `lock`, the system releases the lock.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class MessageStore:
     def warm_up() -> None:
         """Compile or load the kernels before a store is opened.
 
-        Otherwise the opening of the store does this.
+        Without this call, the kernels are compiled or loaded when the store is opened.
         """
         warm_up(scan, dispatch_scan, index_build)
 
@@ -184,10 +185,10 @@ class MessageStore:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        `as_it_is`: the message is a copy, and is not delayed again. `dispatch` brings the message to the queues and the
-        index.
+        With `as_it_is`, the message is a copy, and is not delayed again. A call of `dispatch` adds the message to the
+        queues and the index.
 
-        If the disk is full, nothing is stored, and the status reports this; when the disk has room again, messages are
+        If the disk is full, nothing is stored, and the status reports this. When the disk has room again, messages are
         accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, no message is accepted: close the store,
         and recover it.
         """
@@ -217,7 +218,7 @@ class MessageStore:
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for the records that `put_encoded` stores.
 
-        None if a record depends on its offset (`__CRC32#`).
+        The result is None if records depend on their offsets (`__CRC32#`).
         """
         return self._log.encoding_rules()
 
@@ -266,7 +267,7 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Run one dispatch or flush at a time; raise an earlier failure again.
+        """Allow one dispatch or flush at a time, and raise an earlier failure again.
 
         After a failure or Ctrl-C, a queue or an index file may be half written. After a failed sync, the system may
         have dropped data that it had not written, and the next sync would still succeed.
@@ -341,7 +342,7 @@ class MessageStore:
         return self._log.queue
 
     def note_flushed(self) -> None:
-        """Note in the checkpoint that the log is flushed, if all of it is.
+        """If the whole log is flushed, note this in the checkpoint.
 
         This sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
         """
@@ -375,8 +376,8 @@ class MessageStore:
         """Dispatch, flush and close.
 
         The store is then as a broker leaves it after a clean shutdown. After an OSError the store is closed, too, but
-        `abort` still exists. A second call does nothing. No thread may still put messages. Without `keeps_empty`, a
-        store that `create` made and that has no message is deleted again.
+        `abort` still exists. A second call does nothing. No thread may put messages any more. If `create` made the
+        store, the store has no message, and `keeps_empty` is not set, the store is deleted again.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -458,8 +459,8 @@ class MessageStore:
     def _end_of_log(self) -> int:
         """Return where the last record ends.
 
-        Raises NeedsRecovery if a broker's start would not read up to the end. A record that brokers pass and still
-        serve is no reason for this error, because brokers continue after that record.
+        Raises NeedsRecovery if a broker's start would not read the log up to this end. Some damaged records do not stop
+        a broker: it continues after them and serves them. They do not raise this error.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
@@ -519,7 +520,7 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a new store that `create` made.
 
-    Such a store never got a message. It has nothing but empty folders, a checkpoint of zeros, `lock`, and an empty
+    Such a store never got a message. It has only empty folders, a checkpoint of zeros, `lock`, and an empty
     `abort.bak`.
     """
     for entry in storage.listing(root):
@@ -549,8 +550,8 @@ def _check_layout(store: ReadOnlyStore) -> None:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Create the files that each start of a broker of the profile leaves.
 
-    They show the broker's version. 5.x leaves `abort.bak` with the previous content of `abort`; after a clean shutdown,
-    `abort.bak` is empty. 5.4 leaves the folder of an empty database.
+    These files show the broker's version. 5.x leaves `abort.bak` with the previous content of `abort`; after a clean
+    shutdown, `abort.bak` is empty. 5.4 leaves the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

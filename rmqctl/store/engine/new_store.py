@@ -1,6 +1,6 @@
 """A store that is being created.
 
-If no message is ever put into the store, it can be deleted again.
+If no message is put into the store, the store can be deleted again.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """ScheduleMessageService: delivers delayed messages when their time has come.
 
 A delayed message goes from SCHEDULE_TOPIC_XXXX to its real topic. Level n waits in queue n - 1; the tagsCode of a unit
-is the time when its message is due. A level is delivered in order: a message that is not due, or is not accepted, holds
-up all messages after it.
+is the time when its message is due. A level is delivered in order. If a message is not due yet, or is not accepted, all
+messages after it must wait.
 
 The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
 because the broker clears it only after it has encoded the properties. The message gets a new offset and a new store
 time.
 
-Three kinds of messages are passed over: those that the log has lost, those whose real topic is
-RMQ_SYS_TRANS_HALF_TOPIC, and those without REAL_TOPIC or a valid REAL_QID. 4.9.7 never gets past a message of the last
-kind. After a crash, the messages delivered since the last `persist` are delivered again.
+Three kinds of messages are skipped: messages that the log does not have any more, messages whose real topic is
+RMQ_SYS_TRANS_HALF_TOPIC, and messages without REAL_TOPIC or a valid REAL_QID. 4.9.7 does not skip messages of the last
+kind: it tries again forever. After a crash, the messages delivered since the last `persist` are delivered again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ScheduleMessageService:
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
         """Return the next units of a level's queue, from `offset` on.
 
-        If the files no longer reach back to `offset`, the units begin with the queue's first unit.
+        If the unit at `offset` was deleted, the units begin with the queue's first unit.
         """
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
@@ -98,7 +98,7 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        A delivery time that is later than the level's delay allows is not valid. Such a message is due now
+        If the delivery time is later than now plus the level's delay, it is not valid, and the message is due now
         (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
@@ -113,9 +113,10 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Return a scheduled message as it is stored in its real topic.
+    """Return a scheduled message in the form for its real topic.
 
-    This is messageTimeup. None if the message does not name a real topic and queue to which it may be delivered.
+    This is messageTimeup. The result is None if the message does not name a real topic and queue to which it may be
+    delivered.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -1,6 +1,6 @@
 """The threads of a store that stays open for a long time.
 
-They flush, commit, dispatch and deliver. Puts need not wait for the disk.
+These threads flush, commit, dispatch and deliver, so a put need not wait for the disk.
 
 `rmqctl append` needs none of these threads, because it flushes at its end. A program that embeds the engine starts them
 beside `MessageStore`.
@@ -46,10 +46,11 @@ class StoreServices:
 
     With `sync_flush`, the result of a put is given only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH).
     With `deliver`, delayed messages go to their topics when they are due; otherwise they wait for a broker. Raises
-    Unreadable if `deliver` is set and it is not known how far delivery had come. Arguments that are not given are taken
-    from the store's broker.conf.
+    Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be read. Arguments that are not given
+    are taken from the store's broker.conf.
 
-    A context manager: at its end it stops the threads, dispatches and flushes what is left, and closes the store.
+    This is a context manager. At its end, it stops the threads, dispatches and flushes what is left, and closes the
+    store.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Statistics of puts: RocketMQ's StoreStatsService.
 
-They are recorded only if `MessageStore.stats` is set.
+Puts are recorded only if `MessageStore.stats` is set.
 
-Times are whole milliseconds in RocketMQ's own buckets: `[<=0ms]` has the times under 1 ms.
+Times are rounded down to whole milliseconds and counted in RocketMQ's own buckets: `[<=0ms]` has the times under 1 ms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the time before a put, as `record` needs it."""
+        """Return the current time; call this before a put, for `record`."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:

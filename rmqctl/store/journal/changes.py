@@ -1,7 +1,7 @@
 """The changes that a repair makes to an existing store.
 
-They are frozen objects in a list. The list is shown first, and then a `Journal` carries it out. Paths are relative to
-the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside the root.
+A change is a frozen object in a list. The list is first shown to the user, and then a `Journal` carries it out. Paths
+are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside the root.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Delete:
 class Install:
     """A change that puts a file or a folder in its place.
 
-    The file or folder was built in the journal's `staging`. What existed in its place is moved into the journal.
+    The new file or folder was built in the journal's `staging`. An existing file or folder in its place is moved into
+    the journal.
     """
 
     path: str
@@ -112,7 +113,7 @@ class Install:
 class BlockWrite(Protocol):
     """A change that overwrites `size` bytes at `offset` of a file by `data`.
 
-    `data` is made only when it is asked for. Such changes write blocks of placeholders.
+    `data` is computed only when it is read. Such changes write blocks of placeholders.
     """
 
     @property

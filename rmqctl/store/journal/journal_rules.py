@@ -1,7 +1,7 @@
-"""What a journal may do: only what rmqctl itself does in a store.
+"""The rules for journals: a journal may only do what rmqctl does in a store.
 
-A journal lies in the store, so whoever made the store may have written it. It is judged when it is read, and before it
-is written.
+A journal is in the store, so the person who made the store may have written the journal. So it is checked when it is
+read, and also before it is written.
 
 | change | may reach |
 |---|---|
@@ -9,10 +9,10 @@ is written.
 | deleted, replaced, put there | what lies below `commitlog`, QUEUES or `index`; `index` itself, `checkpoint`, `abort` |
 | folders made, or given their time back | those above |
 
-QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the
-log in another folder is one of a folder that the user named; its path is absolute where that lies elsewhere. What is
-kept and what was staged lies in the journal, under the names that rmqctl gives; kept bytes are a file of just their
-number.
+QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits; in `index`, a name of
+digits. A file of the log may also be in another folder that the user named. If this folder is outside the store, the
+path is absolute. Kept and staged files are in the journal, and have the names that rmqctl gives. The size of a file of
+kept bytes is exactly the number of these bytes.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return the first fault of a journal: a thing that rmqctl never does.
+    """Return the first fault of a journal: something that rmqctl never does.
 
-    Empty if the journal has no fault.
+    The result is empty if the journal has no fault.
     """
     return next(_faults(manifest, named), "")
 
@@ -81,7 +81,7 @@ def fault_of(manifest: Manifest, named: Collection[str]) -> str:
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     """Return the first fault of the files in a journal's folder.
 
-    A file has a fault if it is not as rmqctl leaves it. Empty if there is no fault. Raises OSError.
+    A file has a fault if rmqctl would not leave it so. The result is empty if there is no fault. Raises OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
@@ -129,7 +129,7 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a relative path.
 
-    Empty if the path is not written as rmqctl writes paths, or may lead out of the store.
+    The result is empty if rmqctl would not write the path in this form, or if the path may lead out of the store.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts

@@ -1,6 +1,6 @@
 """The journals of a store, for reading: what rmqctl changed in it.
 
-They also show whether a change was left unfinished.
+The journals also show whether a change was left unfinished.
 
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
     STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
@@ -59,8 +59,8 @@ class JournalEntry(NamedTuple):
     """A journal as it lies in the store.
 
     `manifest` and `done` are None if the change did not come that far. A DAMAGED journal has neither of them, but has a
-    `fault`. `may_be_forgotten` says that the change of a damaged journal was completed, so that the store is whole
-    without this journal.
+    `fault`. `may_be_forgotten` says that the change of a damaged journal was completed. The store is then complete, and
+    does not need this journal.
     """
 
     number: int
@@ -74,7 +74,7 @@ class JournalEntry(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether the store is half changed."""
+        """Return whether only a part of the change was made."""
         return self.state in (JournalState.BEGUN, JournalState.UNDOING)
 
 
@@ -84,9 +84,9 @@ def rmqctl_folder(root: Path) -> Path:
 
 
 def has_traces(storage: Storage, root: Path) -> bool:
-    """Return whether anything is left of a change, even an empty folder.
+    """Return whether a change left anything in the store, even an empty folder.
 
-    Raises OSError, and Unreadable if something else has the name of that folder.
+    Raises OSError. Raises Unreadable if rmqctl's folder is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
@@ -98,8 +98,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    A journal that is not as rmqctl writes it is DAMAGED. Raises OSError, and Unreadable if the path of the journals'
-    folder is not a folder.
+    If a journal does not have the form that rmqctl writes, its state is DAMAGED. Raises OSError, and Unreadable if the
+    path of the journals' folder is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -112,8 +112,8 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 def next_number(entries: Sequence[JournalEntry]) -> int:
     """Return the number of the change after `entries`.
 
-    Raises Unreadable if the number would have more than 9 digits, because rmqctl would not find a journal with such a
-    number again.
+    Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with such
+    numbers.
     """
     number = max((entry.number for entry in entries), default=0) + 1
     if number > NUMBER_MAX:
@@ -127,13 +127,13 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
 def expired_folder(storage: Storage, root: Path) -> Path | None:
     """Return the folder of the files that `clean` is about to delete.
 
-    None if the folder does not exist. Raises OSError and Unreadable.
+    The result is None if the folder does not exist. Raises OSError and Unreadable.
     """
     return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
 
 
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
-    """Return the error that refuses to go on because of a damaged journal.
+    """Return the error for a command that cannot go on after a damaged journal.
 
     The error names the path of the fault, and says what to do next.
     """
@@ -160,9 +160,9 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return a folder of rmqctl's own; None if it does not exist.
+    """Return a folder that belongs to rmqctl; None if it does not exist.
 
-    Raises OSError, and Unreadable if something else has the folder's name.
+    Raises OSError. Raises Unreadable if the path is not a folder.
     """
     try:
         return _folder(storage, path)
@@ -208,7 +208,7 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Return the entry of a journal that is as rmqctl writes it.
+    """Return the entry of a journal that has the form that rmqctl writes.
 
     Raises Unreadable for any other journal. Raises OSError.
     """
@@ -319,8 +319,8 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
     """Return the paths that are no longer as a change left them.
 
     These are paths that the change touched, and paths that any use of the store changes. If the change was left half
-    done, nobody knows how it left the paths that it touched; of these paths, only missing files are returned. Empty if
-    an undo of the change has begun. Raises OSError.
+    done, the state in which it left the touched paths is not known. Then, of the touched paths, only missing files are
+    returned. The result is empty if an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -357,8 +357,8 @@ def first_of(paths: list[str]) -> str:
 def check_not_in_use(storage: Storage, root: Path) -> None:
     """Raise StoreInUse if a broker or another rmqctl holds the lock.
 
-    Raises OSError. A process that holds the lock itself must not call this function, because the call would drop that
-    lock.
+    Raises OSError. If this process itself holds the lock, it must not call this function, because the call would
+    release the lock.
     """
     if storage.lock_holder(root / LOCK) is not None:
         raise in_use(root)
@@ -372,7 +372,7 @@ def in_use(root: Path) -> StoreInUse:
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """Return how many bytes of disk the removal of a journal would free.
+    """Return how many bytes on disk become free when a journal is removed.
 
     Files may have holes, which do not count. Raises OSError.
     """

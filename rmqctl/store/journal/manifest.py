@@ -1,6 +1,7 @@
 """The content of journal.json.
 
-It says what a change changes, and what was there before. `journals.py` reads it, and `journal_rules.py` checks it.
+journal.json says what a change changes, and what existed before the change. `journals.py` reads journal.json, and
+`journal_rules.py` checks it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtim
 
 
 class PreImage(msgspec.Struct, frozen=True):
-    """The state of a file before a change in place.
+    """The state of a file before some of its bytes were changed.
 
     `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change reaches. `pieces` are
     the parts of `ranges` that are not zero; their bytes follow one another in the file `kept`.
@@ -41,8 +42,9 @@ class PreImage(msgspec.Struct, frozen=True):
 class Moved(msgspec.Struct, frozen=True):
     """A path at which something was deleted, replaced or installed.
 
-    `kept` is where the former content is kept. `staged` is where the new content came from. One of them may be None.
-    Both are relative to the journal's folder. `is_link` says that the former content was a symbolic link.
+    `kept` is the place where the former content is kept. `staged` is the place from which the new content came. One of
+    them may be None. Both are relative to the journal's folder. `is_link` says that the former content was a symbolic
+    link.
     """
 
     path: str

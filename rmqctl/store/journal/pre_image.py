@@ -1,7 +1,7 @@
-"""The bytes of a file, kept before they are changed in place, and restored.
+"""Keep the bytes of a file before they are changed, and restore them.
 
-They are kept in a file of the journal. Of each range, only the blocks that are not all zero are kept. The rest of the
-range is set to zero when the range is restored.
+The bytes are kept in a file of the journal. Of each range, only the blocks that are not all zero are kept. The rest of
+the range is set to zero when the range is restored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges with the same bytes, in order, that do not touch.
+    """Return the same bytes as sorted ranges that do not touch each other.
 
     Ranges that touch or overlap are joined, and empty ranges are left out.
     """
@@ -97,7 +97,7 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
     """Restore a file's length, the bytes of its ranges and its mtime.
 
-    The file is flushed to disk. The function may be called again. Raises OSError.
+    The file is flushed to disk. If the call fails, it can be repeated. Raises OSError.
     """
     descriptor = storage.open_for_writing(path)
     try:
@@ -119,7 +119,7 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
 def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
     """Return whether a file has its former length, bytes and mtime.
 
-    If so, the file was not changed yet, or it is restored. Raises OSError.
+    If the result is True, the file was not changed yet, or it was restored. Raises OSError.
     """
     stamp = storage.stamp(path)
     if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):

@@ -1,6 +1,6 @@
-"""Changes of a store that undo can take back, whenever a crash comes.
+"""Changes of a store that undo can take back, even after a crash.
 
-undo restores the store byte for byte.
+The undo restores the store byte for byte, even if the change was interrupted at any point.
 
 A change takes these steps, in this order. "Keep", "write" and "restore" include a flush to disk.
 
@@ -81,10 +81,10 @@ def nothing() -> None:
 class Journal:
     """A change of the store at `root`, made by `begin`.
 
-    A context manager: if it is left without `execute` or `suspend`, it leaves nothing behind. It holds the store's lock
-    until it is closed; meanwhile nothing else in this process may open the file `lock`. What is built in `staging` can
-    be installed by a rename. `goes_on` is true if an earlier change of the same verb was suspended and left its files
-    in `staging`.
+    This is a context manager. If its block ends without `execute` or `suspend`, nothing of the change stays in the
+    store. A journal holds the store's lock until it is closed. During this time, nothing else in this process may open
+    the file `lock`. Files that are built in `staging` can be installed by a rename. `goes_on` is true if an earlier
+    change of the same verb was suspended and left its files in `staging`.
     """
 
     goes_on = False
@@ -106,8 +106,8 @@ class Journal:
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
         """Take the store's lock, and make a folder for the change.
 
-        `summary` is one line for people. With `go_on`, the folder of the last journal is used if that journal has the
-        same verb and was suspended.
+        `summary` is one line for people. With `go_on`, if the last journal has the same verb and was suspended, its
+        folder is used.
 
         Raises NeedsRecovery if another change was left half done. Raises StoreInUse, Unreadable, ChangeFailed and
         OSError.
@@ -141,7 +141,7 @@ class Journal:
     ) -> None:
         """End the change.
 
-        An OSError from before `execute` becomes a ChangeFailed, too. BrokenPipeError does not.
+        If an OSError occurs before `execute`, it also becomes a ChangeFailed. BrokenPipeError does not.
         """
         try:
             if (
@@ -158,7 +158,7 @@ class Journal:
     def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
         """Carry out the changes, in order.
 
-        Afterwards they are flushed to disk, and can be undone.
+        After this call, the changes are flushed to disk, and can be undone.
 
         `commit` is called when everything is prepared and nothing is changed yet. This is the last moment to stop the
         change, by an exception.
@@ -225,9 +225,10 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return the modes of what is at `path`.
+        """Return the modes of the file at `path`.
 
-        If no file is there, return the modes of files near it, otherwise those of the log.
+        If there is no such file, return the modes of files near the path; if there are none either, the modes of the
+        log.
         """
         near = [
             self._root / path,
@@ -292,7 +293,7 @@ class Journal:
     def _check_room(self, manifest: Manifest) -> None:
         """Check that the disk has room for the change.
 
-        What is renamed into the journal needs no room. Raises NoRoom.
+        Files that are renamed into the journal need no room. Raises NoRoom.
         """
         here = _present(self._storage, self._folder).device
         from_elsewhere = [
@@ -335,7 +336,7 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return the error that reports what the system said, and the result.
+    """Return an error with the system's message and the result of the change.
 
     The error names the path that failed, if the system's error has one.
     """
@@ -348,8 +349,8 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     """Make the folder of the next change, and return it.
 
-    Folders of changes that have changed nothing are removed first. If the new folder cannot be made, nothing of it is
-    left.
+    Before this, folders of changes that changed nothing are removed. If the new folder cannot be made, no part of it
+    stays.
     """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
@@ -370,7 +371,7 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
     """Return the folder of the last journal if `verb` may continue it.
 
-    That is so if the journal has the same verb and has changed nothing yet. None otherwise.
+    It may do so if the journal has the same verb and has changed nothing yet. Otherwise the result is None.
     """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
@@ -435,11 +436,11 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
 def drop(
     root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
 ) -> list[JournalEntry]:
-    """Forget changes, the oldest first: they can no longer be undone.
+    """Forget changes, the oldest first; forgotten changes cannot be undone.
 
     Returns the forgotten changes. Without `damaged`, the changes of all sound journals are forgotten; a damaged journal
     whose change was completed stays. With `damaged`, the name of a folder, only that damaged journal is forgotten.
-    `commit` is called as by `undo_last`.
+    `commit` is called in the same way as by `undo_last`.
 
     Raises NeedsRecovery if a change was left half done, Unreadable if the change of a damaged journal may be half done,
     and StoreInUse. Raises ChangeFailed if the system fails; `drop` can then be called again.
@@ -483,8 +484,8 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """Take the store's lock, and return its descriptor.
 
-    If there is no file `lock` and no journal, this is noted before `lock` is made, so that `lock` can be removed again
-    later.
+    If there is no file `lock` and no journal, this fact is stored before `lock` is created. So `lock` can be removed
+    again later.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -498,8 +499,8 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
     """Check that each change can be undone on its own, and in any order.
 
-    This must also be possible after the store was moved to another place. Raises ValueError if a path does not allow
-    it.
+    This must also be possible if the store was moved to another folder after the change. Raises ValueError if a path
+    does not allow it.
     """
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
@@ -628,10 +629,10 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 
 
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
-    """Put everything back in its place.
+    """Restore everything that the change has changed.
 
-    The function may be called again. What was not changed, or is restored already, is not written to, because a failed
-    write to that place may be the reason for the undo.
+    If the call fails, it can be repeated. It does not write to a file that was not changed or is already restored,
+    because a failed write to this file may be the reason for the undo.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -685,7 +686,7 @@ def _remove_if_empty(storage: WritableStorage, folder: Path) -> None:
 def _forget(storage: WritableStorage, folder: Path) -> None:
     """Remove a journal that is not needed any more.
 
-    journal.json is removed first, because the rest means nothing without it.
+    journal.json is removed first, because the other files have no meaning without journal.json.
     """
     if storage.stamp(folder / MANIFEST) is not None:
         storage.unlink(folder / MANIFEST)
@@ -696,7 +697,8 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
     """Remove all traces of rmqctl if no journal is left.
 
-    Files that `clean` took out stay until they have a receipt. Files that are not rmqctl's stay, too.
+    Files that `clean` moved out of the store stay until they have a receipt. Files that rmqctl did not create stay,
+    too.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

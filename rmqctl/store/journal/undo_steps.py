@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[str, Any]]:
-    """Return the steps with names of JSON.
+    """Return the steps as dicts for JSON.
 
-    `put back` what was deleted or replaced, `remove` what was new, `restore` bytes and length. Of a change that was
-    left half done only what it came to. `bytes` are those of a file that are brought back. Raises OSError.
+    `put back` is for files that were deleted or replaced, `remove` for new files, and `restore` for changed bytes and
+    lengths. If the change was left half done, the steps are only for the part that was done. `bytes` is the number of
+    bytes of a file that are restored. Raises OSError.
     """
     return list(_steps(storage, root, entry))
 

@@ -1,7 +1,8 @@
-"""The two passes in which a starting broker reads its log, simulated.
+"""A simulation of the two passes in which a starting broker reads its log.
 
-They are the scan of recovery, and the dispatch of start() (4.x). Another scan has already found good messages: they are
-taken in whole batches, if they are what the broker reads next. Every other record is checked by the broker's own rules.
+The first pass is the scan of recovery. The second pass is the dispatch of start() (4.x). The good messages come from
+another scan, in batches. If a batch is what the broker would read next, it is accepted as a whole. Every other record
+is checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ LONGEST_V1_TOPIC = 127
 class Dispatch:
     """Dispatches to `queues` the messages that a pass over the log reads.
 
-    Good messages are dispatched as they are. A message that only the broker's check finds is dispatched with the fields
-    of its record.
+    Good messages are dispatched without a further check. If only the broker's check accepts a message, it is dispatched
+    with the fields of its record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -47,7 +48,7 @@ class Dispatch:
     def found(self, message: Message, physical_offset: int) -> None:
         """Dispatch the message that was found at `physical_offset`.
 
-        Its own PHYSICALOFFSET may be different.
+        The PHYSICALOFFSET in the message may be different.
         """
         if message.physical_offset == physical_offset:
             self._queues.fill(self._builder.of(message).messages)
@@ -103,9 +104,9 @@ class RecoveryPass:
 
 
 class ScanEnd(NamedTuple):
-    """Where recovery ends the log, and why.
+    """The place where recovery ends the log, and the reason.
 
-    `code` is the code of the damage there, if `RecoveryScan.damage` has reported one. Otherwise it is empty.
+    `code` is the code of the damage at this place if `RecoveryScan.damage` has received one. Otherwise it is empty.
     """
 
     physical_offset: int
@@ -116,9 +117,9 @@ class ScanEnd(NamedTuple):
 class RecoveryScan:
     """The scan of recovery, from the start of file number `number` on.
 
-    Messages with a PHYSICALOFFSET of `dispatches_from` or more are dispatched; None: no message is dispatched.
-    `position` is the current offset of the scan. `end` is the offset where the scan ended; None: it has not ended.
-    Methods raise OSError if a queue cannot be read.
+    Messages with a PHYSICALOFFSET of `dispatches_from` or more are dispatched. If `dispatches_from` is None, no message
+    is dispatched. `position` is the current offset of the scan. `end` is the offset where the scan ended, or None if it
+    has not ended. Methods raise OSError if a queue cannot be read.
     """
 
     def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
@@ -144,7 +145,7 @@ class RecoveryScan:
             self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
-        """Scan the bytes [physical_offset, end), which are not good messages."""
+        """Scan the bytes [physical_offset, end), which are not a good message."""
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
@@ -159,7 +160,7 @@ class RecoveryScan:
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
-        """Scan to the end of the log, and return where and why recovery ends it."""
+        """Scan to the end of the log, and return where and why recovery ends the log."""
         while self.end is None:
             self.step()
         return self.end
@@ -201,8 +202,8 @@ class RecoveryScan:
 class ReputPass:
     """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    It begins at `start`, checks no checksums, and skips bytes that are not a record. If it has reached an offset that
-    no file has, `hangs_at` is that offset. Methods raise OSError.
+    This pass begins at `start`, checks no checksums, and skips bytes that are not a record. If it has reached an offset
+    that no file has, it waits forever, and `hangs_at` is that offset. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:

@@ -1,8 +1,8 @@
 """What a broker does to a store when it starts, as rules and pure functions.
 
-load() recovers the store, before the broker takes
-its lock: first the queues, then the log. Then load() cuts both so that they fit together. start() comes after load().
-`4.7, 4.9` stands for all versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
+A start has two parts: load() and then start(). load() recovers the store before the broker takes the store's lock:
+first the queues, then the log. Then load() cuts queues and log so that they fit together. `4.7, 4.9` stands for all
+versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
 
 **1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
 name of a file is not an offset.
@@ -10,7 +10,8 @@ name of a file is not an offset.
 **2. Queues** (ConsumeQueue.recover). The broker recovers each queue by itself, from the third file from its end on. It
 accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first other unit ends the queue, and the
 files after that unit are deleted. So one bad unit can end a queue too early; files before the last three are not
-checked. The *queues' end* is the largest offset at which a record ends that the last unit of any queue points to.
+checked. Take the last unit of each queue, and the physical offset at which the unit's record ends. The largest of these
+offsets is called the *queues' end*.
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
@@ -22,10 +23,10 @@ checked. The *queues' end* is the largest offset at which a record ends that the
 With abort, all versions begin at the last file that was stored before the checkpoint, and dispatch all good records.
 The first record of such a file has a good magic code, and a storeTimestamp that is not 0 and not after the safe time.
 The safe time is min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. The magic
-code of V1 is good, in 5.3 that of V2, too.
+code of V1 is good. In 5.3, the magic code of V2 is also good.
 
-If no file meets the condition, the scan begins at the first file. The `>` is a bug of 5.3: the queues' end is where the
-next record begins, so the first record that the queues lack is never dispatched.
+If no file meets the condition, the scan begins at the first file. The `>` in the table is a bug of 5.3. The queues' end
+is the place where the next record begins, so 5.3 never dispatches the first record that the queues lack.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
@@ -42,24 +43,26 @@ next record begins, so the first record that the queues lack is never dispatched
 | a wrong checksum of an empty body                     | it goes on (no check)   | it goes on (no check)   |
 | a missing file                                        | it goes on (no check)   | it goes on (no check)   |
 
-So *one flipped bit drops everything after it*. The next file is the next one that exists: if files are missing, the log
-continues after the gap. If only a pre-allocated file follows, the log ends at the start of that file.
+So *one flipped bit drops everything after it*. In the table, the next file is the next file that exists. So if files
+are missing, the log continues after the gap. If only a pre-allocated file follows, the log ends at the start of that
+file.
 
-**5. Cut.** The broker cuts the log at its end and deletes later files. It changes only positions: the bytes stay. It
-cuts queues only if the queues' end, as it was before the scan, is at or after the log's end. Then each queue keeps only
-units that point before the log's end. If the last file of a queue begins with a unit that points elsewhere, the file is
-deleted; otherwise its first unit stays, even if it is not in use. 4.x cuts the log first, 5.3 the queues. If the log
-has no file at all, all queues are deleted.
+**5. Cut.** The broker cuts the log at its end and deletes later files. It changes only the positions that it keeps in
+memory: the bytes in the files stay. It cuts queues only if the queues' end, as it was before the scan, is at or after
+the log's end. Then each queue keeps only units that point before the log's end. If the first unit of a queue's last
+file points to the log's end or after it, the file is deleted. Otherwise the first unit stays, even if it is not in use.
+4.x cuts the log first, 5.3 the queues. If the log has no file at all, all queues are deleted.
 
-**6. Minimum offsets** (correctMinOffset). In 4.x, the minimum offset of a queue is that of the first unit in its first
-file that points to the log's start or after it. If there is no such unit, the minimum offset stays what it was, or 0 at
-load(). In 5.3, it is the queue's end if the last unit points before the log's start; otherwise, a binary search in the
-first file finds it. 5.3 does not load a store if the last file of a queue has no unit.
+**6. Minimum offsets** (correctMinOffset). In 4.x, the broker searches the queue's first file for the first unit that
+points to the log's start or after it. The minimum offset is the queue offset of this unit. If there is no such unit,
+the minimum offset does not change; at load(), it is 0. In 5.3, if the last unit points before the log's start, the
+minimum offset is the queue's end. Otherwise a binary search in the first file finds the minimum offset. 5.3 does not
+load a store if the last file of a queue has no unit.
 
 **7. start().** 4.x dispatches the log from the largest end of any queue (at least from the log's start) up to the log's
 end, and *waits* until this is done. If it reaches an offset that no file has, it waits forever. It checks no checksums.
-If it finds something that is no record, it skips the rest of that file. Then it corrects the minimum offsets again. 5.3
-dispatches nothing here: records that the scan did not dispatch never get a unit.
+If it finds bytes that are not a record, it skips the rest of that file. Then it corrects the minimum offsets again. In
+5.3, start() dispatches nothing, so records that the scan did not dispatch never get a unit.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
 checkpoint's indexMsgTimestamp. This is always true for the last index file, which is not full yet.
@@ -94,14 +97,14 @@ HEAD_SIZE = HEADS[0].size + 24  # as far as any head's store time
 
 
 class Mode(Enum):
-    """The two ways in which a broker recovers: without and with `abort`."""
+    """The two kinds of recovery: without and with `abort`."""
 
     NORMAL = "normal"
     ABNORMAL = "abnormal"
 
 
 def mode_of(*, has_abort: bool) -> Mode:
-    """Return ABNORMAL if `abort` exists: the broker runs, or it died."""
+    """Return ABNORMAL if `abort` exists: the broker is running, or it was killed."""
     return Mode.ABNORMAL if has_abort else Mode.NORMAL
 
 
@@ -114,9 +117,9 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
-    """Return why MappedFileQueue.load fails on files of `file_size` bytes.
+    """Return why MappedFileQueue.load fails if files must have `file_size` bytes.
 
-    None: it loads the folder.
+    The result is None if the folder loads.
     """
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
@@ -159,7 +162,8 @@ class FileHead(NamedTuple):
 def head_of_file(raw: bytes) -> FileHead:
     """Return the head of a log file.
 
-    `raw` has at least the first HEAD_SIZE bytes of the file. They may be damaged: any bytes give a head.
+    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged: the function reads a head from
+    any bytes.
     """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
@@ -167,9 +171,9 @@ def head_of_file(raw: bytes) -> FileHead:
 
 
 def safe_timestamp(checkpoint: Checkpoint | None) -> int:
-    """Return the time (ms) up to which log and queues certainly are on disk.
+    """Return the time (ms) up to which log and queues were flushed to disk.
 
-    It is 0 without a checkpoint (StoreCheckpoint.getMinTimestamp).
+    Without a checkpoint, the result is 0 (StoreCheckpoint.getMinTimestamp).
     """
     if checkpoint is None:
         return 0
@@ -228,7 +232,7 @@ def start_file(
 def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
     """Return the lowest PHYSICALOFFSET of the records that the scan dispatches.
 
-    None: the scan dispatches no record.
+    The result is None if the scan dispatches no record.
     """
     if mode is Mode.ABNORMAL:
         return EVERYTHING
@@ -271,7 +275,7 @@ def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | No
 
 
 class QueueView(Protocol):
-    """The parts of a consume queue that correctMinOffset looks at, in units."""
+    """The values of a consume queue that correctMinOffset reads, in units."""
 
     @property
     def min_offset(self) -> int:
@@ -306,7 +310,8 @@ class QueueView(Protocol):
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue whose last file has no unit.
 
-    The broker looks for a unit before the first byte of that file, and fails. None: the queue loads.
+    The broker tries to read a unit before the first byte of that file, and fails. The result is None if the queue
+    loads.
     """
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None

@@ -1,7 +1,8 @@
 """A batch consume queue of 5.x in a simulated recovery (BatchConsumeQueue).
 
-It is loaded, cut and filled by the broker's rules, but nothing is written. A batch queue differs from a consume queue
-in two ways: its max physical offset is the *begin* of the last batch's record, and queue offsets are stored in units.
+The queue is loaded, cut and filled by the broker's rules, but nothing is written. A batch queue differs from a consume
+queue in two ways. Its max physical offset is the *start* of the last batch's record. And its units contain the queue
+offsets.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class RecoveredBatchQueue:
 
     `max_physical_offset` and queue offsets are those of BatchConsumeQueue. Methods raise OSError.
 
-    `deleted` names the files that recovery deletes; `cut_from` is the max offset before a cut that removed batches.
+    `deleted` names the files that recovery deletes. If a cut removed batches, `cut_from` is the max offset before this
+    cut.
     """
 
     def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
@@ -80,7 +82,7 @@ class RecoveredBatchQueue:
         return f"{BATCHCONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     def recover(self) -> None:
-        """Find the queue's end in its last three files; later files are deleted."""
+        """Find the queue's end in its last three files, and delete later files."""
         for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
             units = file.units()
@@ -112,7 +114,7 @@ class RecoveredBatchQueue:
     def cut(self, log_end: int) -> None:
         """Cut the queue to batches that point before the log's end.
 
-        The first unit of the last file stays if that file stays, in use or not.
+        If the last file stays, its first unit stays, even if it is not in use.
         """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
@@ -137,7 +139,8 @@ class RecoveredBatchQueue:
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
         """Find the min offset of the queue.
 
-        It is after those batches at the start of the first file that point before the log's start.
+        At the start of the first file, batches that point before the log's start are skipped. The min offset is after
+        them.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

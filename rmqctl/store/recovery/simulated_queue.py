@@ -1,8 +1,8 @@
 """A consume queue in a simulated recovery.
 
-It is loaded, cut and filled by the broker's rules, but nothing is written. A row of FILL_STATES has the begin and the
-end of the queue's last file; the kernel updates it. The queue has the units on disk and new ones. Of a new unit, only
-the place is known: the unit points between the log's start and its end.
+The queue is loaded, cut and filled by the broker's rules, but nothing is written. A row of FILL_STATES has the begin
+and the end of the queue's last file, and the kernel updates this row. The queue has the units on disk and new units. Of
+a new unit, only its place in the queue is known. It points to a record between the log's start and the log's end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 class _OddUnit(NamedTuple):
     """A new unit whose record has a wrong PHYSICALOFFSET.
 
-    `end_before` is the end of the record that the unit before it points to.
+    `end_before` is the end of the record that the previous unit points to.
     """
 
     queue_offset: int
@@ -68,7 +68,7 @@ class UnitReader:
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
         """Yield (first unit, bytes, units) for parts of [start, end) of a file.
 
-        The parts become larger and larger. Bytes that the file lacks are zeros. Raises OSError.
+        The parts become larger and larger. If the file is too short, the missing bytes are zeros. Raises OSError.
         """
         step = _UNITS_FIRST
         while start < end:
@@ -86,9 +86,9 @@ class RecoveredQueue:
 
     Offsets are in units, physical offsets in bytes. Methods raise OSError.
 
-    `state_of` returns the queue's row of FILL_STATES as an array of one, because the table may move. `deleted` names
-    the files that recovery deletes. `cut_from` is the end before a cut that removed units, except units that this
-    recovery gave to records of another place.
+    `state_of` returns the queue's row of FILL_STATES as an array with one row, because the table may be copied to
+    another place in memory. `deleted` names the files that recovery deletes. If a cut removed units, `cut_from` is the
+    end before the cut. Units that this recovery added for records with a wrong PHYSICALOFFSET do not count for this.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class RecoveredQueue:
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
 
-        `is_odd`: its PHYSICALOFFSET, `physical_offset`, is not its position.
+        `is_odd` means that `physical_offset`, the PHYSICALOFFSET of the message, is not its position.
         """
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
         queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
@@ -231,7 +231,7 @@ class RecoveredQueue:
         return refusal
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Return the physical offset in a unit; OFFSET_MAX for a new regular unit."""
+        """Return the physical offset in a unit; OFFSET_MAX for an ordinary new unit."""
         unit = self._unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
@@ -260,7 +260,7 @@ class RecoveredQueue:
         return file.file_from_offset // _UNIT_SIZE
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """Return the file on the disk that has a unit."""
+        """Return the file on disk that has a unit."""
         return next(
             (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
         )
@@ -275,7 +275,7 @@ class RecoveredQueue:
         del self._files[number:]
 
     def _delete_last(self) -> None:
-        """Delete the last file; the one before it is full."""
+        """Delete the last file; the file before it is full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._units_a_file
@@ -310,8 +310,8 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return the part of the last file that recovery keeps.
 
-        None: its first unit points to the log's end or after it. Otherwise, the first unit stays, even if it is not in
-        use.
+        The result is None if the file's first unit points to the log's end or after it. Otherwise, the first unit
+        stays, even if it is not in use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -347,7 +347,7 @@ class RecoveredQueue:
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Return the physical offset and size in a unit, in use or not.
 
-        None: the unit is new and regular.
+        The result is None for an ordinary new unit.
         """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
@@ -371,7 +371,7 @@ class RecoveredQueue:
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
         """Return how many units of `file` are in use and point before `bound`.
 
-        Counting begins at unit `start`, and ends at the first other unit or at `end`.
+        Counting begins at unit `start`. It ends at the first unit that does not meet the condition, or at `end`.
         """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):

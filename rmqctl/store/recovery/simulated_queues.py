@@ -1,8 +1,8 @@
 """All queues in a simulated recovery.
 
-They are loaded, cut and filled by the broker's rules, but nothing is written. Of a unit that recovery adds, only the
-place is kept, because these units point between the log's start and its end, in order. A few units whose record has a
-wrong PHYSICALOFFSET are kept completely.
+The queues are loaded, cut and filled by the broker's rules, but nothing is written. Of a unit that recovery adds, only
+the place in the queue is kept in memory. This is enough, because these units point between the log's start and the
+log's end, in order. The few units whose record has a wrong PHYSICALOFFSET are kept completely.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ NOTHING_BUILT: BuiltSpans = {}
 class RecoveredQueues:
     """The queues of `store` and the queues `built`, by the rules of `profile`.
 
-    `builder` numbers the queues that `fill` uses. Methods raise OSError if a queue cannot be read.
+    `builder` gives the queues the numbers that `fill` uses. Methods raise OSError if a queue cannot be read.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RecoveredQueues:
     def load(self) -> str | None:
         """Load and recover all queues.
 
-        Returns why the broker does not load them; None: it loads them.
+        Returns the reason why the broker does not load them, or None if it loads them.
         """
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
@@ -158,7 +158,7 @@ class RecoveredQueues:
     def correct_min_offsets(self, log_start: int) -> str | None:
         """Find the min offset of each queue.
 
-        Returns why this fails in the broker; None: it does not fail.
+        Returns the reason why this fails in the broker, or None if it does not fail.
         """
         for queue in self._queues.values():
             refusal = queue.correct_min_offset(log_start, self._profile)
@@ -184,7 +184,8 @@ class RecoveredQueues:
     def _places_of(self, message: Message) -> int | None:
         """Return how many places in queues the broker fills for a message.
 
-        1: only the message's own place; None: the places in light queues, too.
+        The result is 1 if the broker only fills the message's own place. It is None if the broker also fills the places
+        in light queues.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -195,8 +196,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`.
 
-        The list of queues in the request builder does not show which queues a broker dispatches to: its threads may be
-        far ahead, or after the log's end.
+        The request builder also has queues of later messages, because its threads read ahead, even beyond the log's
+        end. So a row is added only for queues of messages that the broker dispatches.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:

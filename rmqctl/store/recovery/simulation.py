@@ -1,6 +1,6 @@
 """The simulation of a broker's restart.
 
-It applies the rules of `rmqctl.store.recovery.rules` to a store that stays unchanged.
+The simulation applies the rules of `rmqctl.store.recovery.rules` and does not change the store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 class QueueOutcome(NamedTuple):
     """A queue after the restart; numbers are in units.
 
-    `lost` counts the messages that it loses; `cut_from` is its end before the cut; `deleted` names its deleted files.
+    `lost` counts the messages that the queue loses. `cut_from` is the queue's end before the cut. `deleted` names the
+    deleted files of the queue.
     """
 
     topic: str
@@ -58,10 +59,10 @@ class QueueOutcome(NamedTuple):
 class RestartOutcome:
     """The result of a restart; offsets are in bytes.
 
-    `refused`: load() fails for this reason, and the other fields are empty. `hangs`: start() never ends, because no
-    file has physical offset `hangs_at`. `lost` counts what is after the log's end, in the same way as for a repair
-    (`rmqctl.store.recovery.data_loss`); `deleted_log_files` are part of it. `start_file_path` and `start_file` (the
-    file where the scan begins, and the reason) are None for a log without files.
+    If load() fails, `refused` is the reason, and the other fields are empty. If start() never ends, because no file has
+    physical offset `hangs_at`, `hangs` says so. `lost` counts messages after the log's end, by the same rules as for a
+    repair (`rmqctl.store.recovery.data_loss`). Messages in `deleted_log_files` are included. `start_file_path` and
+    `start_file` (the file where the scan begins, and the reason) are None for a log without files.
     """
 
     profile: Profile
@@ -106,10 +107,10 @@ class RestartOutcome:
 class RestartSimulation:
     """Simulates one restart of a broker of `profile` on `store`.
 
-    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. `mode` None: as `abort` shows.
-    `builder` describes the messages of `on_messages`. `refused` says why the store does not load; then all other
-    results have no meaning. The caller's scan must begin at or before `scanned_from`. `built` are queues that will
-    exist in addition to those of `store`. Raises OSError if log or queues cannot be read.
+    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, `abort`
+    decides the mode. `builder` describes the messages of `on_messages`. `refused` says why the store does not load. If
+    it is set, all other results have no meaning. The caller's scan must begin at or before `scanned_from`. `built` are
+    queues that will exist in addition to those of `store`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class RestartSimulation:
     def scan_end(self) -> ScanEnd | None:
         """Return where the scan ended the log.
 
-        None: the scan has not ended, or no scan is needed.
+        The result is None if the scan has not ended, or if no scan is needed.
         """
         return self._scan.end if self._scan is not None else None
 
@@ -169,8 +170,8 @@ class RestartSimulation:
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where brokers of this version end the log.
 
-        They end it at the first message that they do not know; None: they know all. `messages` are good messages
-        (DISPATCH_COLUMNS).
+        They end the log at the first message of a kind that they do not know. The result is None if they know all
+        messages. `messages` are good messages (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -202,7 +203,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Take one item of a log scan by this simulation's request builder.
+        """Take one item of a log scan that uses this simulation's request builder.
 
         Calls `on_messages` or `damage`; a blank changes nothing.
         """
@@ -216,7 +217,7 @@ class RestartSimulation:
     def pass_over(self, end: int) -> None:
         """Take the log up to physical offset `end` as good, without reading it.
 
-        All of its records must have their units.
+        All records before `end` must have their units.
         """
         if self._scan is not None:
             self._scan.pass_over(end)
@@ -254,7 +255,8 @@ class RestartSimulation:
     def _config_refusal(self) -> str | None:
         """Return why the broker exits at its start: a config file that is not valid.
 
-        Its `.bak` is not valid either (ConfigManager.loadBak). None: there is no such file.
+        The `.bak` of this file is not valid either (ConfigManager.loadBak). The result is None if there is no such
+        file.
         """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
@@ -329,7 +331,7 @@ class RestartSimulation:
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
         """Simulate start() of 4.x: dispatch the log after the queues' end.
 
-        Returns why and where it waits forever, or None twice.
+        If start() waits forever, returns the reason and the offset; otherwise returns None for both.
         """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
@@ -382,7 +384,7 @@ class RestartSimulation:
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
-    """Return the checkpoint as a broker maps it.
+    """Return the checkpoint as a broker reads it from mapped memory.
 
     If the file is too short, the missing bytes are zeros.
     """
@@ -394,7 +396,7 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
 
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
-    """Simulate a restart, with a scan of its own by `threads` threads.
+    """Simulate a restart, and scan the log for this with `threads` threads.
 
     Raises OSError.
     """

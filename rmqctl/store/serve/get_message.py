@@ -1,6 +1,6 @@
 """DefaultMessageStore.getMessage.
 
-It returns messages of a queue from an offset on, and where a consumer continues.
+It returns messages of a queue from an offset on, and the offset at which a consumer continues.
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|
@@ -12,12 +12,14 @@ It returns messages of a queue from an offset on, and where a consumer continues
 | a message goes through | FOUND | after the last unit that was looked at |
 | none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
 
-One call reads one file of the queue, at most 800 units or as many as messages are asked for, and ends where the batch
-is full (isTheBatchFull); the first message always goes through. The log's files whose messages are gone are passed over
-as a whole. 4.7.1, 4.9.7 and 5.3.3 agree but for the 4.9.3 above, and for where a queue begins (logic_queue.py).
+One call reads one file of the queue. It reads at most 800 units, or as many units as messages are asked for if these
+are more. It ends when the batch is full (isTheBatchFull), but always returns the first message that matches. If a file
+of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 agree, with two exceptions: the
+rule up to 4.9.3 in the table, and the place where a queue begins (logic_queue.py).
 
-Left out: what a slave does with offsets, advice to pull from a slave, 5.x's maxTotalMsgSize (a remote client's),
-compacted topics, and the statistics. How much of the log is in memory nobody knows offline: `TransferLimits` says it.
+This module leaves out: what a slave does with offsets, the advice to pull from a slave, maxTotalMsgSize of remote
+clients (5.x), compacted topics, and the statistics. Offline, nobody knows how much of the log is in memory, so
+`TransferLimits` gives this number.
 """
 
 from __future__ import annotations
@@ -71,9 +73,9 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one call, such as maxTransferBytesOnMessageInMemory.
 
-    Limits are bytes and counts of messages; the defaults are the broker's own. A message that lies more than
-    `memory_bytes` before the end of the log counts as on disk. A broker takes 40 % of the machine's memory. None: all
-    messages count as in memory.
+    Limits are bytes and counts of messages; the defaults are the broker's own. If a message lies more than
+    `memory_bytes` before the end of the log, it counts as on disk. A broker uses 40 % of the machine's memory for this.
+    If `memory_bytes` is None, all messages count as in memory.
     """
 
     bytes_in_memory: int = 262_144
@@ -119,9 +121,9 @@ def get_message(
 
 
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
-    """Return status and next offset if a queue has no unit for an offset.
+    """Return the status and the next offset if a queue has no unit for an offset.
 
-    The queue has the offsets [low, high). None: the offset is one of them.
+    The queue has the offsets [low, high). The result is None if the offset is one of them.
     """
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0

@@ -1,6 +1,6 @@
 """A consume queue as a broker has it after it has loaded the store.
 
-This is the begin and the end of the queue, and its units with their tags.
+The class gives the begin and the end of the queue, and its units with their tags.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LogicQueue:
     def min_offset(self) -> int:
         """Return the first offset of the queue.
 
-        This is the offset that a broker reports when it has just loaded the store.
+        A broker reports this offset right after it has loaded the store.
         """
         return self.queue.correct_min_offset(
             self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
@@ -54,7 +54,8 @@ class LogicQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end) that lie in one file.
 
-        The file is the one with the first unit. Tags come from the extension. None: no file has the first unit.
+        This is the file that has the unit of `queue_offset`. Tags come from the extension. The result is None if no
+        file has this unit.
         """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
@@ -62,7 +63,7 @@ class LogicQueue:
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the next file.
 
-        A batch consume queue has 0, as in 5.x.
+        For a batch consume queue, the result is 0, as in 5.x.
         """
         if not isinstance(self.queue, ConsumeQueue):
             return 0

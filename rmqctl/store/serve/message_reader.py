@@ -1,6 +1,6 @@
 """The reading side of DefaultMessageStore.
 
-It finds messages by queue offset, key, id and physical offset, and queue offsets by time.
+A reader finds messages by queue offset, key, id and physical offset. It also finds queue offsets by time.
 
 If a store is open only for reading, its files show where its queues and its log end. If it is open for writing, its
 writer (`WritingSide`) knows the ends. If an offset is after the known files, the folder is listed again to find new
@@ -59,7 +59,7 @@ class WritingSide(Protocol):
 
     @property
     def max_phy_offset(self) -> int:
-        """Return the position after the last record that is written whole."""
+        """Return the position after the last record that is completely written."""
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
         """Return the end of a queue; None if the queue does not exist."""
@@ -67,7 +67,7 @@ class WritingSide(Protocol):
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Keep the index files completely written until the block ends.
 
-        Gives the path of the file that is being filled; None if there is no such file.
+        The block gets the path of the file that is being filled; None if there is no such file.
         """
 
 
@@ -104,11 +104,11 @@ class MessageReader:
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
         """Return the last messages that the index has for a key, in log order.
 
-        There are at most `max_num` messages, and never more than 64. They were stored in [begin, end] (ms since 1970),
-        which the index compares to the second.
+        There are at most `max_num` messages, and never more than 64. Their store times are in [begin, end] (ms since
+        1970). The index compares these times only to the second.
 
-        The messages are those that a broker returns. A message whose key only has the same hash is among them, and a
-        message that is indexed twice appears twice. Clients must compare the keys
+        The messages are the same as those that a broker returns. A message with another key may be among them if both
+        keys have the same hash. A message that is indexed twice appears twice. Clients must compare the keys
         (`rmqctl.store.read.read_only_store.has_key` does this).
         """
         with self._lock:
@@ -128,7 +128,7 @@ class MessageReader:
     def look_message_by_id(self, msg_id: str) -> Message | None:
         """Return the message that has an offset message id.
 
-        None: the message is not in this store. Raises ValueError if the id is not valid.
+        The result is None if the message is not in this store. Raises ValueError if the id is not valid.
         """
         _, physical_offset = parse_msg_id(msg_id)
         message = self.look_message_by_offset(physical_offset)
@@ -143,7 +143,7 @@ class MessageReader:
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the offset after a queue's last message.
 
-        A queue that does not exist has 0.
+        The result is 0 for a queue that does not exist.
         """
         with self._lock:
             end = self._writing.queue_end((topic, queue_id))
@@ -187,7 +187,7 @@ class MessageReader:
 
 
 class _AsTheFilesAre:
-    """The ends of a store that nobody writes, as its files show them."""
+    """The ends of a store to which nobody writes, as its files show them."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store

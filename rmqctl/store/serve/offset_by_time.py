@@ -1,10 +1,11 @@
 """ConsumeQueue.getOffsetInQueueByTime: the queue offset for a time.
 
-4.x takes the first file that was modified at that time or later, otherwise the last file. In this file, it takes the
-message that was stored nearest to the time, and of two such messages the earlier one. So the result depends on the
-modification times of files, and a copy that lost these times gives other results.
+4.x takes the first file that was modified at that time or later. If there is no such file, it takes the last file. In
+this file, it takes the message whose store time is nearest to the time. If two messages are equally near, it takes the
+earlier one. So the result depends on the modification times of files, and a copy that lost these times gives other
+results.
 
-5.x takes the first file whose last message was not stored before the time. In this file, it takes the first message
+5.x takes the first file whose last message was stored at the time or later. In this file, it takes the first message
 that was stored at the time or later. If there is no such message, it takes the end of the file.
 """
 
@@ -50,7 +51,8 @@ def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at a time or later.
 
     If the last batch was not stored after the time, the result is the offset of the last batch. 5.x searches the last
-    file that does not begin after the time: if one time covers several files, 5.x returns a later batch of that time.
+    file that begins at the time or before it. So if batches in several files have the same time, 5.x returns a later
+    one of these batches.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -143,7 +145,8 @@ class _Search:
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
         """Return three queue offsets of a file.
 
-        They are the first unit of the file, the first unit that the queue still has, and the end of the units in use.
+        These are the offset of the file's first unit, the offset of the first unit that the queue still has, and the
+        end of the units in use.
         """
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)

@@ -1,6 +1,6 @@
 """The commit log as a broker reads single messages from it.
 
-A message is read only if it lies before the end of what was written, and completely in one file.
+A message is read only if it lies before the end of the written part, and completely in one file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReadableLog:
     def has(self, physical_offset: int, size: int) -> bool:
         """Return whether `size` bytes exist at an offset, all in one file.
 
-        In this case, a broker's CommitLog.getMessage returns something.
+        If they do, a broker's CommitLog.getMessage returns bytes.
         """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
@@ -54,7 +54,7 @@ class ReadableLog:
     def store_timestamp(self, physical_offset: int, size: int) -> int:
         """Return the store time of the message at an offset, in ms since 1970.
 
-        The result is -1 if there is no message. This is CommitLog.pickupStoreTimestamp.
+        The result is -1 if there is no message. The rule is CommitLog.pickupStoreTimestamp.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp

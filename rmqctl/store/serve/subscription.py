@@ -1,8 +1,8 @@
 """A consumer's subscription: `*`, or tags such as `TagA || TagB`.
 
-This is the text that RocketMQ's FilterAPI parses. A broker (ExpressionMessageFilter) compares only hash codes, so it
-also delivers a message whose tag is another one with the same hash; the client compares the texts. SQL92 expressions
-are not supported, because they need the filter that the consumer's broker has compiled.
+RocketMQ's FilterAPI parses the same text. A broker (ExpressionMessageFilter) compares only the hash codes of tags. So
+it also delivers messages with another tag if both tags have the same hash; the client then compares the texts. SQL92
+expressions are not supported, because they need the filter that the consumer's broker has compiled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Subscription:
         """Return whether a unit's tagsCode matches the subscription.
 
         Only the low 32 bits of the code are compared. If the code is still an address, its extension is lost and the
-        tags are not known, so it matches.
+        tags are not known. Then the result is True.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True

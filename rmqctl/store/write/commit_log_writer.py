@@ -68,7 +68,7 @@ TOPICS_KNOWN = 65536
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
-    """Return whether a name is valid for a topic, and so for a folder.
+    """Return whether a name is valid for a topic, and therefore also for a folder.
 
     The rules are those of TopicValidator; in 5.x, those of HookUtils.checkBeforePutMessage.
     """
@@ -95,8 +95,8 @@ def put_settings(
 ) -> PutSettings:
     """Return the settings of broker.conf that a broker of the profile knows.
 
-    `property_crc` turns the property CRC on, whatever broker.conf says. If broker.conf does not mention LMQ, a store
-    that `has_light_queues` continues to have LMQ queues.
+    `property_crc` turns the property CRC on, whatever broker.conf says. If broker.conf does not mention LMQ, but the
+    store has light queues (`has_light_queues`), messages still go to LMQ queues.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -142,7 +142,7 @@ class CommitLogWriter:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        `as_it_is`: the message is a copy of a stored message, so its DELAY is ignored.
+        With `as_it_is`, the message is a copy of a stored message, so its DELAY is ignored.
         """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
@@ -157,7 +157,7 @@ class CommitLogWriter:
         """Put each message as `put_message` does, but several times as fast.
 
         There is one write for each file. If the store fails, the remaining messages are not tried and get the same
-        result. So what is stored has no gap.
+        result. So there is no gap between stored messages.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -210,7 +210,7 @@ class CommitLogWriter:
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for records that `put_encoded` takes.
 
-        None: a record depends on its offset (`__CRC32#`).
+        The result is None if records depend on their offsets (`__CRC32#`).
         """
         if self._property_crc:
             return None
@@ -264,7 +264,7 @@ class CommitLogWriter:
     def take_written_queues(self) -> set[QueueKey]:
         """Return the queues that received messages since the last call.
 
-        The queues to which delayed and half messages will go on are included.
+        The real queues of delayed and half messages are included.
         """
         with self._put_lock:
             taken, self._written_queues = self._written_queues, set()
@@ -369,7 +369,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Note the queue to which a deferred message will go on."""
+        """Note the real queue, to which a deferred message will go later."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),
@@ -378,7 +378,7 @@ class CommitLogWriter:
             self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
-        """Append bytes, and return the failure; None if there is no failure."""
+        """Append bytes, and return the failure; None if the call succeeds."""
         self._waiting_since = time.monotonic()
         try:
             file.append(records)
@@ -465,7 +465,7 @@ class CommitLogWriter:
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
         """Return whether the broker gives a message offsets in LMQ queues.
 
-        If not, a copied message keeps the offsets that it has.
+        If the result is False, a copied message keeps its offsets.
         """
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
@@ -474,7 +474,7 @@ class CommitLogWriter:
     def _is_light_name(self, name: str) -> bool:
         """Return whether the broker dispatches to an LMQ queue of this name.
 
-        5.x gives no offset in a queue without %LMQ%, and then cannot dispatch the message.
+        If the name of the queue has no %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch it.
         """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
@@ -532,7 +532,7 @@ class CommitLogWriter:
     def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Append a message whose properties hold queue offsets.
 
-        The caller must hold the lock.
+        The caller must hold the writer's lock.
         """
         encoded = self._encoded(message)
         if not isinstance(encoded, Encoded):
@@ -548,9 +548,9 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether a message needs nothing but its record.
+    """Return whether a message needs only its record.
 
-    Such a message is not delayed, not for LMQ, and not an inner batch.
+    Such a message is not delayed, is not for LMQ, and is not an inner batch.
     """
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
 

@@ -1,7 +1,8 @@
 """config/*.json, written as a broker writes it.
 
-The files are in fastjson's dialect. The content before is kept in `.bak` (MixAll.string2File). 4.x renames a `.tmp`
-file, and 5.x overwrites the file. Here both files are replaced, so that after a crash the old or the new file is whole.
+The files are in fastjson's dialect. The previous content is kept in `.bak` (MixAll.string2File). To write the file, 4.x
+renames a `.tmp` file, and 5.x overwrites the file. rmqctl replaces both files by a rename. So after a crash, each file
+is complete: old or new.
 
 A main file that is empty or broken does not become the `.bak`, because the existing `.bak` may be good. Brokers do not
 check this.

@@ -1,10 +1,10 @@
 """The writer of a consume queue.
 
-It appends units at the end of the queue, in the order of the log.
+The writer appends units at the end of the queue, in the order of the log.
 
 If a queue does not begin at 0, pre-blank units come before its first unit, in the file of its first offset
-(ConsumeQueue.fillPreBlank). Pre-blank units are never written without a real unit after them: otherwise 4.x would fill
-no queue any more.
+(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit after them. Without it, 4.x
+would add units to no queue any more.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class ConsumeQueueWriter:
         record.
 
         `store_timestamps` (array, ms) are the store times of the messages. A full file gets the store time of its last
-        message as its modification time. A broker writes units immediately, and 4.x uses the modification times to find
-        the file for a time (MappedFileQueue.getMappedFileByTime).
+        message as its modification time. In a broker's store, the modification time is nearly the same, because a
+        broker writes units immediately. 4.x uses the modification times to find the file for a time
+        (MappedFileQueue.getMappedFileByTime).
 
-        LMQ's units are not `extended`: they never go to the extension.
+        `extended` is not set for units of LMQ queues, because they never use the extension.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
@@ -99,8 +100,8 @@ class ConsumeQueueWriter:
     def _pre_blank(self, queue_offset: int) -> bytes:
         """Return the pre-blank units before a queue's first unit.
 
-        They lie in the file of the first unit. They are written together with the first unit, so that they never stand
-        alone.
+        The pre-blank units lie in the file of the first unit. They are written together with the first unit, so that a
+        queue never has only pre-blank units.
         """
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)

@@ -1,11 +1,11 @@
 """The writer of the index: keys of messages, in log order.
 
-A new file begins when the last file is full (IndexService.buildIndex). The name of a file is the local time when it was
-made.
+A new file begins when the last file is full (IndexService.buildIndex). The name of a file is the local time of its
+creation.
 
-The slots of the file that is being filled are kept in memory. Entries are written when there are many. A flush writes
-the remaining entries, then the changed slots, then the header. So a reader never follows a slot to an entry that does
-not exist.
+The slots of the file that is being filled are kept in memory. New entries are collected in memory, and written when
+there are many. A flush writes the remaining entries, then the changed slots, then the header. So a reader never follows
+a slot to an entry that does not exist.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PENDING_ENTRIES_MAX = 50_000
 class IndexWriter:
     """The writer of index files in `folder`.
 
-    A file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` gets the store time of
-    the file's first message (ms since 1970), and returns the time for the file's name. When a file is full and flushed,
-    `on_full` gets its end timestamp (the checkpoint's index time). Methods raise OSError. Any thread may write out or
-    flush what is waiting; only one thread may put.
+    A file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` is called with the store
+    time of the file's first message (ms since 1970), and returns the time for the file's name. When a file is full and
+    flushed, `on_full` is called with its end timestamp (the checkpoint's index time). Methods raise OSError. Any thread
+    may write out or flush what is waiting; only one thread may put.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class IndexWriter:
     def go_on_with(self, file: IndexFile) -> None:
         """Continue to fill an existing file, if it has room.
 
-        Otherwise the next file begins where the existing file ends.
+        If it has no room, the next file begins where the existing file ends.
         """
         header = file.header()
         if header is None:
@@ -127,8 +127,8 @@ class IndexWriter:
     def _make_pages(self) -> None:
         """Write the table of slots once, before a flush must write it.
 
-        A file with so many entries needs its whole table written. Most of this work is done here, while nobody waits
-        for it.
+        If a file has so many entries, its whole table must be written. Most of this work is done here, while no caller
+        waits for it.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
@@ -170,7 +170,7 @@ class IndexWriter:
     def close(self) -> None:
         """Close the file.
 
-        What was not flushed before is not in the file.
+        Entries that were not flushed before are not in the file.
         """
         if self._file is not None:
             self._file.close()
@@ -186,9 +186,9 @@ class IndexWriter:
             self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
 
     def _begin_file(self, described: DispatchColumns) -> None:
-        """Begin a new file for the key that waits.
+        """Begin a new file for the next key.
 
-        Until the file has an entry, its header begins where the previous file ended.
+        Until the file has an entry, its header begins at the time and offset where the previous file ended.
         """
         state = self._state[0]
         if self._file is not None:

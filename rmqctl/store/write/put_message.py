@@ -1,6 +1,7 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-They are msgspec structs, because each message makes two of them. Structs need a quarter of the time of named tuples.
+Both results are msgspec structs. Each message needs two of them, and a struct is created in a quarter of the time of a
+named tuple.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class PutMessageStatus(Enum):
 
     @property
     def is_of_message(self) -> bool:
-        """Return whether the message is the reason why it cannot be stored.
+        """Return whether the message itself is the reason for the failure.
 
-        Any other failure is a failure of the store, and the next message would fail, too.
+        If not, the store has failed, and the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -48,7 +49,7 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are those of the
     first message. The time is in ms since 1970. Topic and queue are those that received the messages: for a delayed
-    message, those of the schedule. `takes_offset`: the messages are in the queue.
+    message, those of the schedule. `takes_offset` says whether the messages are in the queue.
     """
 
     topic: str
@@ -106,8 +107,8 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 class PutEncodedResult(NamedTuple):
     """The result of putting a number of encoded records.
 
-    `records` is this number. `failure` is set if the records were not stored. Otherwise `queues` has the queue offsets
-    [first, behind) that each queue gave to them.
+    `records` is this number. `failure` is set if the records were not stored. Otherwise `queues` has, for each queue,
+    the range of queue offsets [first, behind) that the records got.
     """
 
     records: int
@@ -116,9 +117,9 @@ class PutEncodedResult(NamedTuple):
 
 
 class EncodingRules(NamedTuple):
-    """What a record must be for a log to take it ready-made.
+    """The rules for records that a log accepts already encoded.
 
-    Sizes in bytes; `takes` says whether a queue takes such records.
+    Sizes are in bytes. `takes` says whether a queue accepts such records.
 
     `now` returns the born time of messages that have none, in ms since 1970.
     """

@@ -1,6 +1,6 @@
-"""StoreCheckpoint: how far log, queues and index are flushed to disk.
+"""StoreCheckpoint: the times up to which log, queues and index are flushed.
 
-The values are store times.
+The values are store times of messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StoreCheckpoint:
     def set_index(self, timestamp: int) -> None:
         """Set the time of the last message of the newest full index file.
 
-        This index file must be flushed to disk before.
+        The caller must flush this index file to disk first.
         """
         with self._lock:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))

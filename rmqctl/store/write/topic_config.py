@@ -4,8 +4,8 @@ The file also says how many queues each topic has (TopicConfigManager). A broker
 and of each topic only the queues below readQueueNums (PullMessageProcessor). A broker adds a topic when the first
 message of the topic comes, and so does this module.
 
-Existing entries are kept, but their queue numbers are raised if a message has a queueId beyond them. The file is the
-same in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
+Existing entries are kept. But if a message has a queueId beyond the queue numbers of its topic, these numbers are
+raised. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Note queues to which messages came, or will go on.
+        """Note queues to which messages came, or will come later.
 
         topics.json must list each of these queues.
         """
@@ -118,7 +118,7 @@ class TopicConfigs:
     def _next_version(self) -> dict[str, Any]:
         """Return the next version of the file (DataVersion.nextVersion).
 
-        The version shows name servers and slaves that the file changed.
+        From the version, name servers and slaves see that the file changed.
         """
         before = self._content.get(VERSION)
         version = (
