@@ -1,1 +1,1 @@
-"""What only rmqctl does to a store."""
+"""Operations on a store that rmqctl has and brokers do not have."""

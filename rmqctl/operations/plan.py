@@ -1,4 +1,4 @@
-"""The plan of a repair, frozen.
+"""The plan of a repair, which does not change after its creation.
 
 `--dry-run` shows it; `rmqctl.operations.repair.execute` executes exactly this plan.
 """
@@ -52,7 +52,7 @@ class RebuildIndex(NamedTuple):
 class SetCheckpoint(NamedTuple):
     """Write these times into the checkpoint.
 
-    `is_wrong`: the checkpoint must be corrected even if nothing else changes.
+    If `is_wrong` is set, the checkpoint must be corrected even if nothing else changes.
     """
 
     values: Checkpoint
@@ -96,7 +96,7 @@ class AddLogFile(NamedTuple):
 class Step:
     """One action of the plan, and its reason.
 
-    `findings` counts, by code, the findings that it repairs, if this is not certain.
+    `findings` counts, by code, the findings that the step repairs, if this is not certain.
     """
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
@@ -113,7 +113,7 @@ class Step:
 
 
 class Contested(NamedTuple):
-    """Queues to be rebuilt that have messages whose places are in doubt.
+    """Queues that are rebuilt and have messages whose places are not certain.
 
     They are rebuilt `rounds` times; each round uses the result of the round before.
     """
@@ -126,11 +126,12 @@ class Contested(NamedTuple):
 class RepairPlan:
     """The plan of a repair. Offsets are in bytes.
 
-    Afterwards, the log is [min_phy_offset, max_phy_offset), with `records` messages (None: not counted). `end_reason`
-    says why the log ends there; None: its messages end there, or the operator chose the end. `fingerprint` identifies
-    the store's files at the time of the plan. `placeholders` replace damage. `leaves` counts, by code, the findings
-    that `verify` still has afterwards. `profile` is that of the brokers for which the index is rebuilt; None: as the
-    store shows. `start_problem` says why a broker does not start even afterwards; None: it starts.
+    After the repair, the log is [min_phy_offset, max_phy_offset), with `records` messages (None: not counted).
+    `end_reason` says why the log ends there. It is None if the messages end there, or if the operator chose the end.
+    `fingerprint` identifies the store's files at the time of the plan. `placeholders` replace damage. `leaves` counts,
+    by code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for
+    which the index is rebuilt; None: the store shows the profile. `start_problem` says why a broker does not start even
+    after the repair; None: it starts.
     """
 
     min_phy_offset: int

@@ -1,4 +1,4 @@
-"""Append many messages, one by one or in batches, and count the results.
+"""Append many messages, and count the results.
 
 The results are counted for each queue.
 """
@@ -48,14 +48,14 @@ class QueueGrowth:
 class Appender:
     """Puts messages into `store`, one by one or in batches.
 
-    One by one, up to `at_once` messages are written at once. With `batch`, up to `batch` messages that follow one
-    another in the same queue become one batch; a message that cannot be in a batch is put alone. With `sync`, each put
-    is flushed to disk.
+    With `batch`, up to `batch` messages that follow one another in the same queue become one batch, and a message that
+    cannot be in a batch is put alone. Without `batch`, each message is put alone, and one write stores up to `at_once`
+    messages. With `sync`, each put is flushed to disk.
 
     `on_stored` and `on_refused` are called with the result of each put. `on_stored` is not called for stored messages
     of `put_encoded`. `stored` counts messages; `unqueued` counts those that are only in the log (prepared, rollback).
-    If the store itself fails, the appender ends: `ended` names the first message that is not stored because of the
-    failure, and no message after it is stored.
+    If the store itself fails, the appender ends. `ended` then names the first message that is not stored because of the
+    failure. No message after it is stored either.
     """
 
     store: MessageStore
@@ -73,7 +73,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """Put one message. In reports, `line` is its number."""
+        """Put one message; `line` is its number in reports."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -99,7 +99,7 @@ class Appender:
         self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """Put the messages of consecutive lines, each by itself, after `finish`."""
+        """Call `finish`, then put the messages of consecutive lines, each alone."""
         done = 0
         while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)

@@ -1,6 +1,6 @@
 """Append JSON Lines to a store.
 
-A kernel handles runs of plain lines; every other line is handled by itself.
+A kernel handles many plain lines at once; every other line is handled alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LineAppender:
     """Puts the messages of lines through `appender`.
 
     The appender's `on_refused` is also called for lines that are not messages. `now` gives the born time, in ms since
-    1970, of messages that have none. Without an `encoder`, each line is handled by itself. If it `is_over`, or if the
+    1970, of messages that have none. Without an `encoder`, each line is handled alone. If `is_over` is set, or if the
     appender has ended, further lines are ignored.
     """
 
@@ -53,7 +53,7 @@ class LineAppender:
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the next whole lines. Only the very last line may lack its line feed."""
+        """Put the next whole lines; only the very last may lack its line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:

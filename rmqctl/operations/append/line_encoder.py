@@ -53,7 +53,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Accept lines for this queue from now on, if the kernel can encode them."""
+        """Start to accept lines for this queue, if the kernel can encode them."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))
@@ -76,7 +76,7 @@ class LineEncoder:
 def encoder_of(store: MessageStore) -> LineEncoder | None:
     """Return the encoder for a store.
 
-    None: the store accepts no records that are encoded before their offset is known.
+    The result is None if the store accepts no records that are encoded before their offset is known.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

@@ -4,8 +4,9 @@
 
 `topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
 ignored: the message gets new ones. A line with `physicalOffset` is a stored message and is copied unchanged. Any other
-line is a new message: its DELAY is obeyed, and it gets a UNIQ_KEY if it has none. If a line has `bodyCrc`, its body
-must match it: text, as `dump --body utf8` prints it, is not always the stored body.
+line is a new message: its DELAY is obeyed, and it gets a UNIQ_KEY if it has none. If a line has `bodyCrc`, the body
+must match this checksum. The reason: `dump --body utf8` prints the body as text, and this text is not always exactly
+the stored body.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The keys that a line may have.
 
-    First come the keys that append reads, then the other keys that dump prints for a stored record. Times are in ms
-    since 1970.
+    The first keys are those that append reads. The others are further keys that dump prints for a stored record. Times
+    are in ms since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -86,7 +87,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
     """Return the message of a line, and whether it copies a stored message.
 
-    If the line has no born time, the message gets `now`. Raises ValueError with what is wrong with the line.
+    If the line has no born time, the message gets `now`. Raises ValueError, which says what is wrong with the line.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -170,7 +171,7 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    24 digits identify this process; the others are a counter. Not thread-safe.
+    24 digits identify this process; the others are a counter. Only one thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -204,8 +205,8 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
     """Return properties in the form in which they can be stored.
 
-    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
-    only in a copy, which keeps it: 4.9 and later read such a value, but 4.7 drops it.
+    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. Only the value of a
+    copied message may contain 0x01. The copy keeps this value: 4.9 and later read such a value, but 4.7 drops it.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

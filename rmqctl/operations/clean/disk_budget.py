@@ -32,13 +32,13 @@ class Room:
         self._stored = stored
 
     def pressure(self) -> Pressure:
-        """Return whether the disks ask for deletion."""
+        """Return whether the disks are so full that files must be deleted."""
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
         """Return why a broker accepts no more messages.
 
-        Empty: it accepts messages.
+        The result is empty if it accepts messages.
         """
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 

@@ -1,4 +1,4 @@
-"""How full the disks are, and whether this asks for deletion.
+"""How full the disks are, and whether files must therefore be deleted.
 
 The rules are isSpaceToDelete of RocketMQ's CleanCommitLogService.
 """
@@ -25,9 +25,9 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """How full the partition of a folder is, as a broker counts.
 
-    `used_percent` is the share of `used` in `size` (bytes); -1: it cannot be read. `total` is the size of the whole
-    disk, with the part that is reserved for root; 0: not known. Folders with the same `device` share a disk; device 0
-    is shared with no folder.
+    `used_percent` is the share of `used` in `size` (bytes); it is -1 if it cannot be read. `total` is the size of the
+    whole disk, with the part that is reserved for root; it is 0 if it is not known. Folders with the same `device` are
+    on the same disk. Device 0 means that no other folder is known to be on the disk.
     """
 
     path: Path
@@ -39,9 +39,9 @@ class DiskUse(NamedTuple):
 
 
 class Full(NamedTuple):
-    """What is too full, and why.
+    """A disk, or a part of a disk, that is too full.
 
-    `disk` is the disk; None: the store itself uses more than its part of a shared disk. `why` is text for people.
+    `disk` is the disk. It is None if the store uses more than its part of a shared disk. `why` is the reason as text.
     """
 
     why: str
@@ -49,9 +49,10 @@ class Full(NamedTuple):
 
 
 class Pressure(NamedTuple):
-    """What `asks` for deletion, and what `forces` it regardless of a file's age.
+    """The reasons to delete files because a disk is full.
 
-    None: nothing does; then `calm` is the text that says so.
+    `asks` is the disk because of which expired files are deleted. `forces` is the disk because of which files of any
+    age are deleted. Each is None if there is no such disk. `calm` is the text for the case that no disk is too full.
     """
 
     asks: Full | None
@@ -63,8 +64,8 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
     """Return what getDiskPartitionSpaceUsedPercent returns for a folder.
 
     The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a whole percent, rounded up, of the space that users
-    can have; before, a share of the whole disk. If the folder does not exist, its nearest existing parent counts,
-    because a broker creates the folder at its start.
+    can have. Before 4.9.2, it is a share of the whole disk. If the folder does not exist, its nearest existing parent
+    counts, because a broker creates the folder at its start.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -77,7 +78,7 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
     """Return the disk as it is after `freed` bytes were freed.
 
-    If its size is not known, it is returned unchanged.
+    If the size of the disk is not known, the disk is returned unchanged.
     """
     if not disk.size:
         return disk
@@ -88,9 +89,9 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 def pressure(
     settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
 ) -> Pressure:
-    """Return whether the disks ask for deletion.
+    """Return whether the disks are so full that files must be deleted.
 
-    Of the log's `disks`, the least full one counts. `stored` is the size of log, queues and index, in bytes.
+    Of the log's `disks`, only the least full disk counts. `stored` is the size of log, queues and index, in bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -110,7 +111,8 @@ def pressure(
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
     """Return why a broker accepts no more messages.
 
-    Empty: it accepts messages. A broker accepts none if a disk is fuller than diskSpaceWarningLevelRatio.
+    The result is empty if it accepts messages. A broker accepts no messages if a disk is fuller than
+    diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -122,7 +124,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
     """Return the two disks that count.
 
-    They are the least full disk of the log, and the disk of the queues.
+    These are the least full disk of the log, and the disk of the queues.
     """
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 

@@ -7,15 +7,16 @@ file takes these steps:
     told   Its receipt is appended to the receipts and flushed to disk.
     gone   The file is unlinked.
 
-Then comes the next file. So after a crash, at most one file is neither in its place nor deleted: the next `clean`
-deletes it. Each deleted file has a receipt, or two receipts if a crash came between. The moved file needs a folder of
-its own, because brokers take every name in a folder of files for one of their files (4.x even a folder). If `.rmqctl`
-is on another disk than the file, or if the disk has no room for a folder, the file is unlinked in its place, as a
-broker does.
+Then comes the next file. So after a crash, at most one file is in STORE/.rmqctl/expired; the next `clean` deletes it.
+Each deleted file has a receipt; if rmqctl crashed before the file was deleted, it has two. A moved file needs a
+separate folder, because a broker treats every name in its folders of files as one of its files (4.x even the name of a
+folder). If `.rmqctl` is on another disk than the file, or if the disk has no room for a folder, the file is unlinked in
+its place, as a broker does.
 
-There is no undo, because the operator wants the space. The broker must be down: a running broker keeps its files mapped
-and open. The disk gets their space back only when the broker unmaps them in its own round (MappedFile.destroy in 4.7.1,
-4.9.7 and 5.3.3). Until then, its file lists and the min offset that clients see are wrong, too.
+There is no undo, because the operator wants the space. The broker must be down, because a running broker keeps its
+files mapped and open. The disk would get their space back only when the broker unmaps them in its own round
+(MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until then, the broker's file lists and the min offset that clients see
+would also be wrong.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ NAME_BYTES_MAX = 200
 class Cleaned:
     """What has been deleted so far.
 
-    `files` and `folders` belong to the plan; `left` counts files that an interrupted clean had left. `allocated_bytes`
-    is the disk space that they took.
+    `files` and `folders` are numbers of deleted files and folders of the plan. `left` counts deleted files that an
+    interrupted clean had left. `allocated_bytes` is the disk space that became free.
     """
 
     files: int = 0
@@ -96,7 +97,7 @@ class Leftover(NamedTuple):
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
     """Return the files that an interrupted `clean` left.
 
-    Raises OSError, and Unreadable if something else is where their folder should be.
+    Raises OSError. Raises Unreadable if the path of their folder is not a folder.
     """
     folder = expired_folder(storage, root)
     found = tree_of(storage, folder) if folder is not None else ()
@@ -107,7 +108,7 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
     """Wait until nobody holds the store's lock, for at most this many seconds.
 
-    The time is over without an error. Raises OSError.
+    If the lock is still held after this time, no error is raised. Raises OSError.
     """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
@@ -230,7 +231,7 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Remove the folder that only the run needed."""
+        """Remove the folder that only this run needed."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
@@ -269,8 +270,9 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 
 
 def _one_name(path: str) -> str:
-    """Return a path as a file name.
+    """Return a file name that is made from a path.
 
-    Of a long path, only the end is used. The path separator becomes a colon: no topic contains one.
+    Each `/` of the path becomes a colon, because no topic contains a colon. If the path is too long, only its end is
+    used.
     """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

@@ -1,14 +1,14 @@
-"""Which files of the log go, by RocketMQ's CleanCommitLogService.
+"""The log files to delete, by the rules of RocketMQ's CleanCommitLogService.
 
-A broker checks every 10 seconds. It deletes files of the log in an hour of deleteWhen, while a disk is too full, and 20
-times after mqadmin's deleteExpiredCommitLog. It deletes the oldest files first, at most `batch` in a round. The first
-file that stays ends the round; the last file of the log never goes.
+A broker checks every 10 seconds. It deletes files of the log in three cases: in an hour of deleteWhen; while a disk is
+too full; and in 20 rounds after mqadmin's deleteExpiredCommitLog. It deletes the oldest files first, at most `batch` in
+a round. The first file that must stay ends the round. The last file of the log is never deleted.
 
-Here, one run does the work of all following rounds. In an hour of deleteWhen, every expired file goes. If a disk is too
-full, as many files go as bring it below its limit, by the disk space of each file. It is only one round if deletion
-does not free space on that disk, or if the size of the disk is not known.
+One run of `clean` does the work of many rounds. In an hour of deleteWhen, it deletes every expired file. If a disk is
+too full, it deletes files until the disk is below its limit, by the disk space of each file. If deletion does not free
+space on that disk, or if the size of the disk is not known, the run does the work of only one round.
 
-In two cases, a broker continues and this run does not: at an obstacle (`log_files.py`), and at messages that must be
+In two cases, a broker would continue, but the run stops: at an obstacle (`log_files.py`), and at messages that must be
 protected. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except these two, and except the rule
 that the last file stays.
 """
@@ -38,10 +38,10 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 
 
 class ExpiredLog:
-    """Decides which files of the log go, at `now_ms`, in `hour` of this host.
+    """Decides which log files are deleted at `now_ms`, in `hour` of this host.
 
-    After `decide`, `removed` has the reason for each of the oldest files that go. `trigger` and `reason` say what asked
-    for deletion, or why nothing did.
+    After `decide`, `removed` has the reason for each file that is deleted, oldest first. `trigger` and `reason` say why
+    files are deleted, or why none is.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ExpiredLog:
             self._rounds()
 
     def _keep_by_hand(self) -> None:
-        """Let files go until the log is within the operator's limits."""
+        """Mark files for deletion until the log is within the operator's limits."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
@@ -103,7 +103,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return what asks for another round after `done` rounds, and why."""
+        """Return the trigger of another round after `done` rounds, and the reason."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -121,10 +121,10 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """Return whether a full disk asks for this round.
+        """Return whether a full disk is a reason for this round.
 
-        A full disk always asks for the first round. It asks for later rounds only if deleting log files frees space on
-        it.
+        A full disk is always a reason for the first round. It is a reason for later rounds only if deleting log files
+        frees space on this disk.
         """
         return full is not None and (not done or self._room.is_helped(full))
 
@@ -133,7 +133,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Let the files of one round go; return whether another round is possible."""
+        """Mark the files of one round; return whether another round is possible."""
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -152,9 +152,9 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return why a file must stay whatever asks for deletion.
+        """Return why a file must stay in any case.
 
-        Empty: it may go.
+        The result is empty if the file may be deleted.
         """
         if number >= len(self._log) - 1:
             return LAST_STAYS

@@ -1,18 +1,18 @@
-"""The files of queues and the index that go when the log begins later.
+"""The files of queues and index to delete when the log begins later.
 
-Files of extensions go, too.
+Files of extensions are deleted, too.
 
 The rules are those of RocketMQ's CleanConsumeQueueService:
 
-- Of a queue, the leading files go whose last unit points before the log, but never the last file
-  (MappedFileQueue.deleteExpiredFileByOffset).
-- Of its extension, the files go that end before the extension unit of the first remaining queue unit
-  (ConsumeQueueExt.truncateByMinAddress).
-- Of the index, the leading files go whose endPhyOffset is before the log, but never the last file
-  (IndexService.deleteExpiredFile).
+- Of a queue, the first files are deleted, as long as their last unit points before the log. The last file always stays
+(MappedFileQueue.deleteExpiredFileByOffset).
+- Of its extension, files are deleted if they end before the extension unit of the first remaining queue unit
+(ConsumeQueueExt.truncateByMinAddress).
+- Of the index, the first files are deleted, as long as their endPhyOffset is before the log. The last file always stays
+(IndexService.deleteExpiredFile).
 
-If a file stays, all later ones stay, too. In one case, a broker continues and this run does not: at a file whose last
-unit is not in use, or whose header shows no entry. What such a file contains is not known.
+If a file stays, all later files stay, too. If the last unit of a file is not in use, or if the header of an index file
+shows no entry, nobody knows what the file contains. A broker would continue at such a file, but this run stops there.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """What goes besides log files if the log begins later.
+    """The files to delete besides log files if the log begins later.
 
-    The log begins at `new_min_offset` instead of `min_offset` (physical offsets). With `unused_topics`, a queue without
-    any message left goes as a whole, with its `folders`, if topics.json does not list its topic; a broker's
-    cleanUnusedTopic also destroys queues with messages. After `look`, `decisions` has the queues by name, each before
-    its extension, and then the index.
+    The log begins at `new_min_offset` instead of `min_offset` (physical offsets). With `unused_topics`, a queue is
+    deleted as a whole, with its `folders`, if no message of it is left and topics.json does not list its topic. A
+    broker's cleanUnusedTopic also destroys queues with messages. After `look`, `decisions` has the queues by name, each
+    before its extension, and then the index.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -104,7 +104,7 @@ class ExpiredQueues:
     def _look_at_folders(self) -> None:
         """Decide on the folders of unused topics, the inner folders first.
 
-        A folder goes if all its files go.
+        A folder is deleted if all its files are deleted.
         """
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
@@ -133,10 +133,10 @@ class ExpiredQueues:
         yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
-        """Return whether a file goes, and why.
+        """Return whether a file is deleted, and why.
 
-        The decision depends on the last physical offset in the file. None: the file has no such offset, although it
-        should.
+        The decision depends on the last physical offset in the file. This offset is None if the file should have one
+        but does not.
         """
         if offset is None:
             self.warnings.append(
@@ -180,7 +180,7 @@ class ExpiredQueues:
 def _last_offset(file: MappedFile, unit_size: int) -> int | None:
     """Return the physical offset of a file's last whole unit.
 
-    The length of the file does not matter. None: the last unit is not in use.
+    The file may have any length. The result is None if the last unit is not in use.
     """
     position = (file.size // unit_size - 1) * unit_size
     if position < 0:
@@ -192,7 +192,7 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 def stored_bytes(store: ReadOnlyStore) -> int:
     """Return the size of log, queues and index, in bytes (getMajorFileSize).
 
-    It is the sum of the files' lengths.
+    This is the sum of the files' lengths.
     """
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]

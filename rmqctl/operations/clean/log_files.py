@@ -1,8 +1,8 @@
 """The files of the log, each with its age and with obstacles to its deletion.
 
-There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap; perhaps a log
-folder was not named. (2) The file has a wrong length. (3) Two files have the same offsets. The file that a broker has
-allocated ahead does not belong to the log yet.
+There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap. In this case, the
+user may have forgotten to name a log folder. (2) The file has a wrong length. (3) Two files have the same offsets. A
+file that a broker has allocated in advance does not belong to the log yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, and what happens to it if nothing decides otherwise.
+    """A log file in use, and the decision on it if no rule applies.
 
     `blocked_by` is the reason why this file and all later ones must stay.
     """
@@ -49,7 +49,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """Return the files after those in use: allocated ahead."""
+    """Return the files after those in use, which were allocated in advance."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 

@@ -1,8 +1,8 @@
 """Queues that messages of the log belong to, but that have no folder.
 
-Counts that are based on queues miss these messages. No file in config/ lists every queue: a group may read a topic
-although neither topics.json nor an offset names the queue. So each log file is searched for such messages, unless units
-of the existing queues point to everything in it (`unit_coverage.py`).
+If messages are counted by queues, these messages are not counted. No file in config/ lists every queue: a group may
+read a topic although neither topics.json nor an offset names the queue. So each log file is searched for such messages,
+unless units of the existing queues point to every message in the file (`unit_coverage.py`).
 
 Deleted topics also leave messages without a queue. A topic counts as deleted if topics.json, the groups' offsets and
 the groups' subscriptions do not name it.
@@ -47,7 +47,7 @@ class MissingQueue(NamedTuple):
 def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
     """Return a queue without a folder that has messages in `files`.
 
-    `files` follow one another in the log. None: there is no such queue. Raises OSError.
+    `files` follow one another in the log. The result is None if there is no such queue. Raises OSError.
     """
     unproved = files_without_proof(store, files) if files else []
     if not unproved:

@@ -1,14 +1,13 @@
-"""Messages that are still needed, by the log file that contains them.
+"""Messages that are still needed, counted for each log file.
 
 A broker deletes a file without looking for such messages. There are four kinds:
 
     unconsumed  A group that reads the topic (`consumer_groups.py`) has not consumed the message. If the group has no
                 offset for the queue, all messages of the queue count. A message that was popped and not acknowledged
-                (5.x) is before the group's offset: the oldest pop checkpoint that the broker has not processed counts
-                as the group's offset.
-    scheduled   The delayed message is not delivered yet (delayOffset.json).
-    half        The half message has no commit or rollback, and the broker has not checked it yet.
-    dead        The message is in a %DLQ% topic that no group reads: an operator may still send it again.
+                (5.x) is before the group's offset. So the oldest pop checkpoint that the broker has not processed
+                counts as the group's offset. scheduled The delayed message is not delivered yet (delayOffset.json).
+                half The half message has no commit or rollback, and the broker has not checked it yet. dead The message
+                is in a %DLQ% topic that no group reads: an operator may still send it again.
 
 Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
 queue, only the units of such messages are read; `missing_queues.py` finds messages whose queue has no folder. Whether
@@ -63,7 +62,7 @@ class Outstanding:
         )
         self.problems: list[str] = []
         self.slowest: dict[str, int] = {}
-        """Messages in the files by the group that is farthest behind."""
+        """Messages in the files that the slowest group has not consumed, by group."""
         self.dead_letters: dict[str, int] = {}
         """Messages in the files by the %DLQ% topic that no group reads."""
         self._scheduled = self._nothing()
@@ -124,7 +123,7 @@ class Outstanding:
     def _check_dispatched(self, reached: int) -> None:
         """Report messages after the last unit of all queues (at `reached`).
 
-        No count includes them. They exist if someone deleted queues to rebuild them.
+        No count includes these messages. They exist if someone deleted queues to rebuild them.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -153,7 +152,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Return how many messages of a queue each file has, from `offset` on."""
+        """Return how many messages of a queue are in each file, from `offset` on."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1
@@ -164,7 +163,7 @@ class Outstanding:
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield physical offsets of units from `offset` on, as far as the files go.
 
-        With them comes the number of messages that each unit stands for.
+        Each offset comes with the number of messages that its unit stands for.
         """
         first = self._first(queue, offset)
         if first is None:
@@ -186,8 +185,8 @@ class Outstanding:
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
         """Return the queue offset at which counting begins.
 
-        It is `offset`, or the first message that the log still has, whichever is larger. None: no message in the files
-        is needed.
+        The result is the larger of two offsets: `offset`, and the offset of the first message that the log still has.
+        It is None if no message in the files is needed.
         """
         if not queue.queue.files:
             return None
@@ -199,7 +198,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return the half messages after the broker's check that no op message decides."""
+        """Return the unchecked half messages that no op message decides."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -248,7 +247,7 @@ class Outstanding:
 
 
 def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
-    """Return `counts`, and add their sum to the total of a name."""
+    """Return `counts`, after adding their sum to the total for a name."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

@@ -1,8 +1,8 @@
-"""What RocketMQ's clean services would delete, as a plan.
+"""The plan of the files that RocketMQ's clean services would delete.
 
-The services are CleanCommitLogService and CleanConsumeQueueService. Nothing here writes. One plan covers many rounds of
-a broker, so one run from cron does what the broker would do in its hour: `expired_log.py` decides on log files,
-`expired_queues.py` on the files that follow them.
+The services are CleanCommitLogService and CleanConsumeQueueService. This module writes nothing. One plan covers many
+rounds of a broker, so one run from cron does what the broker would do in its hour. `expired_log.py` decides which log
+files are deleted, and `expired_queues.py` decides on the other files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """Return which files go and which stay at `now_ms`, and why.
+    """Return which files are deleted and which stay at `now_ms`, and why.
 
     The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are those of
     the log's folders (store.path.commitlogs); `logics_disk` is that of the consume queues' folder. Raises OSError,
@@ -103,7 +103,7 @@ def plan_expiry(
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
     """Raise Unreadable if `files` have messages of a queue without a folder.
 
-    Nothing shows which group still needs them.
+    Without the queue, nothing shows which group still needs these messages.
     """
     found = missing_queue(store, files)
     if found is not None:
@@ -113,7 +113,7 @@ def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
 
 
 def _way_back(store: ReadOnlyStore, topic: str) -> str:
-    """Return what to do about a queue that does not exist."""
+    """Return the advice on how to restore a missing queue."""
     rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
     if topic in KnownTopics(store):
         return rebuilds
@@ -146,7 +146,7 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
 def _backups_used(store: ReadOnlyStore) -> list[str]:
     """Return a warning for each offset file that was read from its `.bak`.
 
-    The `.bak` may be older.
+    The offsets in a `.bak` may be older.
     """
     files = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
     found = [config for config in files if config.problem]
@@ -195,7 +195,7 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 
 
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
-    """Return warnings about epochs that 5.x in controller mode drops.
+    """Return warnings about epochs that 5.x drops in controller mode.
 
     The broker drops an epoch together with the file in which it ends (AutoSwitchHAService.truncateEpochFilePrefix).
     """

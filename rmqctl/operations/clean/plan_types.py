@@ -1,6 +1,6 @@
 """The plan of `clean`: what is deleted, file by file, and why.
 
-The plan is frozen; it is shown first and then executed. Paths are relative to the store's root
+The plan does not change: it is first shown, and then executed. Paths are relative to the store's root
 (`commitlog/00000000000000000000`), or absolute if the commit log lies outside the store.
 """
 
@@ -26,8 +26,8 @@ Trigger = Literal["time", "disk", "manual", "by hand"]
 class PendingCounts(NamedTuple):
     """Counts of messages that are still needed.
 
-    `unconsumed`: at least one group has not consumed them. `scheduled`: delayed, not delivered yet. `half`:
-    transactions that are not decided. `dead`: dead letters that no group reads.
+    `unconsumed`: messages that at least one group has not consumed. `scheduled`: delayed messages that are not
+    delivered yet. `half`: messages of transactions that are not decided. `dead`: dead letters that no group reads.
     """
 
     unconsumed: int = 0
@@ -54,12 +54,13 @@ def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
 
 @dataclass(frozen=True)
 class FileDecision:
-    """The decision whether a file goes or stays.
+    """The decision whether a file is deleted or stays.
 
     `bytes` is the length of the file, `allocated_bytes` its disk space. Times are in ms since 1970.
-    `last_store_timestamp` is that of the first record after the file: the file's own last record is not later, unless a
-    clock was set back. None: not known, or the file is not a log file. `waiting` is counted for log files that go, or
-    that stay because of it.
+    `last_store_timestamp` is the store time of the first record after the file. The file's own last record is not
+    later, unless a clock was set back. It is None if it is not known, or if the file is not a log file. `waiting` has
+    the messages that are still needed. They are counted for log files that are deleted, and for those that stay because
+    of them.
     """
 
     path: str
@@ -97,9 +98,9 @@ def is_link(storage: Storage, path: Path) -> bool:
 
 
 class MinOffsetAdvance(NamedTuple):
-    """A queue whose first message goes.
+    """A queue whose first message is deleted.
 
-    The fields are the queue offsets of the first message before and after.
+    The fields are the queue offsets of the queue's first message before and after.
     """
 
     topic: str
@@ -111,7 +112,7 @@ class MinOffsetAdvance(NamedTuple):
 class UnreadTopic(NamedTuple):
     """A topic that no group reads.
 
-    `messages` of it are in files that go.
+    `messages` is the number of its messages in files that are deleted.
     """
 
     topic: str
@@ -120,13 +121,13 @@ class UnreadTopic(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What one run deletes.
+    """The files that one run deletes.
 
-    `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is what asks
-    for deletion. If it is None, no log file goes, but files of queues and index may go that an earlier run left.
-    `reason` is the text for people. `hour` and `time_zone` are those of this host at the time of the plan. `folders` go
-    after their files: folders of queues and topics that go as a whole. `unread` lists topics without a group that lose
-    messages.
+    `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is the reason
+    for the deletion. If it is None, no log file is deleted, but files of queues and index that an earlier run left may
+    be. `reason` is the same as text. `hour` and `time_zone` are those of this host at the time of the plan. `folders`
+    are folders of queues and topics that are deleted as a whole, after their files. `unread` lists topics without a
+    group that lose messages.
     """
 
     trigger: Trigger | None
@@ -143,25 +144,25 @@ class ExpiryPlan:
 
     @property
     def going(self) -> tuple[FileDecision, ...]:
-        """Return the files that go."""
+        """Return the files that are deleted."""
         return tuple(file for file in self.files if file.goes)
 
     @property
     def first_left(self) -> FileDecision | None:
-        """Return the first log file that stays; all later ones stay, too."""
+        """Return the first log file that stays; all later files stay, too."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property
     def bytes(self) -> int:
-        """Return the total length of the files that go."""
+        """Return the total length of the files that are deleted."""
         return sum(file.bytes for file in self.going)
 
     @property
     def allocated_bytes(self) -> int:
-        """Return the disk space of the files that go."""
+        """Return the disk space of the files that are deleted."""
         return sum(file.allocated_bytes for file in self.going)
 
     @property
     def waiting(self) -> PendingCounts:
-        """Return the counts of messages still needed in the files that go."""
+        """Return the counts of needed messages in the files that are deleted."""
         return sum_of(file.waiting for file in self.going)

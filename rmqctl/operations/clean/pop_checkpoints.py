@@ -1,17 +1,18 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-The offset of the group is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
+The group's offset is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
 `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP,
-and copies each message that was not acknowledged in time from its queue to a retry topic. So until that group is past
-the checkpoint, the messages from queue offset `so` on, in queue `q` of topic `t`, may still be read.
+and copies each message that was not acknowledged in time from its queue to a retry topic. So until
+CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, the messages of queue `q` of topic `t`, from queue offset `so` on,
+may still be read.
 
 A checkpoint that is not due yet is a timer message: it is in rmq_sys_wheel_timer with the property REAL_TOPIC. When it
-is due, the broker copies it to the topic above. config/timercheck has the time up to which the broker has done this;
-without the file, every checkpoint counts.
+is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the broker has
+done this. Without this file, every checkpoint counts.
 
 Acknowledgements are not read: a message counts until the broker has processed its checkpoint. With
-popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead, which is not
-read.
+popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead. rmqctl does not
+read this database.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class PopCheckpoint(msgspec.Struct):
 
 
 class TimerProgress(NamedTuple):
-    """How far the broker's timer is.
+    """The progress of the broker's timer.
 
-    Messages due before `read_ms` (ms since 1970) are delivered. Units from `queue_offset` on have not been read by the
-    timer.
+    Messages due before `read_ms` (ms since 1970) are delivered. The timer has not read the units from `queue_offset`
+    on.
     """
 
     read_ms: int
@@ -70,7 +71,8 @@ class TimerProgress(NamedTuple):
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return the first queue offset that an open checkpoint points to.
 
-    The result has it by queue and group. What cannot be read or understood is appended to `problems`.
+    The result is by queue and group. If something cannot be read or understood, a text about it is appended to
+    `problems`.
     """
     revived = {
         (known.topic, known.queue_id): known.offset for known in consumer_offsets(store) if known.owner == REVIVE_GROUP
@@ -97,7 +99,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Message]:
     """Yield the checkpoints of a revive queue from queue offset `revived` on.
 
-    The queue belongs to rmq_sys_REVIVE_LOG_.
+    The queue belongs to a topic rmq_sys_REVIVE_LOG_CLUSTER.
     """
     first = max(revived, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
@@ -146,7 +148,8 @@ def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
 def _checkpoint(body: bytes) -> PopCheckpoint:
     """Return the checkpoint in a body. Raises MsgspecError.
 
-    Anyone may have sent the body, and msgspec limits neither depth nor integers. So both are checked first.
+    Anyone may have sent the body, and msgspec does not limit the depth of the JSON or the size of integers. So both are
+    checked first.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

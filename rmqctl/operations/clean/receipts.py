@@ -26,8 +26,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class Receipts:
     """The receipt files at `paths`; each of them gets every receipt.
 
-    A context manager. Methods raise OSError. On a full disk, a receipt waits until a deletion has made room, because
-    the disk needs the deletion.
+    This is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a deletion has made
+    room. The deletion does not wait, because it is needed to free the disk.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -45,7 +45,7 @@ class Receipts:
     def open(self, paths: Collection[Path] | None = None) -> None:
         """Open the files, or those at `paths`, before the first deletion.
 
-        This shows whether receipts can be written. A full disk is no error.
+        So it is known before the first deletion whether receipts can be written. A full disk is not an error.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -55,7 +55,7 @@ class Receipts:
     def zero_tail(self) -> list[str]:
         """Return the lines that were not written for want of room.
 
-        They are those of the file that lacks most lines.
+        If there are several files, these are the lines of the file that lacks most.
         """
         return max((file.zero_tail for file in self._files), key=len)
 
@@ -91,7 +91,7 @@ class _ReceiptFile:
     def open(self) -> None:
         """Open the receipts before the first deletion.
 
-        A full disk is no error. A second call does nothing.
+        A full disk is not an error. A second call does nothing.
         """
         if self._descriptor is not None:
             return

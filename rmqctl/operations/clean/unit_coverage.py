@@ -1,13 +1,15 @@
-"""Whether units point to every message of a log file, without reading the file.
+"""A test whether units point to every message of a log file.
 
-If units point to all messages of a file, they form a chain: the first unit begins where the file begins, each other
-unit begins where another one ends, and the last one ends at the blank record. To prove this, no chain has to be built.
-Each offset gets +1 for each unit that begins there, and -1 for each unit that ends there. If all offsets except the two
-ends of the chain add up to 0, the units are one chain, because a unit never ends before it begins. A 64-bit hash stands
-for an offset, so a file takes a few bytes of memory.
+The test does not read the file. If units point to all messages of a file, they form a chain: the first unit begins
+where the file begins, each other unit begins where another unit ends, and the last unit ends at the blank record. The
+test proves this without building the chain. Each offset gets +1 for each unit that begins there, and -1 for each unit
+that ends there. If the sum is 0 at every offset except the two ends of the chain, the units are one chain, because a
+unit never ends before it begins. Instead of each offset, a 64-bit hash of it is added, so a file takes only a few bytes
+of memory.
 
-Units of LMQ queues are left out, because such a message also has a unit in its own queue. A file without a proof may
-still be complete: messages without a queue (prepared ones of 3.x), damage and deleted topics also break the chain.
+Units of LMQ queues are left out, because such a message also has a unit in its own queue. If there is no proof, the
+file may still be complete: messages without a queue (prepared messages of 3.x), damage and deleted topics also break
+the chain.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """The units of each of `files` (not empty), as sums of their begins and ends."""
+    """The units of each of `files`, as sums of their begins and ends.
+
+    `files` must not be empty.
+    """
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
         self.begin = files[0].file_from_offset
@@ -66,7 +71,7 @@ class _Chains:
     def end_of(self, number: int) -> int | None:
         """Return the physical offset at which the chain of a file ends.
 
-        None: its units are not one chain.
+        The result is None if the units of the file are not one chain.
         """
         end = self._ends[number : number + 1]
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
@@ -83,7 +88,7 @@ def _hashes(places: Numbers) -> Numbers:
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield (physical offsets, sizes) of a queue's units in [begin, end).
 
-    One unit more is included.
+    One more unit is included.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:

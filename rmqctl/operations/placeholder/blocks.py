@@ -1,6 +1,6 @@
-"""Placeholders (`record.py`) that are not written yet.
+"""Placeholders (`record.py`) that are planned but not written yet.
 
-They are kept as compressed blocks, because most bytes of a placeholder are spaces.
+Placeholders are kept in memory as compressed blocks, because most of their bytes are spaces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class PlaceholderBlock(NamedTuple):
 
     The `size` bytes of `data` go to byte `offset` of the file; the file may still be too short for them, or missing.
     The first record is at `physical_offset`. `code` is the finding for the damage that the records replace. The last
-    record may be a blank; then `data` has only its first 8 bytes. Consumers receive `served` of the records.
+    record may be a blank; then `data` has only its first 8 bytes. `served` is the number of records that consumers
+    receive.
     """
 
     physical_offset: int
@@ -102,7 +103,8 @@ class PlaceholderBlocks:
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
         """Return the placeholders for damages; the first damage begins at `offset`.
 
-        For the other damages of the same range, the sequence is empty. None: the damage stays unchanged.
+        For the other damages of the same range, the sequence is empty. The result is None if the damage stays
+        unchanged.
         """
         return self._by_damage.get(physical_offset)
 
@@ -126,7 +128,7 @@ class PlaceholderBlocks:
 def are_served(messages: Rows) -> Flags:
     """Return, for each row, whether consumers receive the message.
 
-    The rows come from columns with a `sys_flag`. Fillers are rollbacks, which consumers do not receive.
+    The rows may be of any columns that have a `sys_flag`. Fillers are rollbacks, which consumers do not receive.
     """
     found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
     return found

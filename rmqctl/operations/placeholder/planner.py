@@ -1,4 +1,4 @@
-"""What `recover --keep-going` writes over damaged bytes in the log.
+"""The records that `recover --keep-going` writes over damaged bytes.
 
 `record.py` builds the records.
 """
@@ -47,22 +47,22 @@ class Placeholders:
         self._long_topics = profile.knows_long_topics
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at a physical offset, as it is after the repair."""
+        """Return the message that is at a physical offset after the repair."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
         """Return the placeholders for damages between two good records.
 
-        The damages follow one another; the good records are at physical offsets `before` and `after`. Bytes that a file
-        is too short for, and missing files, get placeholders, too. Raises ValueError if there is no room for a record,
-        or if no good record is near: then no placeholder is created.
+        The damages follow one another; the good records are at physical offsets `before` and `after`. The bytes that
+        are missing in a short file, and whole missing files, get placeholders, too. Raises ValueError, and creates no
+        placeholder, if there is no room for a record, or if no good record is near.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield groups of damages: touching damages of one file form a group."""
+        """Yield damages in groups; touching damages of one file form a group."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -163,8 +163,9 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue to which the units around [first, end) really belong.
 
-        It is another queue if a file was moved to a wrong folder. A placeholder for the folder's queue would then take
-        the place of an intact message. Light queues share messages: for them, the folder's name counts.
+        If a file was moved to a wrong folder, its units belong to another queue. A placeholder for the queue of the
+        folder would then take the place of an intact message. Light queues have messages of other queues, so for them
+        the name of the folder counts.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key
@@ -177,7 +178,7 @@ class Placeholders:
     def _queue_of(self, unit: CqUnit) -> QueueKey | None:
         """Return the queue of the intact message that a unit points to.
 
-        None if the message does not have the queue offset of the unit.
+        The result is None if the message does not have the queue offset of the unit.
         """
         message = self._store.commit_log.message_at(unit.physical_offset)
         if message is None or message.queue_offset != unit.queue_offset:

@@ -1,6 +1,6 @@
-"""Records that replace damaged bytes: later messages can still be consumed.
+"""Records that replace damaged bytes, so that later messages can be consumed.
 
-They have the same size as the damaged bytes. There are three kinds:
+Together, these records have the same size as the damaged bytes. There are three kinds:
 
 - A *placeholder* replaces a message. It keeps the message's place in its queue, so the queue has no hole.
 - A *filler* covers bytes whose content is unknown. It is a rollback record: brokers do not put it into a queue or into
@@ -8,23 +8,23 @@ They have the same size as the damaged bytes. There are three kinds:
 - A *blank* covers the rest of a file.
 
 Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN; no broker and no client reads that field.
-They also have the property RMQCTL_DAMAGED with the code of the finding, if it fits. The body of a placeholder is a
-small JSON object and spaces. It is empty only if the body of the message was empty, because (*run* marks what a test
-has seen real brokers do):
+If there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is
+a small JSON object and spaces. The body is empty only if the body of the message was empty. There are three reasons
+(*run*: seen in a test with real brokers):
 
 - 5.3.3 does not deliver a delayed message without a body, and stops there forever (HookUtils; run). 4.x fails on an op
   message without a body.
 - 5.x reads bodies of its revive topics as JSON, and stops if a body is blank or is not JSON (PopReviveService).
-- The bodies of op messages of transactions are offsets: a text that is not a number marks no half message as done
-  (TransactionalMessageServiceImpl).
+- The bodies of op messages of transactions are offsets. A body that is not a number therefore decides no half message
+(TransactionalMessageServiceImpl).
 
 If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. It also
 keeps the body if the body matches its own CRC. Otherwise (`placeholder_records`), the fields come from the units that
 point into the damaged range (`Claim`). Fields that the units do not show get these values:
 
-- BORNTIMESTAMP is 0: a broker does not ask the producer about a half message so old (needSkip).
-- In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, so every version
-  discards the placeholder when it is due (run).
+- BORNTIMESTAMP is 0. A broker does not ask the producer about a half message that is so old (needSkip).
+- In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, because every
+version discards a delayed message for this topic when it is due (run).
 - In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. Without TIMER_OUT_MS, 5.3.3
   stops there forever (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
@@ -96,11 +96,11 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 
 
 class Claim(NamedTuple):
-    """A queue's information about a record that cannot be read: a unit's values.
+    """The values of a unit whose record cannot be read.
 
     `tags` is set if the planner knows them. `inner_num` is the number of queue offsets that a batch queue's unit has,
-    and 0 in other queues. Without a `physical_offset`, the unit is lost, too: the claim is then a queue offset that
-    some record of the log must have, at any position.
+    and 0 in other queues. Without a `physical_offset`, the unit is also lost. The claim is then only a queue offset,
+    which some record of the log must have, at any position.
     """
 
     topic: str
@@ -134,8 +134,8 @@ class Surroundings(NamedTuple):
 class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
-    All values are physical offsets; the file is [file_begin, file_end). Touching damages form one range: if the rest of
-    a file is damaged, it must be in one range with the damaged record before it.
+    All values are physical offsets; the file is [file_begin, file_end). Touching damages form one range. So if the rest
+    of a file is damaged, it must be in one range with the damaged record before it.
     """
 
     begin: int
@@ -148,7 +148,7 @@ class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
     `claims` are the claims that it satisfies: none for a filler or a blank. For a blank, `data` has its first 8 bytes.
-    The record may have another size than its unit says: then the unit must change.
+    If the record's size is not the size in its unit, the unit must change.
     """
 
     physical_offset: int
@@ -158,7 +158,7 @@ class PlaceholderRecord(NamedTuple):
 
 
 class PlaceholderPlan(NamedTuple):
-    """The records that fill a range, and the claims that found no room."""
+    """The records that fill a range, and the claims without a record."""
 
     records: Iterable[PlaceholderRecord]
     dropped: list[Claim]
@@ -174,9 +174,9 @@ class _Piece:
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
-    """Return what placeholders take from the nearest good records.
+    """Return the values that placeholders take from the nearest good records.
 
-    At least one of the two records must exist. `long_topics`: the broker knows V2 records.
+    At least one of the two records must exist. `long_topics` says whether the broker knows V2 records.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -193,8 +193,8 @@ def filler_size_min(around: Surroundings) -> int:
 def placeholder_message(message: Message, code: str) -> bytes:
     """Return a record that replaces a message with damaged content.
 
-    It has the same size. The frame of the message is whole. The caller has checked that the queue agrees with the
-    frame: if the queue has a unit, it points here.
+    The record has the same size as the message. The frame of the message must be whole. The caller has checked that the
+    queue agrees with the frame: if the queue has a unit for the message, the unit points to it.
     """
     # with a damaged name it is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -214,7 +214,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without the faults that make clients reject it.
+    """Return the message without the faults for which clients reject it.
 
     These faults are a port outside the range, and a body that is not compressed as SYSFLAG says.
     """
@@ -233,7 +233,7 @@ def _with_right_port(found: host.Host) -> bytes:
 def _body_is_right(message: Message) -> bool:
     """Return whether the body is whole: its CRC matches, or it is empty.
 
-    A body that was too large to read does not exist.
+    A body that was too large to read is not in memory and counts as damaged.
     """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (
@@ -247,8 +247,8 @@ def _body_is_right(message: Message) -> bool:
 def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
     """Yield records that fill a range completely, in order.
 
-    They are built one by one, so a large range needs no memory. Raises ValueError if the range is too small for any
-    record: then the log ends before it.
+    The records are built one by one, so a large range does not need much memory. Raises ValueError if the range is too
+    small for any record. The caller then ends the log before the range.
     """
     pieces, dropped = _pieces(span, claims, around)
     for owed in claims:
@@ -350,7 +350,8 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
     """Yield fillers, none of them larger than brokers accept.
 
-    The rest of a file becomes a blank. A whole file does not, because recovery needs the time in its first record.
+    The rest of a file becomes a blank. But a whole file never becomes one blank, because recovery needs the time in its
+    first record.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -419,8 +420,8 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
-    It is not earlier than that of the record before. For a delayed message, the unit gives the time to the second: it
-    is the delivery time minus the delay.
+    The store time is not earlier than that of the record before. For a delayed message, the store time is the delivery
+    time in the unit minus the delay; this is exact to the second.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -431,7 +432,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
     """Return the properties that a placeholder needs.
 
-    Dispatch needs them, and services that read the queue by themselves.
+    Dispatch needs these properties, and so do services that read the queue directly.
     """
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
@@ -457,7 +458,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
     """Return the size, in bytes, of the smallest record that satisfies claims.
 
-    If no record can, the result is larger than any record.
+    If no record can satisfy them, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class BatchQueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the writer of a queue; None: units are only counted. Methods raise OSError.
+    `open_queue` returns the writer of a queue. If it is None, units are only counted. Methods raise OSError.
     """
 
     def __init__(
@@ -95,8 +95,9 @@ class BatchQueueBuilder:
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Give wrongly numbered units the next place; return how many there were.
 
-        A number is wrong if the next unit continues from the queue's next place instead. `end` is the end of the queue
-        so far. No checksum covers QUEUEOFFSET: without this check, one damaged bit in it would move the queue.
+        A unit's number is wrong if it is not the queue's next place, but the next unit continues as if it were. `end`
+        is the end of the queue so far. No checksum covers QUEUEOFFSET. So without this check, one damaged bit in a
+        QUEUEOFFSET would move the whole queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -113,8 +114,8 @@ class BatchQueueBuilder:
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the queue offset of the first batch of a queue.
 
-        It is the batch's own number, unless later batches show that this is too high. A number that is too low may be
-        right, because the batches between may be lost.
+        The result is the number in the batch itself, unless later batches show that this number is too high. A number
+        that is too low may be right, because the batches between may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):
@@ -125,7 +126,7 @@ class BatchQueueBuilder:
     def _shown(self, key: QueueKey, built: Row) -> int:
         """Return the first queue offset that the existing queue gives a batch.
 
-        If the queue has no unit for the batch, it is the batch's own number.
+        If the queue has no unit for the batch, the result is the number in the batch itself.
         """
         before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
         unit = (

@@ -1,6 +1,6 @@
 """One rebuilt consume queue.
 
-Its units are written to files, if it has a writer, and compared with those of the existing queue.
+If the queue has a writer, its units are written to files. They are also compared with the units of the existing queue.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ WHOLE_LOG = range(2**63 - 1)
 
 
 def keep_nothing(_queue_offset: int, _units: Rows) -> None:
-    """Do nothing. This is the default of `BuiltQueue.keep`."""
+    """Do nothing: the default of `BuiltQueue.keep`."""
 
 
 class QueueCounts(msgspec.Struct):
     """The result for one queue. Offsets are in units; other numbers count units.
 
-    `same`: the existing queue has the same unit. `kept`: the unit stands for a message that only the existing queue
-    still has. `strays`: those of `kept` whose record names another queue or another place. `repeated`: the place's own
-    message is lost, and the unit points to the next message once more. `misnumbered`: messages whose queue offset
-    cannot be right; they got the next place. `duplicates`: messages whose queue offset another message has already;
-    they got no place. Their bytes, the physical offset of the first and the queue offset of the last are counted, too.
-    `moved`: places where the existing queue points to another message of the log. `earlier`: messages (and their bytes)
-    from before the queue began again at 0, if no existing queue shows that its topic was deleted. `bytes`: bytes of the
-    queue's messages. `anew`: how often the queue began again at 0. `crc` covers the units. `end` is the physical offset
-    after the record of the last unit; that message was stored at `store_timestamp` (ms since 1970).
+    `same`: units that the existing queue has, too. `kept`: units whose message only the existing queue still knows.
+    `strays`: those of `kept` whose record names another queue or another place. `repeated`: units in the place of a
+    lost message; they point to the next message, which also has its own unit. `misnumbered`: messages whose queue
+    offset cannot be right; they got the next place. `duplicates`: messages whose queue offset another message already
+    has; they got no place. For duplicates, three more values are kept: their bytes, the physical offset of the first
+    one, and the queue offset of the last one. `moved`: places where the existing queue points to another message of the
+    log. `earlier`: messages (and their bytes) from the time before the queue began again at 0, if no existing queue
+    shows that its topic was deleted. `bytes`: bytes of the queue's messages. `anew`: how often the queue began again at
+    0. `crc` is the checksum of the units. `end` is the physical offset after the record of the last unit.
+    `store_timestamp` is the store time of this record (ms since 1970).
     """
 
     topic: str
@@ -81,7 +82,7 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no place because another one has it."""
+        """Return how many messages have no place because another message has it."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
@@ -104,9 +105,10 @@ class QueueCounts(msgspec.Struct):
 class BuiltQueue:
     """Takes units for the places from `counts.max_offset` on.
 
-    Without a `writer`, it only compares. Methods raise OSError. `log` is the range of physical offsets in the log.
-    `keep` is called with what is put: the queue offset of the first unit, and the units. `extension` is that of the
-    existing queue: a unit with an address in it counts as the same if the address has the unit's tagsCode.
+    Without a `writer`, units are only compared. Methods raise OSError. `log` is the range of physical offsets in the
+    log. `keep` is called with the units that are put, and the queue offset of the first unit. `extension` is the
+    extension of the existing queue. If an existing unit has an address in this extension, it counts as the same if the
+    tagsCode at the address is the same.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
 def _equal_units(units: Rows, others: Rows) -> int:
     """Return how many units of two rows are equal.
 
-    Usually all are, which one comparison shows.
+    Usually all units are equal, and one comparison shows this.
     """
     if np.array_equal(units.view(np.uint32), others.view(np.uint32)):
         return len(units)

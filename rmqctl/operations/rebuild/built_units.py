@@ -1,6 +1,6 @@
 """The units of rebuilt queues, kept outside the store.
 
-A plan is checked with them before anything is written.
+With these units, a plan is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BuiltUnits:
         kept.crc = zlib_ng.crc32(data, kept.crc)
 
     def are_as(self, others: BuiltUnits) -> bool:
-        """Return whether both have the same queues with the same units."""
+        """Return whether `self` and the other have the same queues and units."""
         return self._prints() == others._prints()
 
     def _prints(self) -> dict[QueueKey, tuple[int, int]]:
@@ -104,7 +104,7 @@ class BuiltUnits:
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
     """Yield the files of a queue, whose units begin at byte offset `first`.
 
-    Pre-blanks come before the first unit. Each file has its own first offset.
+    Pre-blanks come before the first unit. Each file is returned with its own first offset.
     """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):

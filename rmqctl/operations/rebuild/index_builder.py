@@ -1,6 +1,6 @@
 """Fills index files, while other files are built from the same messages.
 
-A thread pays off, because a kernel does not need Python's lock.
+The index is filled in a thread. This saves time, because a kernel runs without Python's lock (GIL).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write everything, while other work continues; `flush` ends it."""
+        """Begin to write everything in the background; `flush` waits for the end."""
         self._hand_over()
         self._submit(self._writer.flush)
 

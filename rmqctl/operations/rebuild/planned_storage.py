@@ -1,6 +1,6 @@
 """A store's files as a plan will leave them, before anything is written.
 
-The changes lie over the files as an overlay in memory.
+The changes are in memory, and are shown in place of the bytes in the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Patch(NamedTuple):
 class PlannedFile(NamedTuple):
     """A file of `size` bytes after the plan.
 
-    It has its present content (nothing if it is new), with the patches over it, in order.
+    Its content is the present content (empty for a new file), changed by the patches in their order.
     """
 
     size: int
@@ -38,8 +38,8 @@ class PlannedFile(NamedTuple):
 class PlannedStorage(Storage):
     """The files of `base` with changes.
 
-    Files and folders in `deleted` do not exist; `planned` files exist with their new content, and their folders may be
-    new.
+    Files and folders in `deleted` do not exist; `planned` files exist with their new content. The folders of `planned`
+    files may be new.
     """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
@@ -55,7 +55,10 @@ class PlannedStorage(Storage):
         self._numbers = count(-2, -1)  # descriptors of files that do not exist yet
 
     def entry(self, path: Path) -> Entry:
-        """Return the planned entry at `path`. Raises OSError as `Storage.entry`."""
+        """Return the planned entry at `path`.
+
+        Raises OSError in the same cases as `Storage.entry`.
+        """
         planned = self._planned.get(path)
         if planned is not None:
             return self._base.entry(path)._replace(kind=Kind.FILE, size=planned.size)
@@ -94,7 +97,7 @@ class PlannedStorage(Storage):
             self._base.close(descriptor)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """Read as `Storage.read`."""
+        """Read as `Storage.read` does."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.read(descriptor, position, size)
@@ -114,7 +117,7 @@ class PlannedStorage(Storage):
         return bytes(data)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Read as `Storage.read_into`."""
+        """Read as `Storage.read_into` does."""
         if descriptor not in self._of_descriptor:
             return self._base.read_into(descriptor, position, buffer)
         data = self.read(descriptor, position, len(buffer))

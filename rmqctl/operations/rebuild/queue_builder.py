@@ -1,7 +1,7 @@
 """Consume queues rebuilt from the log.
 
-Whole record runs become units in windows of their queues. The result is that of a broker's dispatch, except if the log
-alone does not show what the queue was:
+Many records at once become units in the windows of their queues. The result is the same as after a broker's dispatch,
+with exceptions where the log alone does not show which units the queue had:
 
 | the queue offset of a message is | the message gets |
 |---|---|
@@ -12,16 +12,18 @@ alone does not show what the queue was:
 | higher, with a reason, or later messages continue from it | its place; the places before it are filled (2) |
 | higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) Except if the existing queue has units after this message and begins with another one: then the number is damaged.
+(1) There is one exception: if the existing queue has units after this message and begins with another message, the
+number is damaged.
 
-(2) A reason is units of the existing queue in between, or a damage of the log that is large enough. A filled place
-keeps the unit that the existing queue has there, or points to this message once more.
+(2) There are two possible reasons: the existing queue has units for the places between, or a damage of the log is large
+enough for the missing messages. A filled place gets the unit that the existing queue has there. If there is no such
+unit, the place also points to this message.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides this, and also the first queue offset of each queue.
 
-A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit
-that leads nowhere makes a broker skip the units after it in the same file. A message that is delivered twice is a case
-that consumers must handle anyway.
+A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. It never
+gets a unit that points to no message either, because a broker would then skip the later units in the same file. So some
+messages may be delivered twice; consumers must always be able to handle this.
 """
 
 from __future__ import annotations
@@ -67,10 +69,11 @@ FOLDER_NAME_MAX = 255  # bytes
 class QueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the receiver of a queue's units; it is called again if the queue begins anew. `before` is the
-    existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at` returns the message
-    at a physical offset, by default from the log, which ends at `log_end` (physical offset; None: where its files end).
-    Memory: 64 MiB of windows, and more only beyond 150,000 queues. Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. It is called again if the queue begins again at 0. `before` is
+    the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at` returns the
+    message at a physical offset, by default from the log, which ends at `log_end` (physical offset; None: where its
+    files end). The windows take 64 MiB of memory; they take more only if there are more than 150,000 queues. Methods
+    raise OSError.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class QueueBuilder:
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
     def _are_lost(self, physical_offsets: Numbers) -> Flags:
-        """Return, for each of many offsets, what `is_lost` returns for one."""
+        """Return, for each offset, whether it is in a range given to `lose`."""
         begins = np.array([-1, *self._lost_from], np.int64)
         ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
@@ -148,7 +151,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages. `own`: in their own queues, by their QUEUEOFFSET."""
+        """Place messages; with `own`, in their own queues by their QUEUEOFFSET."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -185,8 +188,9 @@ class QueueBuilder:
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
         """Return the place of a message in a light queue; None: no place.
 
-        It is the place that the message names if this is the queue's next one. Otherwise it is that of its unit in the
-        existing queue, and without such a unit the place that dispatch would give it.
+        If the place that the message names is the queue's next place, the result is this place. Otherwise, it is the
+        place of the message's unit in the existing queue. If there is no such unit, it is the place that dispatch would
+        give the message.
         """
         state = self._states[number]
         begun = state["kind"] == PLAIN
@@ -207,9 +211,9 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return where a light queue begins of which nothing else shows it.
+        """Return the begin of a light queue if only its messages can show it.
 
-        One wrong number does not move the queue.
+        If only one number is wrong, the queue does not move.
         """
         found = target.queue_offset
         following = (
@@ -218,9 +222,9 @@ class QueueBuilder:
         return first_number(found, following, None)
 
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
-        """Return the existing queue's unit for a message, or the first after it.
+        """Return the existing queue's unit for a message, or the first unit after it.
 
-        Usually the unit is at the message's own number.
+        Usually this unit is at the queue offset in the message.
         """
         before = self._before.queues.get((target.topic, target.queue_id))
         if not isinstance(before, ConsumeQueue):
@@ -295,11 +299,11 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
-        """Return where a queue begins whose first message in the log has `place`.
+        """Return where a queue begins if its first message in the log has `place`.
 
-        It begins earlier if the places before are known or their messages were lost. A queue may not begin with a
-        pre-blank in a log that begins at 0: the pre-blank points to 0, so brokers serve the queue from there and skip
-        the whole file.
+        The queue begins earlier if the places before are known, or if their messages were lost. If the log begins at 0,
+        a queue must not begin with a pre-blank. The reason: a pre-blank points to physical offset 0, so brokers would
+        serve the queue from the pre-blank on, and would skip the whole file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -318,8 +322,9 @@ class QueueBuilder:
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
         """Return whether a number that seems too high is right.
 
-        It is right if later messages continue from it, and no broker placed the message at `expected`. It is wrong if
-        one flipped bit explains it: then a record before it names another queue.
+        The number is right if later messages continue from it, and if no broker placed the message at `expected`. The
+        number is wrong if one flipped bit explains it: in this case, an earlier record of this queue names another
+        queue.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -334,8 +339,8 @@ class QueueBuilder:
     def _place_before(self, key: QueueKey, message: Row) -> int | None:
         """Return the queue offset at which the existing queue points to a message.
 
-        None: no unit does. If several units do, the one at the message's own number counts: the units before it stand
-        for lost messages.
+        The result is None if no unit points to it. If several units point to it, the unit at the message's own number
+        counts: the units before stand for lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -347,7 +352,7 @@ class QueueBuilder:
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
-        """Give a message the next place of its queue, whatever its own number is."""
+        """Give a message the next place of its queue, and ignore its own number."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
@@ -383,9 +388,9 @@ class QueueBuilder:
         self.queues[key] = queue
 
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
-        """Return whether a message with queue offset 0 begins its queue anew.
+        """Return whether a queue begins again with a message at queue offset 0.
 
-        If the existing queue reaches beyond the message, its units show it.
+        If the existing queue has units of later messages, its units show this.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -399,10 +404,10 @@ class QueueBuilder:
         )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
-        """Return whether lost messages explain that so many places are empty.
+        """Return whether lost messages explain why so many places are empty.
 
-        The messages were between two physical offsets; some of the places are known. `is_right`: other records confirm
-        the number of places.
+        The lost messages were between two physical offsets. Some of their places are known. `is_right`: other records
+        confirm the number of places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -447,7 +452,7 @@ class QueueBuilder:
     def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages before the message at `behind`.
 
-        Units that an earlier rebuild pointed at that message count, too.
+        Units that point to this message because an earlier rebuild filled their places count, too.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
@@ -512,8 +517,9 @@ def is_folder_name(key: QueueKey) -> bool:
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
     """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
 
-    The number of a queue is the delay level minus 1. The delay is that of the queue's newest units, or else the
-    configured one: the store does not have the broker's setting, but units show it. Raises OSError.
+    The number of a queue is the delay level minus 1. The delay is taken from the queue's newest units. If there are
+    none, it is the configured delay. The store does not have the broker's setting, but the units show the delay. Raises
+    OSError.
     """
 
     def delay_of(queue_id: int) -> int:

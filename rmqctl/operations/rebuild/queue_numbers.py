@@ -1,8 +1,8 @@
 """The queue offset of a record whose own QUEUEOFFSET may be damaged.
 
-No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages ascend by
-one, so each message shows where its queue begins. One record that differs from those around it is wrong, and must not
-move its queue.
+No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages increase
+by one, so each message shows where its queue begins. If the number of one record does not fit the records around it,
+this number is wrong, and must not move the queue.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue.
 
-    It has the message's QUEUEOFFSET, and the number of bytes before it that may contain other messages of the queue.
-    Such bytes are damaged, or belong to records without a queue, such as the fillers of `recover --keep-going`.
+    It has two fields: the QUEUEOFFSET of the message, and the number of bytes before the message that may have
+    contained other messages of the queue. Such bytes are damaged, or belong to records without a queue, such as the
+    fillers of `recover --keep-going`.
     """
 
     number: int
@@ -96,7 +97,7 @@ class QueueNumbers:
         """Return whether the queue's next message continues from the one in `row`.
 
         This is the usual case, so only a few rows are read. If no next message is near, the result says whether the
-        message's number is possible: each message before it in its queue took some bytes of the log.
+        message's number is possible. A number is too high if the log is too small for so many earlier messages.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])
@@ -107,7 +108,7 @@ class QueueNumbers:
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
     """Return the first FOLLOWING_MAX messages of a queue, and the rows read.
 
-    Fewer if the queue has fewer. Reading stops when there are enough.
+    If the queue has fewer messages, fewer are returned. Reading stops when there are enough.
     """
     count = FEW_ROWS
     while True:
@@ -121,7 +122,8 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 class _Part:
     """A part of the log.
 
-    It has, by queue, where messages begin and their numbers, and the bytes lost before them since the part began.
+    For each queue, it has the positions and the numbers of the messages, and the lost bytes between the begin of the
+    part and each message.
     """
 
     def __init__(self, begin: int, lost: int) -> None:
@@ -210,9 +212,9 @@ def _may_stand_in(rows: Rows) -> Flags:
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
     """Return the queue offset of a queue's first message, whose number is `found`.
 
-    `in_queue` is the place of the message in the existing queue. If both agree, they are right; otherwise most of the
-    following messages decide. A number that is too low may be right, because messages between were lost with bytes of
-    the log.
+    `in_queue` is the place of the message in the existing queue. If `found` and `in_queue` are equal, this number is
+    right. Otherwise the majority of the following messages decides. A number that seems too low may be right, because
+    damage in the log may have destroyed messages between.
     """
     if in_queue == found:
         return found
@@ -227,11 +229,11 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 
 
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
-    """Return whether a message has a wrong number and belongs to `expected`.
+    """Return whether a message has a wrong number and belongs at `expected`.
 
-    Its number is `found`, and its queue continues at `expected`. A number that is not the next one may have other
-    reasons: messages before it were lost; its topic was deleted and created again; a broker that had lost a part of the
-    queue used numbers a second time. In these cases, the following messages continue from `found`.
+    Its number is `found`, and its queue continues at `expected`. There are other reasons why a number is not the next
+    number: messages before it were lost; the topic was deleted and created again; a broker lost a part of the queue and
+    used numbers a second time. In these cases, the following messages continue from `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:

@@ -1,14 +1,14 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
-`rmqctl.operations.rebuild.rebuild_plan` puts them in place. One pass reads the log by columns: threads scan it, and
-this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once, from start to
-end. Memory stays flat. Bodies are not checked, because brokers do not check them at dispatch either.
+`rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. One pass reads the log by columns: threads
+scan it, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once,
+from start to end. Memory use does not grow with the log. Bodies are not checked, because brokers do not check them at
+dispatch either.
 
-The new queues have a unit for every message of the log. A record in which only the body is damaged counts as a message,
-because brokers serve it. A queue begins with its first message that still exists: units of expired messages are not
-built again. Queues without a message in the log stay unchanged if they are empty, or point before the log's start or to
-damage: their end is all that is known of them. If topics.json lists topics, topics that it does not list get no queue:
-they were deleted.
+The new queues have a unit for every message of the log. A record with damage only in its body counts as a message,
+because brokers serve it. A queue begins with its first message that still exists; expired messages get no unit. If a
+queue has no message in the log, nothing but its end is known. Such a queue stays unchanged if it is empty, or if it
+points before the log's start or to damage. If topics.json lists topics, all other topics were deleted and get no queue.
 
 An interrupted rebuild writes its progress to REBUILD_FILE. It can be continued as long as the log is the same.
 """
@@ -82,8 +82,9 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class Selection(msgspec.Struct, frozen=True):
     """What is rebuilt: queues, the index, or both.
 
-    Queues are those of one topic, one queueId of it, or `keys`; None: all. With `all_topics`, those of deleted topics,
-    too. With `tags`, the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
+    The queues are those of one topic, or one queue of the topic, or `keys`; None means all queues. With `all_topics`,
+    queues of deleted topics are rebuilt, too. With `tags`, the index gets entries for TAGS
+    (`rmqctl.store.read.tag_index`).
     """
 
     queues: bool = True
@@ -98,8 +99,8 @@ class Selection(msgspec.Struct, frozen=True):
 class LogCounts(msgspec.Struct):
     """The progress of a rebuild.
 
-    It counts messages, and damaged places without a message. `position` is the physical offset that the rebuild has
-    reached.
+    It has the numbers of messages, and of damaged places without a message. `position` is the physical offset that the
+    rebuild has reached.
     """
 
     position: int
@@ -110,7 +111,8 @@ class LogCounts(msgspec.Struct):
 class IndexCounts(msgspec.Struct):
     """The entries (keys) of the index and two end timestamps (ms).
 
-    `full_until` is that of its last full file, 0 if no file is full; the other is that of its last file.
+    `full_until` is the end timestamp of the last full file, or 0 if no file is full. The other is the end timestamp of
+    the last file.
     """
 
     entries: int = 0
@@ -148,9 +150,9 @@ class Stray(NamedTuple):
 class Rebuilt:
     """The result of a rebuild: queues by name.
 
-    It also has the messages of deleted topics, which get no queue, and the queues without a message. `strays` are
-    records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start of the log;
-    `seconds` is the time of the pass over the log.
+    It also has the messages of deleted topics (these topics get no queue) and the queues without a message. `strays`
+    are records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start of the
+    log; `seconds` is the time of the pass over the log.
     """
 
     begin: int
@@ -167,11 +169,11 @@ class Rebuilt:
 class Rebuild:
     """Rebuilds the `selection` of `store` from [begin, end) of the log.
 
-    The files go to the folder `staging`; None: messages are only counted, and units only compared. `begin` and `end`
-    are physical offsets of records; by default, those of the log. `scan` reads the whole log instead of `threads`.
-    `placeholders` replace damage. `on_messages` is called with all messages, in log order, as `builder` describes them.
-    `units` keeps the units of plain queues. Units are compared with the queues of `compared_with` (None: of `store`).
-    Methods raise OSError.
+    The files go to the folder `staging`. If `staging` is None, messages are only counted, and units are only compared.
+    `begin` and `end` are physical offsets of records; by default, those of the log. `scan` reads the whole log instead
+    of `threads`. `placeholders` replace damage. `on_messages` is called with all messages, in log order, as `builder`
+    describes them. `units` keeps the units of plain queues. Units are compared with the queues of `compared_with`
+    (None: of `store`). Methods raise OSError.
     """
 
     def __init__(
@@ -216,13 +218,13 @@ class Rebuild:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the kernels. The very first run compiles for seconds."""
+        """Compile or load the kernels; the very first run takes some seconds."""
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Read the log, and build the queues and the index.
 
-        False: `is_over` stopped the rebuild before the end; it can be continued.
+        The result is False if `is_over` stopped the rebuild before the end. The rebuild can then be continued.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -247,7 +249,7 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Continue an interrupted rebuild; return how many queues it has.
+        """Continue an interrupted rebuild; return how many queues it has so far.
 
         Raises BadRequest if the files in `staging` do not fit the rebuild.
         """
@@ -293,7 +295,8 @@ class Rebuild:
     def _is_of_ours(self, found: _Suspended) -> bool:
         """Return whether this rebuild could have written `found`.
 
-        The file is in the store, so it may be forged: its names become folders, its numbers positions.
+        The file is in the store, so anybody may have written it. Its names become paths of folders, and its numbers
+        become positions in files, so both must be checked.
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
@@ -382,7 +385,7 @@ class Rebuild:
     def _lose(self, damage: Damage) -> None:
         """Note a range of the log without a record.
 
-        A range that an earlier file also has is not lost.
+        If an earlier file also has this range, it is not lost.
         """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
@@ -391,7 +394,7 @@ class Rebuild:
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
         """Use the placeholders of a damaged range.
 
-        If they do not cover the whole range, the rest counts as lost.
+        If the placeholders do not cover the whole range, the rest of the range counts as lost.
         """
         count = size = 0
         for block in placeholders:
@@ -403,7 +406,7 @@ class Rebuild:
             self._lose(damage)
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at a physical offset, as it is after the repair."""
+        """Return the message that is at a physical offset after the repair."""
         return self._placeholders.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
@@ -503,7 +506,10 @@ class Rebuild:
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
-        """Return the identity of this rebuild; it must be the same to continue it."""
+        """Return the identity of this rebuild.
+
+        A rebuild can be continued only by a rebuild with the same identity.
+        """
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
@@ -557,7 +563,7 @@ class Rebuild:
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
         """Return the files of a queue that is continued.
 
-        For a queue that begins, its old files are deleted first.
+        If the queue is begun and not continued, its old files are deleted first.
         """
         folder = self._folder(storage, part, counts)
         if not counts.units:

@@ -44,8 +44,8 @@ class QueuePlan(NamedTuple):
     """One queue, before and after.
 
     Offsets are in units. `units_now` counts units whose messages the log still has; `differ` counts units that change.
-    `moved` places will point to another message of the log, or will not exist. `counts` has details of the new queue;
-    None: the queue is deleted.
+    `moved` counts places that will point to another message of the log, or that will not exist. `counts` has details of
+    the new queue; it is None if the queue is deleted.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class QueuePlan(NamedTuple):
 
 
 class IndexPlan(NamedTuple):
-    """The index, before and after: the number of files and of entries."""
+    """The numbers of files and entries of the index, before and after."""
 
     files: int
     files_now: int
@@ -106,7 +106,7 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
     """Count the places of a queue that are lost although they point into the log.
 
-    They are before its new begin, or after its new end. Raises OSError.
+    These places are before the queue's new begin, or after its new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -119,7 +119,7 @@ def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts,
 def _differ(counts: QueueCounts, now: range) -> int:
     """Count the queue offsets whose unit will change.
 
-    A unit outside the range that a queue serves is not served, so it does not count.
+    Units outside the range that a queue serves do not count.
     """
     in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
     return counts.units + len(now) - in_both - min(counts.same, in_both)
@@ -128,7 +128,7 @@ def _differ(counts: QueueCounts, now: range) -> int:
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
     """Count the non-empty slots after both ends of a queue.
 
-    These are its present end and its new end. Raises OSError.
+    These are the slots after both the present end and the new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -142,7 +142,7 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
     """Return the queue offsets that a queue serves now.
 
-    None if the store does not have the queue.
+    The result is None if the store does not have the queue.
     """
     queue = store.queues.get(key)
     return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
@@ -151,7 +151,7 @@ def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
     """Return the rebuild of the queues as the plan of a repair.
 
-    With it, a broker's start can be simulated.
+    With this plan, a broker's start can be simulated.
     """
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
@@ -167,8 +167,8 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
     """Return the plan with the messages that rebuilt queues lose or move.
 
-    Messages whose queue offset another message has count as lost: brokers do not serve them, but their bytes stay in
-    the log.
+    If another message has the same queue offset, a message counts as lost. Brokers do not serve it, but its bytes stay
+    in the log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
     duplicates = {
@@ -194,7 +194,7 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
-    """Yield a note on each record that creates no queue."""
+    """Yield a note on each record whose queue is not created."""
     for stray in strays:
         said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
         yield (
@@ -256,7 +256,10 @@ def _listed(names: list[str]) -> str:
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
-    """Return the plan of the index; None: it stays unchanged. Raises OSError."""
+    """Return the plan of the index; None if the index stays unchanged.
+
+    Raises OSError.
+    """
     if not rebuild.selection.index:
         return None
     entries = rebuild.result.index.entries
@@ -298,7 +301,7 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     """Yield the replacement of the index folder, and the new index time.
 
-    The checkpoint gets the end of the last full file, as from a broker.
+    As in a broker, the checkpoint gets the end timestamp of the last full file.
     """
     yield Install(store_path.INDEX, staging / store_path.INDEX)
     checkpoint = store.checkpoint()

@@ -1,11 +1,11 @@
-"""The analysis of a store that is to be recovered.
+"""The analysis of a store before its recovery.
 
-It finds where the log ends, what does not agree with this end, and what is lost.
+The analysis finds where the log ends, which files do not agree with this end, and what is lost.
 
-A recovery may begin after damage, and a later start may begin before it: that start would end the log at the damage.
-The reason is that an abnormal recovery begins by the checkpoint, but the next normal start by the number of files, and
-files after the log's end count only for the first. So damage that the next normal start meets gets placeholders
-(`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
+A recovery may begin to read the log after a damage, and a later start may begin before the same damage. That start
+would then end the log at the damage. The reason: the start file of an abnormal recovery depends on the checkpoint, but
+that of the next normal start depends on the number of files. So a damage that the next normal start would meet gets
+placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
 """
 
 from __future__ import annotations
@@ -55,17 +55,18 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies
 class RecoveryAnalysis:
     """Analyses a store once, with `threads` threads, as a broker would recover it.
 
-    The broker is one of `profile`. `mode` None: as `abort` says. The analysis changes nothing. With `end_at`, the log
-    ends at or before that physical offset.
+    The broker is one of `profile`. If `mode` is None, `abort` decides the mode. The analysis changes nothing. With
+    `end_at`, the log ends at this physical offset or before it.
 
-    After `run`: `end` is where the log ends. `queues` has what does not agree with the log. `kept` are the messages
-    before the end. `losses` is what comes after it; `keep_going` would keep `keepable` of these messages.
-    `placeholders` stand for `replaced`, in the queues `replaced_of`. `last` is the offset of the last message, and its
-    store time. `passed_over` counts damaged places before the start of the recovery. `index` has what does not agree in
-    the index (None: there is to be no index). `restart` is the simulated start of the broker. `met` has the physical
-    offsets of damage that was passed over, and at which the next normal start would end the log: run another analysis
-    with `replaced_at` set to these offsets, so that placeholders stand there. `placeholders_bytes` is how many bytes of
-    the log get placeholders. `rejected` counts, by the codes of findings, messages that stay and that clients reject.
+    After `run`, these attributes are set. `end` is where the log ends. `queues` has the differences between the queues
+    and the log. `kept` are the messages before the end. `losses` counts the messages after the end; `keep_going` would
+    keep `keepable` of them. `placeholders` replace the messages `replaced`, in the queues `replaced_of`. `last` is the
+    offset and the store time of the last message. `passed_over` counts damaged places before the start of the recovery.
+    `index` has the differences between the index and the log (None: the store gets no index). `restart` is the
+    simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
+    the next normal start would end the log. For these, run another analysis with `replaced_at` set to these offsets:
+    placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders. `rejected`
+    counts, by the codes of findings, messages that stay and that clients reject.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class RecoveryAnalysis:
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
         """Return the start that decides where the log ends.
 
-        If load() refuses the store, it is the start on the store with corrected file lengths.
+        If load() refuses the store, the file lengths are corrected first, and the start on this store decides.
         """
         if self.restart.refused is None:
             return self.restart
@@ -139,7 +140,7 @@ class RecoveryAnalysis:
     def _index_audit(self) -> IndexAudit | None:
         """Return the audit that compares the index with the log.
 
-        None if the index is rebuilt in any case: then no key is hashed.
+        The result is None if the index is rebuilt in any case. No key is hashed then.
         """
         if self.restart.dropped_index_files():
             self._builder.leave_keys_out()
@@ -153,8 +154,8 @@ class RecoveryAnalysis:
     def run(self) -> None:
         """Analyse the store.
 
-        Raises Unreadable if a part of the log, or a queue, cannot be read: nothing can be decided without it. Raises
-        BadRequest if more than `placeholders_limit` bytes of the log need placeholders.
+        Raises Unreadable if a part of the log, or a queue, cannot be read, because the plan depends on every part.
+        Raises BadRequest if more than `placeholders_limit` bytes of the log need placeholders.
         """
         for item in self.store.commit_log.scan_columns(ScanSummary(), self._builder.take, threads=self._threads):
             self._see(item)
@@ -180,7 +181,7 @@ class RecoveryAnalysis:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset
 
     def _note_of_gap(self, gap: Damage) -> str:
-        """Return the note on a gap in the log: consumers skip it silently."""
+        """Return the note on a gap in the log, which consumers skip silently."""
         count = messages_between(self.store, gap.physical_offset, gap.end)
         size = self.store.commit_log.queue.file_size
         files, lost = (
@@ -197,7 +198,8 @@ class RecoveryAnalysis:
     def _note_of_misplaced(self) -> Iterator[str]:
         """Yield a note on records whose PHYSICALOFFSET is not their own position.
 
-        Brokers serve such a record only if a unit points to it. The units that they dispatch for it point elsewhere.
+        Brokers serve such a record only if a unit points to it. But if a broker dispatches the record, the new unit
+        points to the PHYSICALOFFSET, which is another place.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -217,8 +219,8 @@ class RecoveryAnalysis:
     def whole_from(self) -> int:
         """Return the offset from which the planned log is good up to its end.
 
-        It is a physical offset; after it, there are only good records and placeholders. If some good records cannot be
-        dispatched, the result is the end of the log.
+        The result is a physical offset. From this offset on, there are only good records and placeholders. If some good
+        records cannot be dispatched, the result is the end of the log.
         """
         if self.restart.dispatch_fails:
             return self.end.offset
@@ -237,15 +239,15 @@ class RecoveryAnalysis:
     def keepable(self) -> int:
         """Return the number of good messages after damage that ends the log.
 
-        None if they are old bytes of a reused file.
+        The result is None if these messages are old bytes of a reused file.
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
         """Return whether a message after damage is older than those before it.
 
-        Its store time is older, and no unit of its queue points to it. A broker leaves such messages when it cuts the
-        log, because it moves only positions and later writes over them.
+        Such a message has an earlier store time, and no unit of its queue points to it. Brokers leave such messages:
+        when a broker cuts the log, it only moves positions, and later overwrites the old bytes.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -355,7 +357,7 @@ class RecoveryAnalysis:
     def _see_damaged(self, damage: Damage) -> None:
         """Note damage that stays in the log.
 
-        It is a message that a unit may point to, or a place without a message.
+        The damage is a message that a unit may point to, or a place without a message.
         """
         if damage.code != "file-length":  # such a file gets its length
             self._left.append(damage)
@@ -403,7 +405,7 @@ class RecoveryAnalysis:
     def _is_in_short_file(self, damage: Damage) -> bool:
         """Return whether damage lies in a file that is extended anyway.
 
-        The file's new end must not end the log at a later start.
+        The zeros at the file's new end must not end the log at a later start.
         """
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
@@ -453,8 +455,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset at which the next normal start begins its scan.
 
-        The log has its planned end then. After an abnormal recovery, this is the third file from the end in every
-        version: 5.x before 5.3.2 still begins there.
+        At that start, the log has its planned end. After an abnormal recovery, every version is taken to begin at the
+        third file from the end, because 5.x before 5.3.2 begins there.
         """
         bases = [
             file.file_from_offset
@@ -468,7 +470,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Keep a last record that is torn but served, with its whole properties."""
+        """Replace a last record with torn properties; keep the complete properties."""
         torn = self._served
         if (
             torn is not None
@@ -511,7 +513,7 @@ class RecoveryAnalysis:
         self._count_replaced(placeholders, damages)
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Check the limit before any work whose time depends on it.
+        """Check the limit before the work that takes time for each placeholder.
 
         Raises BadRequest if placeholders need more bytes than the limit.
         """
@@ -564,7 +566,8 @@ class RecoveryAnalysis:
     def _ends_the_log(self, damage: Damage) -> bool:
         """Return whether the log ends at a damage, by the broker's own rules.
 
-        If the broker does not load the store, the rules of its scan decide, from the place where the scan would begin.
+        If the broker does not load the store, the rules of its scan decide, as if the scan had begun at its usual
+        place.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

@@ -1,4 +1,4 @@
-"""The checkpoint's fields, set by the operator: the plan."""
+"""The plan of a change by which the operator sets fields of the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Executes the plan of a repair.
 
-First, queues and index are built outside their places. Then all changes go through one journal. After a crash, the
+First, new queues and a new index are built in a separate folder. Then one journal makes all changes. After a crash, the
 store is unchanged, or completely changed, or `rmqctl undo` restores it: see `rmqctl.store.journal.transaction`.
 """
 
@@ -50,7 +50,7 @@ def repair(
 def _outermost(changes: list[Change]) -> list[Change]:
     """Return the changes without deletions inside a deleted or replaced folder.
 
-    The files in such a folder go with the folder.
+    The files in such a folder are moved together with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -73,7 +73,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        All rebuilt queues and the rebuilt index come at the first step that rebuilds something.
+        The changes for all rebuilt queues and the rebuilt index come at the first step that rebuilds something.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
@@ -113,7 +113,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild queues as the last round left them."""
+        """Rebuild contested queues again, as in the last round."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

@@ -1,4 +1,4 @@
-"""What `verify` still finds after a repair, counted by code."""
+"""The findings that `verify` still has after a repair, counted by code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
     """Count the findings that disappear with the folders of rebuilt parts.
 
-    These are files that do not belong there, and units of expired messages.
+    These findings are about files that do not belong there, and about units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

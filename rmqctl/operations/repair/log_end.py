@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """`offset` is the end so far; `reason` is what made it final.
+    """`offset` is the end so far; `reason` says why it is final.
 
-    A file that begins where the one before ends continues the log even if it is empty; after a gap, only messages do.
+    If a file begins where the previous file ends, it continues the log, even if it is empty. After a gap between files,
+    a file continues the log only if it has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:

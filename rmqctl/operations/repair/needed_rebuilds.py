@@ -1,7 +1,7 @@
-"""Which rebuilds of a plan are needed, and what they leave.
+"""The rebuilds of a plan that are needed, and the findings that they leave.
 
-Only a rebuild shows this. A queue that would be rebuilt without a difference leaves the plan: the log itself is the
-reason for its findings.
+Only a trial rebuild shows this. If the rebuilt queue is the same as the existing queue, the queue is removed from the
+plan: the reason for its findings is the log itself.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
     """Return the plan without rebuilds that would change nothing.
 
     The plan then counts what the rebuilt queues lose, and the findings that stay in them. The second result has where
-    each rebuilt queue will begin and end. If there are queues to rebuild, this reads the log once more, or several
-    times if messages contest a place in them. Raises OSError.
+    each rebuilt queue will begin and end. If there are queues to rebuild, this reads the log once more. If several
+    messages in a queue claim the same place, it reads the log several times. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
@@ -47,8 +47,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
 class _NeededRebuilds:
     """Rebuilds all queues of a plan without writing, and compares them.
 
-    They are compared with the existing queues. `_made` has the queues as they will be, `_units` the units of the queues
-    in `_contested`; `_needed` are the queues that change.
+    The rebuilt queues are compared with the existing queues. `_made` has the queues as they will be. `_units` has the
+    units of the queues in `_contested`. `_needed` has the queues that change.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:

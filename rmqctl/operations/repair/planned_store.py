@@ -1,6 +1,6 @@
 """A store as a plan will leave it, readable before anything is written.
 
-The changes lie over its files in memory.
+The changes are in memory, and are shown in place of the bytes in the files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
     """Return the store as `steps` leave it.
 
-    Of the queues that they rebuild, it has those in `built`. Raises OSError.
+    Of the queues that the steps rebuild, the store has those in `built`. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
@@ -39,7 +39,7 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
 
 
 def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
-    """Apply one step to the overlay."""
+    """Apply one step to the files in memory."""
     action = step.action
     root = store.path.root
     if isinstance(action, RebuildQueue):

@@ -1,8 +1,8 @@
-"""What `recover` is going to do with a store.
+"""The plan of `recover` for a store.
 
-The log ends where the broker's recovery ends it. Each queue is compared with the log up to there. A queue that agrees
-stays unchanged. A queue that only reaches too far is cut. Any other queue is rebuilt. So, unlike after a broker's
-restart, each message of the log has its unit, and each unit its message.
+The log ends where the broker's recovery ends it. Each queue is compared with the log up to this end. A queue that
+agrees stays unchanged. A queue that only reaches too far is cut. Any other queue is rebuilt. So each message of the log
+has its unit, and each unit its message. After a broker's restart, this is not always so.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 class RecoveryPlan:
     """The plan of `recover`, and what the broker's own restart would do.
 
-    `seconds` is the time of the analysis alone. `keepable` good messages after damage would stay with --keep-going.
-    `placeholders_bytes` of the log get placeholders. `missing` of the lost messages were gone before, because no log
-    file has their bytes.
+    `seconds` is the time of the analysis alone. `keepable` is the number of good messages after damage that
+    --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` is how many
+    of the lost messages were lost before, because no log file has their bytes.
     """
 
     repair: RepairPlan
@@ -70,7 +70,7 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """Return how many missing log files are added, full of placeholders."""
+        """Return how many missing log files are created, full of placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """An analysis, its steps, and the simulated start on the present store.
 
-    It also says where the next start would hang (None: nowhere).
+    It also has the offset at which the next start would hang (None: it does not).
     """
 
     look: RecoveryAnalysis
@@ -152,7 +152,7 @@ class RecoveryPlanner:
         )
 
     def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
-        """Plan, and simulate a broker's start on the plan.
+        """Make a plan, and simulate a broker's start after the plan.
 
         The log ends before `end_at`.
         """
@@ -230,7 +230,7 @@ class _Steps:
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
         """Count the findings that stay, by code.
 
-        Not counted are those of rebuilt queues and of their ends, because they are not known yet.
+        The findings in rebuilt queues, and about their ends, are not counted, because they are not known yet.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -245,7 +245,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return what comes after the end, and what placeholders replace."""
+        """Return the loss: messages after the end, and those that are replaced."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -269,7 +269,7 @@ class _Steps:
     def _foreign_steps(self) -> Iterator[Step]:
         """Yield the steps that remove foreign files that prevent a start.
 
-        They are in the folders of the log and of the queues, and do not belong there.
+        These files are in the folders of the log and of the queues, and do not belong there.
         """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
@@ -279,7 +279,7 @@ class _Steps:
     def _placeholder_steps(self) -> Iterator[Step]:
         """Yield the steps that write placeholders.
 
-        They come after the steps for the log: by then, a file that was too short has its length.
+        These steps come after the steps for the log, because files that were too short must be extended first.
         """
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
@@ -347,7 +347,7 @@ class _Steps:
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
         """Return the steps that cut a queue; None: it must be rebuilt.
 
-        Cutting is enough if, from some queue offset on, the queue has only units that must go.
+        Cutting is enough if all wrong units are at the end of the queue.
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
@@ -367,8 +367,8 @@ class _Steps:
     def _index_steps(self, end: int) -> Iterator[Step]:
         """Yield the step that rebuilds the index, if the index needs it.
 
-        At an abnormal start, the broker deletes index files that end after the checkpoint's time. It fills them again
-        only from where its recovery begins.
+        At an abnormal start, the broker deletes index files that end after the checkpoint's time. It then indexes only
+        the messages from the place where its recovery begins.
         """
         if not self._store.conf.index_enabled:
             return
@@ -392,9 +392,9 @@ class _Steps:
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """Yield the steps for the checkpoint, and for `abort` last.
+        """Yield the step for the checkpoint, and then the step for `abort`.
 
-        Without `abort`, a broker takes the store for one that was shut down cleanly.
+        If `abort` does not exist, a broker assumes that the store was shut down cleanly.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)

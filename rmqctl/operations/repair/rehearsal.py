@@ -1,8 +1,8 @@
-"""The simulated start of a broker on the store that a plan will leave.
+"""A simulated start of a broker on the store as it will be after a plan.
 
-It runs before anything is written. The plan's changes lie over the store's files in memory
-(`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as files: each has a unit for every message of
-the log, so only its begin and end are needed.
+The simulation runs before anything is written. The plan's changes are in memory, and are shown in place of the bytes in
+the store's files (`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as files yet. A rebuilt queue
+has a unit for every one of its messages in the log, so only its begin and end are needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 class Rehearsal(NamedTuple):
     """The results of two simulated starts.
 
-    One is the next start; the other is a start after the broker died before it wrote anything.
+    One is the next start. The other is the start after it, if the broker dies during the next start before it writes
+    anything.
     """
 
     normal: RestartOutcome
@@ -74,8 +75,8 @@ def rehearse(
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store with loadable file lengths and without foreign files.
 
-    This concerns every file of log and queues. A file that is too short is extended by zeros. Nothing is written.
-    Raises OSError.
+    This is done for every file of the log and of the queues. A file that is too short is extended by zeros. Nothing is
+    written. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
@@ -92,7 +93,7 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan` with the messages that the next start no longer serves.
+    """Return `plan` with the messages that brokers no longer serve after it.
 
     The plan is that of a verb that does not change `abort`. The start before the plan is compared with the start after
     it. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the plan
@@ -123,7 +124,7 @@ def _listen(
 ) -> None:
     """Scan the log once for all starts.
 
-    For those on the planned store (`then`), the scan ends at physical offset `end`. Raises OSError.
+    For starts on the planned store (`then`), the scan ends at physical offset `end`. Raises OSError.
     """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
@@ -144,7 +145,7 @@ def _listen(
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
     """Return the plan; messages that only the next start drops count as lost.
 
-    These are messages that a start on the present store serves.
+    Only messages that a start on the present store would serve are counted.
     """
     problem = then.refused or then.hangs
     if now.refused is not None or now.hangs is not None:
@@ -195,11 +196,11 @@ def _served(queue: QueueOutcome) -> int:
 
 
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
-    """Return the plan with the messages that brokers serve no longer after it.
+    """Return the plan with the messages that brokers no longer serve after it.
 
     The comparison is with a start on the present store (`now`). Messages that the next start drops count as lost.
     Messages that only a start after another crash drops become a note. A start may create queues of deleted topics
-    again: no client reads them.
+    again. These do not count, because no client reads them.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -241,9 +242,9 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages fewer brokers serve of the queues `served`.
+    """Return by how many messages brokers serve fewer in the queues `served`.
 
-    In queues that change, the messages count that the start drops; in others, the ends are compared.
+    In queues that change, the messages that the start drops are counted. In other queues, the ends are compared.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}

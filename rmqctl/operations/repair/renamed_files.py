@@ -1,6 +1,6 @@
 """Log files that were renamed.
 
-All records of such a file have the physical offsets of another name.
+The PHYSICALOFFSETs of all records in such a file fit another file name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RenamedFiles:
         self._with_good: set[str] = set()
 
     def good(self, item: Message | Blank | RecordRun) -> None:
-        """Take records at their own positions. A blank shows nothing."""
+        """Take records at their own positions; blanks are ignored."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))
 
@@ -45,7 +45,7 @@ class RenamedFiles:
     def notes(self) -> Iterator[str]:
         """Yield a sentence for each file that had another name.
 
-        The other name is free, and the file sizes fit it.
+        No file has this other name, and the file sizes fit it.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:

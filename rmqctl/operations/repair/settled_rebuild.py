@@ -1,9 +1,9 @@
-"""Rebuilds contested queues until a further rebuild would change nothing.
+"""Rebuild contested queues until another rebuild would change nothing.
 
 A record whose QUEUEOFFSET is in doubt gets the place that the existing queue has for it
-(`operations/rebuild/queue_numbers.py`). A second rebuild would find the new queue there, and might decide otherwise:
-then a repair would leave work for the next one. So such queues are rebuilt in rounds. Each round after the first reads
-the log and the queues of the round before, as the next repair would.
+(`operations/rebuild/queue_numbers.py`). A second rebuild would find the new queue instead, and might give the record
+another place. Then a second repair would change the store again. So such queues are rebuilt in rounds. Each round after
+the first reads the log and the queues of the previous round, as the next repair would.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_contested(counts: QueueCounts) -> bool:
 def settle(
     store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
 ) -> tuple[Rebuild, BuiltUnits, int]:
-    """Return the last round of rebuilding `keys`, its units, and the rounds.
+    """Rebuild `keys` in rounds; return the last round, its units, and the count.
 
     The last round compares the queues with `store`. The third result is the number of rounds. Raises OSError.
     """
@@ -51,7 +51,7 @@ def settle(
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
     """Return the store that the last round of `plan.contested` reads.
 
-    It is not the first round. Raises OSError.
+    This round must not be the first one. Raises OSError.
     """
     keys, rounds = plan.contested
     _, units = _first_round(store, plan, keys, threads)

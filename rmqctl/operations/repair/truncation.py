@@ -1,12 +1,12 @@
-"""Ends the log at a record boundary.
+"""End the log at a record boundary.
 
 RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles do this, too. But a broker only moves its positions: the bytes
-after the end stay, and after a later crash they can become part of the log again (its issue 10666). Here, files after
-the end are deleted, and the rest of the last file is zeroed, unless `keep_tail` is set. Queues are cut at the first
-unit that points after the end; index files that point there are rebuilt.
+after the end stay, and after a later crash they can become part of the log again (its issue 10666). rmqctl deletes
+files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set. Queues are cut at the first
+unit that points after the end. If an index file points after the end, the index is rebuilt.
 
-Only what is at the end or after it is read, and a few units of each queue. An extension (consumequeue_ext) stays:
-brokers cut it after the last address in use.
+Only the log from the end on is read, and a few units of each queue. An extension (consumequeue_ext) is not changed,
+because brokers cut it after the last address in use.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Note an item at [begin, end)."""
+        """Note the boundaries of an item at [begin, end)."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Note messages that become part of the log again at a start.
+        """Note the messages that become part of the log again at a start.
 
-        A broker reads on as long as it finds good records.
+        At a start, a broker reads beyond the end as long as it finds good records.
         """
         if self._keep_tail and self._in_tail:
             stay = (
@@ -165,7 +165,7 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Return where a queue ends afterwards, and the steps for this."""
+        """Return where a queue ends after the truncation, and the steps for this."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
@@ -176,9 +176,9 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """Return the steps for a checkpoint that covers what is cut.
+        """Return the steps for a checkpoint that covers messages that are removed.
 
-        Its times must not be later than the last remaining message.
+        After these steps, none of its times is later than the store time of the last remaining message.
         """
         found = self._store.checkpoint()
         if found is None:
