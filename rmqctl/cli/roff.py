@@ -1,7 +1,8 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
-Known are `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), and indented blocks and
-tables (`|`), which are shown as they are. Text in backquotes and between ** is bold; text between * is in italics.
+The subset has `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), indented blocks, and
+tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and between ** is bold; text between *
+is in italics.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def roff_of(markdown: str) -> Iterator[str]:
 
 
 def _in_font(marked: str) -> str:
-    """Return marked text without its marks, in bold or in italics."""
+    """Return marked text in bold or in italics, without the marks."""
     is_bold = marked.startswith(("`", "**"))
     return f"\\f{'B' if is_bold else 'I'}{escaped(marked.strip('`*'))}\\fR"
 

@@ -1,1 +1,1 @@
-"""Questions about a store that change nothing."""
+"""Questions about a store; their answers change nothing."""

@@ -1,9 +1,9 @@
 """Find the flipped bit that turns one CRC-32 into another.
 
 CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on the bit's distance from the end.
-The search starts with the difference of both checksums, and computes it back, byte by byte from the end, until it is
-that of one bit. BODYCRC keeps 31 of 32 bits, so two differences are possible. A wrong answer is likely only for a body
-of gigabytes.
+The search starts with the difference of both checksums. It goes through the data backwards, byte by byte, and computes
+the difference before each byte, until this is the difference that one bit makes. BODYCRC keeps 31 of 32 bits, so two
+start values are possible. A wrong answer is likely only for a body of gigabytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class BitFlip(NamedTuple):
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return the tables of the CRC.
 
-    They are the table by byte, the index in it by its top byte, and the bit by its value in the table.
+    The results are the usual table (by byte), the index in this table (by the top byte of the value), and the bit (by
+    the value that this bit has in the table).
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
@@ -36,7 +37,8 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
 def find_bit_flip(data: bytes | memoryview, stored: int) -> BitFlip | None:
     """Return the bit of `data` that explains the masked CRC-32 `stored`.
 
-    If the bit is flipped back, the checksum is right. None: there is no such bit, or the data are too long.
+    If this bit is flipped back, the checksum is right. The result is None if there is no such bit, or if the data are
+    too long.
     """
     if len(data) > SEARCH_LIMIT:
         return None

@@ -1,6 +1,6 @@
 """Records as rows, for `rmqctl dump`.
 
-Filters, ranges, or the last N records select them. New records can be followed as they arrive.
+The records are selected by filters, by ranges, or as the last N records. New records can be shown as they arrive.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, without its body; `damages` counts them. `incomplete`
-    is set if something could not be read. `summary` fills while the rows are read.
+    `on_damage` is called with each damage in the selected range, without its body. `damages` counts these calls.
+    `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class Dump:
     def tail(self, count: int) -> list[Row]:
         """Return the last `count` rows.
 
-        The range that is read grows toward the start, in larger and larger steps, because records can only be found
-        forwards.
+        Records can only be read forwards. So the function reads the end of the log, and begins earlier and earlier
+        until it has enough rows. Each step back is larger than the step before.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         end, _ = self._log.end()
@@ -159,8 +159,8 @@ class Dump:
 
         Only completely written records are yielded. A record counts as completely written if (1) it is valid, (2) its
         last byte was written (files are zero before, and a broker copies a record from its first byte to its last), and
-        (3) another record follows, or the record stays unchanged for a whole poll. Damage is skipped if whole records
-        follow it.
+        (3) another record follows, or the record stays unchanged for a whole poll. Damage is skipped if complete
+        records follow it.
         """
         if position is None:
             position, _ = self._log.end()
@@ -183,7 +183,7 @@ class Dump:
     def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
         """Return where to continue after damage or missing files.
 
-        None: nothing follows, so a broker may be writing a record there.
+        The result is None if nothing follows: a broker may be writing a record there.
         """
         if not isinstance(item, Damage):
             return None
@@ -232,8 +232,8 @@ class Dump:
     def _first_file(self) -> int | None:
         """Return the file where reading begins.
 
-        If a first offset is given, it is the file with this offset. Otherwise, it is the last file whose first message
-        is older than `since`.
+        If a first offset is given, this is the file with this offset. Otherwise, this is the last file whose first
+        message is older than `since`.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

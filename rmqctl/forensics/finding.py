@@ -1,4 +1,4 @@
-"""A finding: one thing wrong with a store, where, and what it means.
+"""Findings: what is wrong with a store, where, and what this means.
 
 The catalogue explains every code.
 """
@@ -29,10 +29,10 @@ FINDING_KEYS = (
 
 @dataclass
 class Finding:
-    """One thing wrong with a store.
+    """A fault of a store.
 
     Offsets and sizes are in bytes, `queue_offset` in units; None if a field does not apply. `file_offset` is the place
-    in `path`. `count` is the number of neighbours (units, messages) that the finding stands for.
+    in `path`. `count` is the number of successive units or messages for which the finding stands.
     """
 
     code: str
@@ -81,7 +81,7 @@ def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
 
 
 class Explanation(NamedTuple):
-    """What a code means, and what to do about it."""
+    """The meaning of a code, and what to do."""
 
     meaning: str
     then: str

@@ -47,7 +47,7 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
     """Return the delivery progress of each delay level, by its queue.
 
-    None: a level with a queue is not in delayOffset.json.
+    The progress is None if a level has a queue but is not in delayOffset.json.
     """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
     from rmqctl.store.read.consumers.consumer_offsets import delay_offsets

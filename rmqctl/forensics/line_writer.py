@@ -1,6 +1,6 @@
-"""Writes wanted messages as JSON Lines.
+"""Write wanted messages as JSON Lines.
 
-The kernel writes all lines that it can write.
+The kernel writes most lines; the other messages are returned to the caller.
 """
 
 from __future__ import annotations

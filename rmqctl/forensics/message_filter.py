@@ -1,6 +1,6 @@
 """The filter of wanted messages.
 
-It works for one message, and for many messages as columns.
+The filter works for one message, and for many messages as columns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text must be compared with decoded text, not with bytes.
 
-    This is so for U+FFFD, which stands for any bytes that are not UTF-8, and for lone surrogates, which no bytes stand
-    for.
+    This is necessary if the text has U+FFFD, which stands for any bytes that are not UTF-8. It is also necessary if the
+    text has lone surrogates, because no bytes stand for them.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -63,7 +63,7 @@ class Filter:
     def matches(self, message: Message) -> bool:
         """Return whether a message meets every condition.
 
-        Cheap conditions come first.
+        Conditions that are fast to check come first.
         """
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)

@@ -1,6 +1,6 @@
 """Search for one or a few messages.
 
-It uses index and queues, or reads the whole log.
+The search uses index and queues, or reads the whole log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What is searched for.
+    """The conditions of a search.
 
     `at` is in ms since 1970, `offset` in units. The command line checks which fields go together.
     """
@@ -138,7 +138,7 @@ class Search:
     def _filter(self) -> Filter:
         """Return a filter on columns that keeps all wanted messages.
 
-        It may keep a few others, too.
+        It may also keep a few other messages.
         """
         from rmqctl.forensics.message_filter import Filter
 

@@ -1,6 +1,6 @@
-"""What a store contains, without a scan of the log.
+"""A survey of a store, without a scan of the log.
 
-The sources are its folders, the ends of its files, and its small files.
+The survey reads the store's folders, the begin and end of its files, and its small files.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class VerifyReport:
 
     Offsets are in bytes; `seconds` is the time of the scan. `behind_damage` counts the good messages, and their bytes,
     after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
-    --keep-going` wrote in place of damaged or missing ones; None: not counted, because the level is 1.
+    --keep-going` wrote in place of damaged or missing messages. It is None if the level is 1, because they are not
+    counted then.
     """
 
     level: int
@@ -119,8 +120,8 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    `threads` threads scan the log, or the function `scan` does. `report` can be read at any moment. With `receipts`,
-    files that `rmqctl clean` deleted do not count as missing, if the receipts in the store record them.
+    `threads` threads scan the log, or the function `scan` does. `report` can be read at any moment. With `receipts`, a
+    file does not count as missing if a receipt in the store records that `rmqctl clean` deleted it.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        In this order, a finding comes before the findings that follow from it.
+        In this order, a finding comes before other findings that it causes.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -212,8 +213,8 @@ class Verification:
     def _log_start(self, expired: int) -> None:
         """Check whether the log's start is missing.
 
-        A receipt of `rmqctl clean` can explain a missing start. But a receipt can be forged: whoever wrote the store
-        may have written it.
+        A receipt of `rmqctl clean` can explain a missing start. But a receipt may be forged by the person who wrote the
+        store.
         """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
@@ -283,9 +284,9 @@ class Verification:
             self._queues.lost(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether a broker continues after a damage, without ending the log.
+        """Return whether a broker continues after a damage.
 
-        The broker's start is assumed to scan the log from its first file.
+        It is assumed that the broker scans the log from its first file.
         """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
@@ -304,9 +305,9 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether a record is as far from its place as the record before.
+        """Return whether two successive records are displaced by the same distance.
 
-        If so, one finding is enough for both.
+        In this case, one finding is enough for both.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
@@ -334,7 +335,7 @@ def _scan_here(
 def is_empty_body(damage: Damage) -> bool:
     """Return whether only the BODYCRC of an empty body is wrong.
 
-    Brokers do not check it.
+    Brokers do not check this checksum.
     """
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 

@@ -55,7 +55,7 @@ class JobRun(NamedTuple):
     def is_partial(self) -> bool:
         """Return whether a part of a store was not read.
 
-        It is a link, or a folder without read permission.
+        Such a part is a link, or a folder without read permission.
         """
         return any(store.partly_read for store in self.stores)
 
@@ -136,7 +136,7 @@ def scanned(scan: Scan) -> Row:
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     """Report what was read and what was not, and return the exit code.
 
-    The report goes to stderr. `found`: the job has findings.
+    The report goes to stderr. `found` says whether the job has findings.
     """
     read_counts = [scan.counts for scan in read]
     names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) > 1 else [""] * len(read_counts)

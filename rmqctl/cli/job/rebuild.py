@@ -1,10 +1,10 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
-The tasks create dispatch requests; the driver places units and index entries. In a measurement, placing cost the driver
-0.1 us a message (0.2 us with its keys), which is 1 to 5 GiB of log a second. If executors wrote the queues, a shuffle
-by queue would cost 0.9 us a message more. This would pay only if about 20 cores or more read the log. The place of a
-message depends on the whole log before it (damage, a topic that was created again), and the place of an index entry on
-all keys before it.
+The tasks create dispatch requests; the driver places units and index entries. In a measurement, the driver needed 0.1
+us to place a message (0.2 us with its keys). So it can place 1 to 5 GiB of log each second. If executors wrote the
+queues, a shuffle by queue would take 0.9 us more for each message. This would be faster only if about 20 cores or more
+read the log. There is also another reason: the place of a message depends on the whole log before it (damage, a topic
+that was created again), and the place of an index entry depends on all keys before it.
 """
 
 from __future__ import annotations

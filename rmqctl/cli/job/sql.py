@@ -86,7 +86,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
     """Define the views that the query may read.
 
-    For a run, they read the splits of the log. If the query is only checked, they read nothing.
+    When the query runs, the views read the splits of the log. If the query is only checked, they read nothing.
     """
     from rmqctl.spark.question.sql import views
 

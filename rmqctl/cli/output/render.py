@@ -1,4 +1,4 @@
-"""What rmqctl prints.
+"""The output of rmqctl.
 
 Tables, JSON, JSON Lines and CSV go to stdout; remarks and progress go to stderr.
 
@@ -27,9 +27,9 @@ _IMPORTED_LATE = ("csv", "difflib", "rich.console", "rich.progress", "rich.table
 
 
 def import_late_ones() -> None:
-    """Import the modules that this module normally imports when they are needed.
+    """Import the modules that this module otherwise imports only when needed.
 
-    Later, the process may have another user, who cannot read these files.
+    This is for a process that will change its user: the new user may have no right to read these files.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
@@ -65,7 +65,8 @@ def print_rows(
     """Print rows, as they come, in the format that the user chose.
 
     `keys` are the columns of CSV; `columns` (heading, cell) are those of the table. `head` has the keys that come
-    before the rows in a JSON document, such as the store. `live`: rows arrive over time, and each row is shown at once.
+    before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is shown
+    immediately.
     """
     if live:
         rows = _flushed(rows)
@@ -95,7 +96,7 @@ def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
 
 
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; flush each row before the next one is read."""
+    """Yield the rows; flush each row before the next row is read."""
     for row in rows:
         yield row
         sys.stdout.flush()
@@ -123,7 +124,7 @@ def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], An
 def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
     """Print rows in the form of tabulate, without importing it.
 
-    The import takes a third of the time of a look-up.
+    The import would take a third of the time of a look-up.
     """
     lines = head + [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -163,9 +164,9 @@ def _csv_cell(value: Any, *, raw: bool) -> str:
 
 
 def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:
-    """Print a table: by rich on a terminal, otherwise as plain text.
+    """Print a table: with rich on a terminal, otherwise as plain text.
 
-    `headed`: with headings.
+    With `headed`, the table has headings.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if not is_terminal(sys.stdout):
@@ -222,7 +223,7 @@ def is_terminal(stream: Any) -> bool:
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
     """Yield a function that shows progress, called with the bytes done.
 
-    It writes to stderr in the way that `mode` (auto, json, none) names.
+    Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """
     if mode == "json":
         yield _json_progress(total, what)
@@ -266,7 +267,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows progress, called with the items done and all.
 
-    It writes to stderr in the way that `mode` (auto, json, none) names.
+    Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """
     if mode == "json":
         yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))

@@ -1,6 +1,6 @@
 """The confirmation of a plan, by --yes or at a terminal.
 
-The plan was shown before.
+The plan is shown before the question.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def change_options(command: F) -> F:
 def check_can_ask(*, yes: bool) -> None:
     """Check, before long work, that a user can answer the question at its end.
 
-    Raises NotConfirmed if no user can.
+    Raises NotConfirmed if no user can answer.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")

@@ -1,4 +1,4 @@
-"""The remark of the first run that it compiles the kernels."""
+"""The remark that the first run compiles the kernels."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Interruption:
     def waiting(self) -> Iterator[None]:
         """Raise KeyboardInterrupt for a signal in this block, and note it.
 
-        The block is for work that may wait forever and changes nothing.
+        This block is for work that may wait forever, but changes nothing.
         """
         self._is_waiting = True
         try:
@@ -75,8 +75,8 @@ class ChangeInterruption(Interruption):
     """Signals during a change that goes through a journal.
 
     Before `commit`, a signal ends the verb, and nothing was changed. After `commit`, the change continues to its end,
-    and the process then exits with the status of the signal; further signals are ignored. `at_once`: before `commit`,
-    even the first signal raises KeyboardInterrupt.
+    and the process then exits with the status of the signal; further signals are ignored. With `at_once`, even the
+    first signal raises KeyboardInterrupt before `commit`.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:

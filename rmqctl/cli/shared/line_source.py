@@ -18,7 +18,7 @@ BLOCK_SIZE = 1024 * 1024  # bytes of lines
 def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
     """Yield blocks of whole lines as soon as they arrive.
 
-    They end when a signal was noted.
+    No more blocks are yielded after a signal was noted.
     """
     reader = cast("BufferedIOBase", source)
     rest: list[bytes] = []

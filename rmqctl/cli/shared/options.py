@@ -163,7 +163,7 @@ def _is_below(path: Path, store: Path) -> bool:
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
     """Return the store that the shared options name.
 
-    `log_only`: the verb reads only the log.
+    `log_only` says that the verb reads only the log.
     """
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -186,7 +186,7 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
 
 
 def note_unfinished_change(store: ReadOnlyStore) -> None:
-    """Report on stderr an unfinished change by rmqctl, or a damaged journal."""
+    """Report an unfinished change by rmqctl, or a damaged journal, on stderr."""
     from rmqctl.errors import NeedsRecovery, Unreadable
     from rmqctl.store.journal.journals import check_finished, list_journals
 

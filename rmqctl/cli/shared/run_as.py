@@ -1,6 +1,6 @@
 """The user that changes a store.
 
-If root changes the store of another user, it becomes that user first.
+If root changes the store of another user, the process first becomes that user.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def as_root_option(command: F) -> F:
 
 
 def takes_as_root(command: click.Command) -> bool:
-    """Return whether a verb has --as-root, which verbs that change a store have."""
+    """Return whether a verb has --as-root, as verbs that change a store have."""
     return any("--as-root" in parameter.opts for parameter in command.params)
 
 
@@ -67,7 +67,7 @@ def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Become, as root, the owner of several stores.
 
-    It does for them what `act_as_owner` does for one. Each store comes with its `logs`. Raises ChangeFailed if the
+    This is the same as `act_as_owner`, for several stores. Each store comes with its `logs`. Raises ChangeFailed if the
     owners differ.
     """
     from rmqctl.logfile.access.owner import Owner, become
@@ -88,7 +88,7 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 def _import_package() -> None:
     """Import every module of rmqctl that a verb without Spark may need.
 
-    The owner may not be able to read what root installed for itself.
+    If root installed rmqctl only for itself, the owner may not be able to read the modules later.
     """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
@@ -112,7 +112,7 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
     """Return the user that root must become.
 
-    None: this process keeps its user. Raises ChangeFailed if the files belong to several users.
+    The result is None if this process keeps its user. Raises ChangeFailed if the files belong to several users.
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 

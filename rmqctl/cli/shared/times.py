@@ -45,7 +45,7 @@ def parse_time(text: str, now: int) -> int:
 def is_epoch_seconds(text: str) -> bool:
     """Return whether a number has 10 digits, as seconds since 1970 have today.
 
-    They cover the years 2001 to 2286. As milliseconds, these numbers would be days in 1970.
+    As seconds, such numbers are times from 2001 to 2286. As milliseconds, they would be times in 1970.
     """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 

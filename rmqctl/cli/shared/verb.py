@@ -76,7 +76,7 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb.
 
-        If the reader of stdout goes away, the verb ends without a message.
+        If the program that reads stdout ends, the verb ends without a message.
         """
         try:
             status = super().invoke(ctx)

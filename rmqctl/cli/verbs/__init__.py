@@ -1,4 +1,4 @@
 """The verbs: one module for each.
 
-`inspect` has the verbs that only read a store, `change` those that change one.
+`inspect` has the verbs that only read a store. `change` has the verbs that change a store.
 """

@@ -1,7 +1,7 @@
 """The result of a run of `clean` for Prometheus.
 
-It is a text file for node_exporter's textfile collector. A dozen gauges are a dozen lines, so rmqctl does not need the
-client library, which is made for processes that keep running.
+The result is a text file for node_exporter's textfile collector. The file has about a dozen gauges, one a line, so
+rmqctl does not need Prometheus' client library. That library is made for processes that keep running.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CleanMetrics:
     def hold(self, path: Path | None) -> None:
         """Keep the file at `path` open.
 
-        root is going to become another user, who may have no right to replace the file. Raises OSError.
+        The process of root will soon become another user, who may have no right to replace the file. Raises OSError.
         """
         from rmqctl.logfile.access.owner import is_root
         from rmqctl.logfile.system.storage import Kind

@@ -82,7 +82,7 @@ def _given(value: T | None, usual: T) -> T:
 
 
 class _Looked(NamedTuple):
-    """What a run has read of the store.
+    """The data that a run has read from the store.
 
     The fingerprint is taken first, so that every later change is noticed.
     """

@@ -49,7 +49,7 @@ def print_plan(
 ) -> None:
     """Print a plan.
 
-    `left` is what an interrupted clean left.
+    `left` has the files that an interrupted clean left.
     """
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
@@ -87,7 +87,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """Return why deletion was due, and why the first file stays nevertheless."""
+    """Return why files should be deleted, and why the first file still stays."""
     first = plan.first_left
     return (
         plan.reason

@@ -75,7 +75,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     """Decide whether TAGS go into the index.
 
-    Raises BadRequest if neither the store nor --profile shows it.
+    Raises BadRequest if neither the store nor --profile shows this.
     """
     from msgspec.structs import replace
 
@@ -165,7 +165,8 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
     """Return the audit that compares the existing index with the log.
 
-    It runs while the log is read. None: there is no index, or the rebuild leaves it unchanged.
+    The audit runs while the log is read. The result is None if there is no index, or if the rebuild leaves it
+    unchanged.
     """
     from rmqctl.forensics.audit.index_audit import IndexAudit
 

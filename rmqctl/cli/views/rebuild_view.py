@@ -29,7 +29,7 @@ WORDS_OF_COUNTS = {
 class NextStart(NamedTuple):
     """How the next start is simulated.
 
-    The broker has `profile` (None: the one that the store shows). `threads` threads read the log.
+    The broker has `profile` (None: the profile that the store shows). `threads` threads read the log.
     """
 
     profile: str | None
@@ -39,7 +39,7 @@ class NextStart(NamedTuple):
 class RebuildView:
     """The effects of a rebuild, for people and scripts.
 
-    All of them are known before anything changes. Raises BadRequest if the store contains nothing that can be rebuilt.
+    All effects are known before anything changes. Raises BadRequest if the store contains nothing that can be rebuilt.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
     """Return whether the existing index differs from the new one.
 
-    Without an audit (--resume), it counts as different.
+    If there was no audit (with --resume), the index counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True

@@ -1,6 +1,6 @@
 """The output of `rmqctl recover`.
 
-It shows the plan, and what a plain restart of the broker would do.
+The output shows the plan, and what a plain restart of the broker would do.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Audits: they compare queues, index and small files with the log."""
+"""Audits, which compare queues, index and small files with the log."""

@@ -1,4 +1,7 @@
-"""What `clean` deleted, by the receipts in the store (`receipts.py` writes them)."""
+"""The receipts in the store, which record what `clean` deleted.
+
+`receipts.py` writes the receipts.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ SIGNS_MAX = 10_000
 
 
 class Receipt(msgspec.Struct):
-    """The used fields of a receipt: a file, and how many bytes it had."""
+    """The fields of a receipt that are used: a file, and its size in bytes."""
 
     path: str
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ReceiptsRead(NamedTuple):
-    """The answer to the question whether a receipt explains the log's start.
+    """The answer whether a receipt explains the present start of the log.
 
     `ignored` has `file:line` for each line that is not a receipt.
     """
@@ -43,7 +46,7 @@ class ReceiptsRead(NamedTuple):
 
 
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
-    """Return whether `clean` deleted the log file that ended at a physical offset.
+    """Return whether `clean` deleted the log file that ended at an offset.
 
     Raises OSError, also if a receipt is not a file.
     """
@@ -63,7 +66,7 @@ def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
 def _log_end(receipt: Receipt) -> int | None:
     """Return the physical offset at which a deleted file of the log ended.
 
-    None: the file did not belong to the log.
+    The result is None if the file did not belong to the log.
     """
     path = PurePath(receipt.path)
     return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
@@ -72,7 +75,7 @@ def _log_end(receipt: Receipt) -> int | None:
 def _receipt(line: bytes) -> Receipt | None:
     """Return the receipt of a line.
 
-    None if a crash cut the line, or if it is not a receipt.
+    The result is None if a crash cut the line, or if the line is not a receipt.
     """
     if len(line) > LINE_SIZE_MAX:
         return None

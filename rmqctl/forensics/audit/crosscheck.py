@@ -1,7 +1,7 @@
-"""Compares log and queues: each message has its unit, each unit its message.
+"""Compare log and queues: each message has its unit, each unit its message.
 
 One pass over the log confirms units (`on_messages`). Then `finish` checks the units of each queue that no message
-confirmed. Whole batches of messages are compared at once; a single message or unit is examined only if it differs.
+confirmed. Many messages are compared at once. A single message or unit is examined only if there is a difference.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 
 
 class QueueCrosscheck:
-    """Collects differences between log and queues in `findings`, remarks in `notes`.
+    """Collects differences of log and queues in `findings`, remarks in `notes`.
 
-    Messages that a repair is about to write are not in the log yet: `new_at` decodes the message at a physical offset.
+    Messages that a repair will write are not in the log yet. For these, `new_at` decodes the message at a physical
+    offset.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Take messages of the log. They must come in log order.
 
-        `message` is the decoded message if its content is damaged and its lengths are right.
+        `message` is given if its content is damaged and its lengths are right.
         """
         self._know_queues()
         messages = described.messages
@@ -156,10 +157,10 @@ class QueueCrosscheck:
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
         """Return whether a record's QUEUEOFFSET is wrong, and not its unit.
 
-        True: the unit is confirmed, and the record becomes a finding. This is so if the queue points to the record from
-        another place, and the records before and after that place agree with the queue or cannot be read. If all
-        records of a queue are shifted by the same number, they agree with one another, and the queue is wrong. Raises
-        OSError.
+        In this case, the unit is confirmed, and the record becomes a finding. A QUEUEOFFSET is wrong if the queue
+        points to the record from another place, and if the records before and after that place agree with the queue or
+        cannot be read. But if the QUEUEOFFSETs of all records differ from the queue by the same number, they agree with
+        one another, and the queue is wrong. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -191,7 +192,7 @@ class QueueCrosscheck:
     def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
         """Return the QUEUEOFFSET of the record that a unit points to.
 
-        None if there is no record of the unit's queue.
+        The result is None if the unit points to no record of its queue.
         """
         message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
         is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
@@ -200,7 +201,7 @@ class QueueCrosscheck:
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the message at an offset; None if it cannot be read.
 
-        Callers ask in log order, so one reader serves them all.
+        Callers ask in log order, so they can share one reader.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
@@ -213,9 +214,9 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Process a single message, with all its places in queues.
+        """Process a single message and all its places in queues.
 
-        `again`: its own queue had messages before.
+        `again` is set if the message's own queue had messages before.
         """
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
@@ -238,7 +239,7 @@ class QueueCrosscheck:
     def lost(self, damage: Damage) -> None:
         """Note a range of the log without records.
 
-        Units that point into it stand for lost messages; the units are not wrong.
+        Units that point into this range stand for lost messages. Such units are not wrong.
         """
         self._lost.append((damage.physical_offset, damage.end))
 
@@ -277,7 +278,7 @@ class QueueCrosscheck:
             )
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
-        """Add one finding for a queue that cannot be read, and ignore it from now on."""
+        """Add a finding for a queue that cannot be read, and ignore the queue afterwards."""
         self._cursors.pop(key, None)
         self._unreadable.add(key)
         detail = f"the queue cannot be read: {error.strerror}"
@@ -310,7 +311,7 @@ class QueueCrosscheck:
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         """Check a place in a light queue.
 
-        Its unit may lie at another queue offset (`light_queues`).
+        The unit of the message may lie at another queue offset (`light_queues`).
         """
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
@@ -336,7 +337,7 @@ class QueueCrosscheck:
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """Start the queue at 0 again: its earlier messages belong to a deleted topic."""
+        """Start a queue at 0 again; its earlier messages belong to a deleted topic."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -410,7 +411,7 @@ class QueueCrosscheck:
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
         """Count units of kinds that have FINDINGS_MAX findings already.
 
-        The units begin at place `at`. Returns which units were counted.
+        The units begin at place `at`. The result marks the units that were counted.
         """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)
@@ -483,7 +484,7 @@ class QueueCrosscheck:
     def _check_files(self) -> None:
         """Check the files of queues and extensions.
 
-        Their lengths, gaps, and names that are not a multiple of a unit become findings.
+        There is a finding for a wrong length, for a gap, and for a name that is not a multiple of a unit's size.
         """
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
@@ -550,8 +551,8 @@ class QueueCrosscheck:
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.
 
-        If the places follow those of the last finding in the same queue, that finding counts them, too. After
-        FINDINGS_MAX findings of a kind, the last finding counts all further places.
+        If the places follow those of the last finding in the same queue, no finding is added, and the last finding
+        counts these places, too. After FINDINGS_MAX findings of a kind, the last finding counts all further places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -571,7 +572,7 @@ class QueueCrosscheck:
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
         """Return the file of a unit, and the unit's position in the file.
 
-        If no file has the unit, the result is the queue's folder, with words for the place.
+        If no file has the unit, the result is the queue's folder, and the place as text.
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -583,9 +584,9 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """What is known before a place in a queue that no message confirmed.
+    """The values that are needed to check a place that no message confirmed.
 
-    It is the last valid physical offset before this place, and the bounds of the log.
+    These are the last valid physical offset before this place, and the bounds of the log.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:
@@ -597,7 +598,7 @@ class _Unconfirmed:
     def are_expired(self, units: Rows) -> bool:
         """Return whether all units of a block are expired and in order.
 
-        Their messages are before the log's start. This is the usual case. The units are then noted.
+        The messages of expired units are before the log's start. This is the usual case. The units are then noted.
         """
         offsets = units["physicalOffset"]
         used = bool(
@@ -610,7 +611,7 @@ class _Unconfirmed:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    """Yield row numbers of the messages that need more than a confirmed unit.
+    """Yield the rows of messages for which a confirmed unit is not enough.
 
     Messages of one queue with the same verdict come together, in log order.
     """
@@ -636,7 +637,7 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 def _majority(sizes: list[int]) -> int | None:
     """Return the size that more than half of the files have.
 
-    None if no size does, or if there are fewer than three files.
+    The result is None if no size does, or if there are fewer than three files.
     """
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
     return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

@@ -1,8 +1,8 @@
-"""Compares log and index: each key has its entry, each entry its message.
+"""Compare log and index: each key has its entry, each entry its message.
 
-It also checks that the chains of entries are whole. Entries are in log order, so one pass over entries and messages is
-a merge. The kernels of `rmqctl.kernels.index_match` do it with blocks of entries and batches of messages. Memory: three
-blocks, and the slot tables of their files.
+The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
+compares them. The kernels of `rmqctl.kernels.index_match` do this with blocks of entries and batches of messages. The
+audit needs memory for three blocks, and for the slot tables of their files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Successive entries of one file.
 
-    It has the bytes of the entries, the number of the first entry, and marks for entries to leave out.
+    It has the bytes of the entries, the number of the first entry, and marks for entries that are left out.
     """
 
     file: FileCheck
@@ -98,9 +98,9 @@ class IndexAudit:
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """Yield remarks on messages whose missing entries an upgrade explains.
+        """Yield remarks on missing entries that an upgrade of the broker explains.
 
-        These messages, at the start or at the end of the log, have no entry for their TAGS.
+        The messages are at the start or at the end of the log, and have no entry for their TAGS.
         """
         state = self._state[0]
         last = (
@@ -154,7 +154,7 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all files in blocks, checked against slots and order.
+        """Check entries for slots and order; yield those of all files in blocks.
 
         To check a block, the block after it is needed.
         """
@@ -262,7 +262,7 @@ class IndexAudit:
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
-        Later messages extend that finding until one is in the index.
+        Messages that follow extend this finding, up to the next message that is in the index.
         """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
@@ -356,7 +356,7 @@ class FileCheck:
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
-        """Yield one finding for all slots that do not point to their newest entry."""
+        """Yield a finding if slots do not point to their newest entry."""
         found: Finding | None = None
         for first, data in self.index_file.slot_blocks():
             stored = np.frombuffer(data, ">i4")

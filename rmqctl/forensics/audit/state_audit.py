@@ -1,6 +1,6 @@
 """Audits of a store's small files.
 
-They check abort, checkpoint, journals and configuration, and whether the start of the log is missing.
+The audits check abort, checkpoint, journals and configuration, and whether the start of the log is missing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each invalid journal in STORE/.rmqctl.
 
-    rmqctl does not write such journals. If `undo` followed one, it could change any file.
+    rmqctl does not write such journals. If `undo` followed an invalid journal, it could change any file.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
@@ -79,8 +79,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    It is compared with the store times (ms) of the newest and of the last message (0: there is none), and with the end
-    of the log's files.
+    The checkpoint is compared with the store times (ms) of the newest and of the last message (0: there is none), and
+    with the end of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -128,7 +128,7 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check that config/*.json is readable and no offset is past its queue.
+    """Check that config/*.json is readable and no offset is after its queue's end.
 
     `ends` are the planned ends of the queues; None: the present ends.
     """
@@ -160,7 +160,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
     """Return where a queue ends.
 
-    It is 0 if the queue does not exist, None if the queue cannot be read.
+    The result is 0 if the queue does not exist, and None if the queue cannot be read.
     """
     if store.is_unread(topic, queue_id):
         return None
@@ -174,10 +174,10 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
-    In this case, units point before the log's start, although the log's first message is younger than the retention. A
-    file expires by its last write, which is about the store time of the first message in the next file (`oldest`). This
-    time is compared with the last sign of life in the store (`newest`), not with the present time, so that the result
-    for a copy never changes. Both are in ms.
+    In this case, units point before the log's start, although the log's first message is younger than the retention.
+    The age of a file is counted from its last write. This is about the store time of the first message in the next file
+    (`oldest`). It is compared with the latest time that the store shows (`newest`) and not with the present time, so
+    that the result for a copy never changes. Both are in ms.
     """
     if not expired_units or not oldest:
         return
@@ -195,7 +195,7 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
     """Return whether receipts explain the log's start.
 
-    They may record that `rmqctl clean` deleted the log up to its present start. Raises OSError.
+    Receipts explain it if they record that `rmqctl clean` deleted the log up to its present start. Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 
@@ -203,7 +203,7 @@ def receipts(store: ReadOnlyStore) -> ReceiptsRead:
 def is_start_cleaned(store: ReadOnlyStore) -> bool:
     """Return whether a receipt records that `rmqctl clean` deleted the log's start.
 
-    False if the receipts cannot be read.
+    The result is False if the receipts cannot be read.
     """
     try:
         return receipts(store).is_cleaned
@@ -212,6 +212,6 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return every config file of the store, in the form that a broker loads."""
+    """Return every config file of the store as a broker loads it."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]

@@ -1,6 +1,6 @@
-"""The units of each queue that messages of the log confirm.
+"""Find the units of each queue that messages of the log confirm.
 
-Whole batches of messages are compared with windows of units.
+Many messages at once are compared with windows of units.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class QueueCursor:
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
         """Return the first unit that points to `physical_offset` (bytes) or beyond.
 
-        None if all units point before it. Raises OSError.
+        The result is None if all units point before this offset. Raises OSError.
         """
         slots = range(self.first, self.max_offset)
         at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
@@ -77,7 +77,7 @@ class QueueCursor:
     def confirmed(self) -> list[tuple[int, int]]:
         """Return the confirmed runs, ascending.
 
-        The physical offsets of each run ascend, too.
+        The physical offsets in each run are also ascending.
         """
         runs: list[tuple[int, int]] = []
         for start, end in sorted(self._runs):
@@ -91,9 +91,9 @@ class QueueCursor:
 class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
-    `kind_of` returns how a queue is compared; `on_error` is called with each queue that cannot be read. Memory: windows
-    of 48 MiB for up to 150,000 queues, more for more queues, and twice as much while the windows grow; and one run for
-    each interruption of confirmed units.
+    `kind_of` returns how a queue is compared; `on_error` is called with each queue that cannot be read. It needs memory
+    for the windows: 48 MiB for up to 150,000 queues, more for more queues, and twice as much while the windows grow. It
+    also needs memory for one run for each interruption of confirmed units.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """Take the list of queues, by their numbers.
+        """Receive the list of queues; the index of a queue is its number.
 
-        `keys` has the queues of the last call, and new ones after them.
+        `keys` has the queues of the last call, and then the new queues.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -173,7 +173,7 @@ class UnitAudit:
     def _move_window(self, number: int, queue_offset: int) -> None:
         """Move the queue's window to the units from `queue_offset` on.
 
-        Places that no file has are zeros.
+        If no file has a place, its bytes are zeros.
         """
         state = self._states[number]
         key = self._keys[number]

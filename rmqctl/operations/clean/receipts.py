@@ -53,7 +53,7 @@ class Receipts:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that were not written for want of room.
+        """Return the lines that were not written because the disk had no room.
 
         If there are several files, these are the lines of the file that lacks most.
         """
@@ -103,7 +103,7 @@ class _ReceiptFile:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that were not written for want of room."""
+        """Return the lines that were not written because the disk had no room."""
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, line: bytes) -> None:

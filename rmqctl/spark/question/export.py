@@ -146,8 +146,8 @@ def remove_leftovers(target: Path) -> Leftovers:
 def _is_abandoned(folder: Path) -> bool:
     """Return whether a hidden folder was left behind by a killed export.
 
-    True: the folder has rmqctl's marker, and no process locks the marker. False: the folder has no marker that can be
-    opened. Raises BadRequest if an export locks the marker.
+    The result is True if the folder has rmqctl's marker, and no process locks the marker. It is False if the folder has
+    no marker that can be opened. Raises BadRequest if an export locks the marker.
     """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -89,7 +89,7 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Make Spark keep every observation of the actions in the block.
+    """Make Spark keep all observations of the actions in the block.
 
     By default, Spark removes a part of its plan if this part has no rows. The observations that were made in this part
     are then lost. After the block, Spark's setting is restored.

@@ -42,7 +42,7 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 def is_named(view: str, query: str) -> bool:
     """Return whether the text of a query contains the name of a view.
 
-    True: the query may read the view. False: the query does not read the view.
+    If it does, the query may read the view. If not, the query does not read the view.
     """
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 

@@ -170,8 +170,9 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard what the Python workers of this JVM print.
 
-    A worker prints a traceback if Spark stops listening before the worker has sent its last data. This happens at the
-    end of a task, of a plan or of the session, and is not an error. Real errors of a worker reach rmqctl as exceptions.
+    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. This happens at
+    the end of a task, of a plan or of the session, and is not an error. Real errors of a worker reach rmqctl as
+    exceptions.
 
     Spark's own log is still shown, because this log opened stderr before. No output of another program is lost, because
     this JVM runs only for rmqctl, also under spark-submit.

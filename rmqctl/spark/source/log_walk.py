@@ -1,10 +1,10 @@
-"""How far a live log is written, and where its records begin.
+"""Find the written part of a live log, and where its records begin.
 
 A stream may read only the written part of the log.
 
 The rules are the same as those of `Dump.follow`. A whole record counts as written if something follows it, or if the
-record does not change for a while. Damage and zeros are passed over if whole records follow. The part of a file that is
-not written is not read.
+record does not change for a while. Damage and zeros are skipped if whole records follow. The part of a file that is not
+written is not read.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Step(NamedTuple):
 
 
 class Written(NamedTuple):
-    """How far the log is surely written: up to the physical offset `end`.
+    """The part of the log that is certainly written, up to the physical offset `end`.
 
-    `unsure` is a whole message at `end` that nothing follows yet. None: there is no such message.
+    `unsure` is a whole message at `end` after which nothing follows yet. It is None if there is no such message.
     """
 
     end: int
@@ -87,8 +87,8 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
     """Return the step to the next file that has records.
 
-    The step passes over the rest of a file, or over missing files. None: no later file has records. In this case, the
-    item at the physical offset `position` may not be complete yet.
+    The step skips the rest of a file, or missing files. The result is None if no later file has records. In this case,
+    the item at the physical offset `position` may not be complete yet.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
     """Return the damage `no-blank` at `zeros` if a later file has records.
 
-    None: no later file has records, or the damage is reported for an earlier file.
+    The result is None if no later file has records, or if the damage is reported for an earlier file.
 
     `went_on` says whether the file has readable items before its zeros.
     """
@@ -32,7 +32,8 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
     """Return whether the file before this file also ends in zeros.
 
-    True: the damage is reported for the earlier file. A file that has neither readable items nor zeros is passed over.
+    In this case, the damage is reported for the earlier file. A file that has neither readable items nor zeros is
+    skipped.
     """
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):

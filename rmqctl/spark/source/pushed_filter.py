@@ -1,7 +1,7 @@
 """The use of filters that Spark pushes down.
 
-Only filters that leave out messages cheaply are used. Spark applies every filter again, so messages may be left in, but
-no wanted message may be left out.
+Only filters that leave out messages cheaply are used. Spark applies every filter again. So the result may have too many
+messages, but every wanted message must be in it.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class _SplitRows:
     def _take(self, columns: Columns) -> Any:
         """Return the record batch of a record run.
 
-        None: no message of the record run is wanted.
+        The result is None if no message of the record run is wanted.
         """
         import pyarrow as pa
 

@@ -1,1 +1,1 @@
-"""The verbs that change a store, each with a plan first."""
+"""The verbs that change a store; each of them first shows a plan."""

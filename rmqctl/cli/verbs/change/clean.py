@@ -141,7 +141,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
     """Check that rmqctl's own files are not in the folders of a broker.
 
-    A path that is replaced or appended to must be that of a file.
+    If a path exists and will be replaced or appended to, it must be a file.
     """
     from rmqctl.logfile.access.owner import is_root
 

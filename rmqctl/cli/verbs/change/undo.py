@@ -138,8 +138,8 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
     """Return the journals that are dropped.
 
-    They are all undamaged ones, or the damaged one in the folder `damaged`. Raises UsageError if no damaged journal has
-    that name.
+    These are all undamaged journals, or only the damaged journal in the folder `damaged`. Raises UsageError if no
+    damaged journal has this name.
     """
     if damaged is None:
         return [entry for entry in entries if entry.fault is None]
@@ -168,8 +168,7 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
     """Return the paths that another program changed after the change.
 
-    With `force`, they are only returned; without it, ChangedSince is raised for them. Raises also Unreadable and
-    OSError.
+    Without `force`, the function raises ChangedSince if there are such paths. It also raises Unreadable and OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 

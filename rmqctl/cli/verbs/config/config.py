@@ -10,7 +10,7 @@ from rmqctl.cli.verbs.config.show import command as show
 class ConfigVerbs(click.Group):
     """The verbs of `config`.
 
-    If a store comes in place of the verb, the error proposes `show`.
+    If the user gives a store in the place of the verb, the error proposes `show`.
     """
 
     def resolve_command(
