@@ -119,9 +119,9 @@ class NotConfirmed(RmqctlError):
 
 
 class ChangedSince(RmqctlError):
-    """Another program changed what undo would restore.
+    """Another program changed files that undo would restore.
 
-    Undo would lose what was written after the change.
+    An undo would lose the data that this program wrote.
     """
 
     exit_code = ExitCode.FINDINGS

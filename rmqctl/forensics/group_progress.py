@@ -60,7 +60,8 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
     """Return the progress of each group in each queue.
 
-    The queues are those of the group's topics, and those that do not exist although the group has an offset for them.
+    The queues are the queues of the group's topics, and the queues for which the group has an offset although they do
+    not exist.
     """
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets

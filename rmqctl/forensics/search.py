@@ -48,7 +48,7 @@ class Question(NamedTuple):
 class Search:
     """Answers one question.
 
-    `findings` has the damage that the search found; `remarks` has what the user should know.
+    `findings` has the damage that the search found. `remarks` has notes for the user.
     """
 
     def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:

@@ -3,8 +3,9 @@
 A broker checks records when it recovers and when it dispatches. It checks less than `rmqctl.format.message` does. It
 ignores PHYSICALOFFSET, which it copies into the queue, `__CRC32#` (unless forceVerifyPropCRC is set, which is rare),
 and the checksum of an empty body. A negative length of body or properties counts as 0. In 4.x the magic code alone
-makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also that of a blank, with what is left of
-the file. If the lengths do not add up, a dispatching broker still continues after TOTALSIZE bytes.
+makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also the TOTALSIZE of a blank, with the
+number of bytes left in the file. If the lengths do not add up, a dispatching broker still continues after TOTALSIZE
+bytes.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Checked(NamedTuple):
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
     """Check the record that `read` reads, and return the result.
 
-    `room` is the number of bytes left in its file. `check_crc` is set for recovery, not for dispatch. Raises what
-    `read` raises.
+    `room` is the number of bytes left in its file. `check_crc` is set for recovery, not for dispatch. Raises the errors
+    of `read`.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")

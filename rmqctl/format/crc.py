@@ -78,7 +78,7 @@ def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str |
 
     The result is None if the property is right, or if the record does not have it. `record` is the whole record;
     `properties` are its properties. If the value is the right checksum but the name is damaged, the property counts as
-    damaged: no other record ends in ten digits that are its own checksum.
+    damaged. A record without this property would not end in ten digits that are its checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

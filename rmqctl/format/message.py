@@ -142,7 +142,7 @@ class Message(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties, decoded anew at each call."""
+        """Return the properties; each call decodes them again."""
         return properties.decode(self.properties_bytes)
 
     @property

@@ -1,7 +1,7 @@
 """PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store uses.
 
-The names are those of MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair; in the versions
-between, it does not. rmqctl reads both. A pair with an empty name or an empty value is not a property
+The names come from MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair; in the versions between,
+it does not. rmqctl reads both. A pair with an empty name or an empty value is not a property
 (MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 

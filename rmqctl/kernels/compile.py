@@ -353,7 +353,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     """Return which of the first 64 bytes of [start, end) are `wanted` (uint8).
 
-    The result (uint64) has a bit for each byte; the lowest bit is that of the first byte.
+    The result (uint64) has a bit for each byte; the lowest bit is the bit of the first byte.
     """
     left = end - start
     if start + BLOCK <= len(b):

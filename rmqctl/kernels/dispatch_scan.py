@@ -208,7 +208,7 @@ def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
     """Fill `spans` with (start, end) of the values of the used names.
 
-    (0, 0) stands for a missing name. If a name occurs twice, the last value counts.
+    If a name is missing, its span is (0, 0). If a name occurs twice, the last value counts.
     """
     spans[:] = 0
     p = start
@@ -263,7 +263,7 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
     """Return the slot in the table of a queue whose topic has a known layout.
 
-    -1: the slot is not known.
+    The result is -1 if the slot is not known.
     """
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
@@ -289,7 +289,7 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """Do what `rmqctl.format.client_check.has_bad_port` does."""
+    """Check as `rmqctl.format.client_check.has_bad_port` does."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -297,7 +297,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """Do what `rmqctl.format.client_check.has_bad_compression` does."""
+    """Check as `rmqctl.format.client_check.has_bad_compression` does."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False

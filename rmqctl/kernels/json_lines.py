@@ -1,9 +1,9 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
-The bytes are those of the one-record code (`rmqctl.forensics.message_row`); a test compares both. The one-record code
-handles rare cases. These are IPv6 hosts, texts that are not plain UTF-8, characters that must be escaped for JSON or
-for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode is not in the message
-(`skipped_topic`).
+The code for one record (`rmqctl.forensics.message_row`) writes the same bytes; a test compares both. The one-record
+code handles rare cases. These are IPv6 hosts, texts that are not plain UTF-8, characters that must be escaped for JSON
+or for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode is not in the
+message (`skipped_topic`).
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
     """Write the properties as a JSON object, and return the position after it.
 
-    -1: the one-record code must write the line.
+    The result is -1 if the one-record code must write the line.
     """
     count = 0
     p = start
@@ -308,7 +308,7 @@ def _line(
 ) -> Any:
     """Write one line, and return the position after it.
 
-    -1: the one-record code must write the line.
+    The result is -1 if the one-record code must write the line.
     """
     position = row.position
     end = position + row.size

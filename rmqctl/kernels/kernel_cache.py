@@ -2,8 +2,9 @@
 
 The cache is in the user's cache folder. If this folder cannot be written (the home may be read-only), the cache is in
 the temporary folder, in a folder that belongs to the user. If that is not possible either, nothing is cached. Each
-state of the kernels' sources has its own folder, because numba checks only the file of a function, not the functions
-that it calls. A folder of another user is never used, because rmqctl executes the code that it loads from the cache.
+state of the kernels' sources has its own folder. The reason: numba only checks whether the file of a kernel has
+changed, not the files of functions that the kernel calls. A folder of another user is never used, because rmqctl
+executes the code that it loads from the cache.
 """
 
 from __future__ import annotations

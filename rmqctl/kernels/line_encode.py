@@ -6,8 +6,8 @@ code handles all other lines: rare ones, and lines with a fault, because only th
 plain if all of these are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
-  (2) Its keys are those of dump, each at most once, with values of the right type and range. The value of a key that
-  append ignores is a string or an integer.
+  (2) Its keys are keys that dump prints, each at most once, with values of the right type and range. The value of a key
+  that append ignores is a string or an integer.
   (3) Its queue is in the table, its topic has at most 127 bytes, and its queueId is not negative.
   (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE` do not occur,
   because a message with such a name needs more than one record.

@@ -88,7 +88,7 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
     """Store the layout of a tail in its row.
 
-    `spans` has the positions of the values in the buffer; (0, 0) stands for a missing value.
+    `spans` has the positions of the values in the buffer; The span of a missing value is (0, 0).
     """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     path: str
 
     def message(self, row: int) -> Message:
-        """Return the message of a row, by the one-record decoder.
+        """Return the message of a row, decoded as a single record.
 
         BODYCRC is not checked again.
         """

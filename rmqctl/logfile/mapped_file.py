@@ -72,7 +72,7 @@ class MappedFile:
         self.close()
 
     def apart(self) -> MappedFile:
-        """Return the same file with a descriptor of its own, for another thread.
+        """Return the same file with a second descriptor, for another thread.
 
         Only the thread that uses this descriptor closes it.
         """

@@ -64,7 +64,7 @@ def print_rows(
 ) -> None:
     """Print rows, as they come, in the format that the user chose.
 
-    `keys` are the columns of CSV; `columns` (heading, cell) are those of the table. `head` has the keys that come
+    `keys` are the columns of CSV; `columns` (heading, cell) are the columns of the table. `head` has the keys that come
     before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is shown
     immediately.
     """

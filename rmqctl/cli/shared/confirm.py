@@ -62,7 +62,7 @@ def confirm(question: str, *, yes: bool) -> None:
 def plan_shown(*, dry_run: bool) -> Iterator[None]:
     """Flush the printed plan before the change begins.
 
-    If the reader of stdout has gone, report that nothing was changed.
+    If the program that reads stdout has ended, report that nothing was changed.
     """
     try:
         yield

@@ -82,7 +82,8 @@ class AppendReport:
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
         """Close the store.
 
-        If the operating system reports an error, it is shown at the end. `keeps_empty` is that of MessageStore.
+        If the operating system reports an error, it is shown at the end. `keeps_empty` has the same meaning as in
+        MessageStore.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -93,7 +94,7 @@ class AppendReport:
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
         """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the number of the first line that was not handled; None: all lines were.
+        `next_line` is the number of the first line that was not handled; None if all lines were handled.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:

@@ -55,7 +55,7 @@ def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
 
 
 def print_journals(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
-    """Print the changes as a list, or what an undo would do."""
+    """Print the changes as a list, or the steps that an undo would do."""
     if output == "json":
         print_document("undo", {"store": str(store), "journals": rows})
     elif output == "jsonl":

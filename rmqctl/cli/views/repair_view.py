@@ -153,7 +153,7 @@ def carry_out(
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:
     """Print the queues that lose messages, and the steps.
 
-    With `explain`, print all queues, and each step on its own.
+    With `explain`, print all queues, and each step separately.
     """
     _print_queues([queue for queue in plan.queues if queue.lost or explain])
     _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)

@@ -137,7 +137,7 @@ class IndexAudit:
                 self._entry_event(event, block)
 
     def _advance(self) -> None:
-        """Continue with the next block, and read ahead the one after it."""
+        """Continue with the next block, and read the following block in advance."""
         before = self._block.file if self._block else None
         self._block, self._following = self._following, None
         self._state["entry"] = 0
@@ -154,7 +154,7 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """Check entries for slots and order; yield those of all files in blocks.
+        """Yield the entries of all files in blocks, checked for slots and order.
 
         To check a block, the block after it is needed.
         """

@@ -130,7 +130,7 @@ def _moment(milliseconds: int) -> str:
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
     """Check that config/*.json is readable and no offset is after its queue's end.
 
-    `ends` are the planned ends of the queues; None: the present ends.
+    `ends` are the planned ends of the queues; None means the present ends.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)

@@ -1,8 +1,8 @@
 """Change of the process's user, before root writes to a store.
 
 If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent: after it,
-the process has only the rights of the owner, whatever the owner changes in the store. Files that the process creates
-belong to the owner.
+the process has only the rights of the owner, even if the owner changes the store at the same time. Files that the
+process creates belong to the owner.
 """
 
 from __future__ import annotations

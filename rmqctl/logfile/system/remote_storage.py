@@ -77,7 +77,7 @@ def root_text(path: Path) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Return whether a path stands for a URL."""
+    """Return whether a path has the form that a URL gets (`root_path`)."""
     return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
 
 

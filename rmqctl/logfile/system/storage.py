@@ -314,7 +314,7 @@ class Storage:
     def keep_open(self, file: Closeable) -> None:
         """Register a file that stays open.
 
-        If too many files are open, the one that was opened first is closed.
+        If too many files are open, the file that was opened first is closed.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file

@@ -211,7 +211,7 @@ class WritableStorage(Storage):
             raise with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
-        """Flush what was written to disk."""
+        """Flush the written bytes to disk."""
         try:
             getattr(os, "fdatasync", os.fsync)(descriptor)
         except OSError as error:
@@ -422,7 +422,7 @@ class WritableStorage(Storage):
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
     def process_id(self) -> int:
-        """Return the number of this process. 5.x writes its own into `abort`."""
+        """Return the number of this process, as 5.x writes it into `abort`."""
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:

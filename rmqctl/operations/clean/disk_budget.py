@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Room:
     """The use of a store's disks.
 
-    `disks` are those of the log's folders; `logics_disk` is that of the queues. `stored` is the size of log, queues and
-    index, in bytes.
+    `disks` are the disks of the log's folders. `logics_disk` is the disk of the queues. `stored` is the size of log,
+    queues and index, in bytes.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class Pressure(NamedTuple):
 
 
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
-    """Return what getDiskPartitionSpaceUsedPercent returns for a folder.
+    """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
 
     The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a whole percent, rounded up, of the space that users
     can have. Before 4.9.2, it is a share of the whole disk. If the folder does not exist, its nearest existing parent
@@ -76,7 +76,7 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
 
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
-    """Return the disk as it is after `freed` bytes were freed.
+    """Return the use of the disk after `freed` bytes were freed.
 
     If the size of the disk is not known, the disk is returned unchanged.
     """

@@ -158,7 +158,7 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Delete what the plan lists, and return what was deleted.
+        """Delete the files of the plan, and return which were deleted.
 
         Raises NeedsRecovery if another change was left unfinished, Unreadable, and ChangeFailed. Files that this run
         cannot delete are left for the next run.

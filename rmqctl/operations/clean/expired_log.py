@@ -202,7 +202,7 @@ class ExpiredLog:
         return replace(one.decision, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
-        """Return what an operator should know before confirming."""
+        """Return the warnings that an operator should read before confirming."""
         found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):

@@ -51,10 +51,10 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return which files are deleted and which stay at `now_ms`, and why.
 
-    The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are those of
-    the log's folders (store.path.commitlogs); `logics_disk` is that of the consume queues' folder. Raises OSError,
-    BadRequest if `now_ms` is not a date, and Unreadable if messages are to be protected but their state cannot be
-    determined.
+    The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are the disks
+    of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues' folder. Raises
+    OSError, BadRequest if `now_ms` is not a date, and Unreadable if messages are to be protected but their state cannot
+    be determined.
     """
     local = _local(now_ms)
     files = log_files(store)

@@ -125,9 +125,9 @@ class ExpiryPlan:
 
     `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is the reason
     for the deletion. If it is None, no log file is deleted, but files of queues and index that an earlier run left may
-    be. `reason` is the same as text. `hour` and `time_zone` are those of this host at the time of the plan. `folders`
-    are folders of queues and topics that are deleted as a whole, after their files. `unread` lists topics without a
-    group that lose messages.
+    be. `reason` is the same as text. `hour` and `time_zone` are this host's at the time of the plan. `folders` are
+    folders of queues and topics that are deleted as a whole, after their files. `unread` lists topics without a group
+    that lose messages.
     """
 
     trigger: Trigger | None

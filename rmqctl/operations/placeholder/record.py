@@ -300,7 +300,7 @@ def _is_lmq(claim: Claim) -> bool:
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
     """Fill the gap before `end`.
 
-    The gap becomes a piece of its own, or, if it has fewer than `size_min` bytes, a part of the piece before it.
+    The gap becomes a new piece. If it has fewer than `size_min` bytes, it becomes a part of the piece before it.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered

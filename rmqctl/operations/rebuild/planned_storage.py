@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Patch(NamedTuple):
-    """New content for the bytes [begin, end) of a file; `data` None: zeros."""
+    """New content for the bytes [begin, end) of a file: `data`, or zeros if None."""
 
     begin: int
     end: int
@@ -125,7 +125,7 @@ class PlannedStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the next position that is not in a hole; None: only a hole follows."""
+        """Return the next position outside holes; None if only a hole follows."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.next_data(descriptor, position)

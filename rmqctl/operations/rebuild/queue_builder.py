@@ -186,7 +186,7 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the place of a message in a light queue; None: no place.
+        """Return the place of a message in a light queue; None if it has none.
 
         If the place that the message names is the queue's next place, the result is this place. Otherwise, it is the
         place of the message's unit in the existing queue. If there is no such unit, it is the place that dispatch would
@@ -457,7 +457,7 @@ class QueueBuilder:
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
     def _lies_between(self, units: Rows, start: int, end: int) -> Flags:
-        """Return which units stand for messages of [start, end) of the log."""
+        """Return which units point to messages in [start, end) of the log."""
         offsets = units["physicalOffset"]
         found: Flags = is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
         return found

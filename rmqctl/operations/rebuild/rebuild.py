@@ -170,10 +170,10 @@ class Rebuild:
     """Rebuilds the `selection` of `store` from [begin, end) of the log.
 
     The files go to the folder `staging`. If `staging` is None, messages are only counted, and units are only compared.
-    `begin` and `end` are physical offsets of records; by default, those of the log. `scan` reads the whole log instead
-    of `threads`. `placeholders` replace damage. `on_messages` is called with all messages, in log order, as `builder`
-    describes them. `units` keeps the units of plain queues. Units are compared with the queues of `compared_with`
-    (None: of `store`). Methods raise OSError.
+    `begin` and `end` are physical offsets of records; by default, they are the begin and the end of the log. `scan`
+    reads the whole log instead of `threads`. `placeholders` replace damage. `on_messages` is called with all messages,
+    in log order, as `builder` describes them. `units` keeps the units of plain queues. Units are compared with the
+    queues of `compared_with` (None: of `store`). Methods raise OSError.
     """
 
     def __init__(

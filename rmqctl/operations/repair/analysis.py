@@ -3,9 +3,9 @@
 The analysis finds where the log ends, which files do not agree with this end, and what is lost.
 
 A recovery may begin to read the log after a damage, and a later start may begin before the same damage. That start
-would then end the log at the damage. The reason: the start file of an abnormal recovery depends on the checkpoint, but
-that of the next normal start depends on the number of files. So a damage that the next normal start would meet gets
-placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
+would then end the log at the damage. The reason: the file where an abnormal recovery begins depends on the checkpoint;
+the file where the next normal start begins depends on the number of files. So a damage that the next normal start would
+meet gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class RecoveryAnalysis:
         return mended if mended.refused is None else self.restart
 
     def close(self) -> None:
-        """Close the files of a store that was opened beside `store`."""
+        """Close the files of a second store that was opened for the analysis."""
         if self._loadable is not None:
             self._loadable.close()
 
@@ -414,7 +414,7 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count what is lost if a file that is too long is cut.
+        """Count the loss if a file that is too long is cut.
 
         Bytes that another file has as well are not lost.
         """

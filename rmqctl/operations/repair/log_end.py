@@ -1,4 +1,4 @@
-"""Where the log ends, for a scan like that of a recovery."""
+"""The end of the log, as a scan finds it that follows a recovery's rules."""
 
 from __future__ import annotations
 

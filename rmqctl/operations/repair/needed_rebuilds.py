@@ -37,7 +37,7 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without rebuilds that would change nothing.
 
-    The plan then counts what the rebuilt queues lose, and the findings that stay in them. The second result has where
+    The plan then has the losses of the rebuilt queues, and the findings that stay in them. The second result has where
     each rebuilt queue will begin and end. If there are queues to rebuild, this reads the log once more. If several
     messages in a queue claim the same place, it reads the log several times. Raises OSError.
     """

@@ -54,7 +54,7 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """The plan of `recover`, and what the broker's own restart would do.
+    """The plan of `recover`, and the result of a plain restart of the broker.
 
     `seconds` is the time of the analysis alone. `keepable` is the number of good messages after damage that
     --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` is how many
@@ -74,7 +74,7 @@ class RecoveryPlan:
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `recover -o json` prints in addition to the plan."""
+        """Return the values that `recover -o json` prints in addition to the plan."""
         restart = self.restart
         return {
             "mode": restart.mode.value,
@@ -197,7 +197,7 @@ class _Steps:
         self._cuts: dict[QueueKey, int] = {}
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
-        """Return the plan; `fingerprint` is that of the store before the analysis."""
+        """Return the plan; `fingerprint` was taken from the store before the analysis."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
@@ -345,7 +345,7 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return the steps that cut a queue; None: it must be rebuilt.
+        """Return the steps that cut a queue; None if it must be rebuilt.
 
         Cutting is enough if all wrong units are at the end of the queue.
         """

@@ -95,7 +95,7 @@ def with_next_start(
 ) -> RepairPlan:
     """Return `plan` with the messages that brokers no longer serve after it.
 
-    The plan is that of a verb that does not change `abort`. The start before the plan is compared with the start after
+    The plan comes from a verb that does not change `abort`. The start before the plan is compared with the start after
     it. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the plan
     rebuilds. Raises OSError.
     """

@@ -52,7 +52,7 @@ class Coverage(NamedTuple):
 
 
 def sequence_split(root: str) -> Split:
-    """Return the split that stands for the sequence of a log's files.
+    """Return the split that represents the sequence of a log's files.
 
     This split has no bytes. Its range counts the damage between files, such as a missing file.
     """

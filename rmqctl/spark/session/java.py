@@ -67,7 +67,7 @@ def _java(environ: Mapping[str, str]) -> Path:
 def _version_of(java: Path) -> int | None:
     """Return the major version of a Java, for example 17.
 
-    None: the Java does not run, or does not print its version.
+    The result is None if the Java does not run, or does not print its version.
     """
     try:
         command = [str(java), "-version"]

@@ -197,8 +197,8 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 def _spark_home() -> Path:
     """Return the folder of the Spark that belongs to this PySpark.
 
-    If PySpark does not know this folder, it first looks for Spark in the parent of the current folder, and runs what is
-    there.
+    If PySpark does not know this folder, it first looks for Spark in the parent of the current folder, and runs
+    whatever program it finds there.
     """
     import pyspark
 
@@ -210,8 +210,8 @@ def _spark_home() -> Path:
 def _is_local(master: str | None) -> bool:
     """Return whether a master is only the JVM of this process.
 
-    True: for example `local` and `local[4]`. False: for example `local-cluster[2,1,1024]`, which starts other
-    processes.
+    The result is True, for example, for `local` and `local[4]`. It is False, for example, for
+    `local-cluster[2,1,1024]`, which starts other processes.
     """
     return f"{master}[".startswith("local[")
 

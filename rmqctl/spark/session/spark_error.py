@@ -52,7 +52,8 @@ def one_line(error: Exception) -> str:
 def own_error(error: Exception) -> RmqctlError | None:
     """Return the rmqctl error that a task or a data source raised.
 
-    The result has the class of this error, and so its exit code. None: the text of `error` names no rmqctl error.
+    The result has the class of this error, and so its exit code. The result is None if the text of `error` names no
+    rmqctl error.
     """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None

@@ -39,7 +39,7 @@ class Source(Protocol):
     """
 
     def tasks(self) -> Sequence[Any]:
-        """Return a list that has, for each task, what the task is to read."""
+        """Return a list with one item for each task: the data that it must read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
         """Return the record batches (pyarrow) of a task."""

@@ -24,7 +24,7 @@ class Step(NamedTuple):
     """One or more items of the log.
 
     `begin` and `end` are the physical offsets where the items begin and end. `last` is the message that ends at `end`.
-    This message may be half written. None: the step does not end with a message.
+    This message may be half written. `last` is None if the step does not end with a message.
     """
 
     begin: int

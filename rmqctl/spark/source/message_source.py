@@ -36,7 +36,7 @@ class Task(NamedTuple):
 class Wrong(NamedTuple):
     """The damage in the sequence of a log's files, such as a missing file.
 
-    `root` is the folder of the store. A task of its own makes the rows of this damage, because the damage belongs to no
+    `root` is the folder of the store. A separate task makes the rows of this damage, because the damage belongs to no
     split.
     """
 

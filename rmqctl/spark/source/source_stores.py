@@ -71,8 +71,8 @@ def _roots(pattern: str) -> list[str]:
 def is_true(options: Mapping[str, str], name: str) -> bool:
     """Return whether the option `name` is set to `true`.
 
-    False: the option is `false` or is not set. Upper and lower case are the same, as in Spark's own options. Raises
-    BadRequest for any other value.
+    The result is False if the option is `false` or is not set. Upper and lower case are the same, as in Spark's own
+    options. Raises BadRequest for any other value.
     """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):

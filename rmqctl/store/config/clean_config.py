@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 class ExpirySettings(NamedTuple):
     """The settings of deletion; times in ms, sizes in bytes.
 
-    The defaults are those of the broker. The comment beside a setting gives its key in broker.conf.
+    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours

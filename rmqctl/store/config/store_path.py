@@ -208,8 +208,8 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
     """Return the folder of DLedger's log.
 
-    None: the store has an ordinary log. Raises LayoutNotSupported if this folder does not exist, or if the store has
-    several such folders and broker.conf does not name one.
+    The result is None if the store has an ordinary log. Raises LayoutNotSupported if this folder does not exist, or if
+    the store has several such folders and broker.conf does not name one.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

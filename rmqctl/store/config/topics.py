@@ -1,6 +1,6 @@
 """Topics that every broker has, even if topics.json does not list them.
 
-The names are those of TopicValidator, up to 5.3.3. The prefixes of the topics of consumer groups are those of MixAll.
+The names come from TopicValidator, up to 5.3.3. The prefixes of the topics of consumer groups come from MixAll.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Replace one row by what the one-record decoder reads for `message`.
+        """Replace one row by the values of `message`, which was decoded alone.
 
         Returns the changed dispatch columns. The hashes of the message are put at the end of `hashes`.
         """

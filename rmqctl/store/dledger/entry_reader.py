@@ -26,7 +26,7 @@ _MAGIC = struct.Struct(">4xI")
 class EntryReader(RecordReader):
     """Decodes the records that follow the headers.
 
-    A position is normally that of a header. All methods raise OSError if the file cannot be read.
+    A position is normally the position of a header. All methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:

@@ -31,7 +31,7 @@ class NewStore:
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:
-        """Delete what was created since, and keep what existed before.
+        """Delete the new files and folders, and keep those that existed before.
 
         Raises OSError.
         """

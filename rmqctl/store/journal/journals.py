@@ -1,4 +1,4 @@
-"""The journals of a store, for reading: what rmqctl changed in it.
+"""The journals of a store, for reading: the changes that rmqctl made.
 
 The journals also show whether a change was left unfinished.
 
@@ -288,7 +288,8 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
     """Return the states of paths, and of everything below them.
 
     Two states of a path show whether something was written to it in between. The state of a file is its size in bytes
-    and its mtime in ns, that of a folder is (-1, 0), and that of a path that does not exist is None. Raises OSError.
+    and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is None. Raises
+    OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -336,7 +337,7 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
 
 
 def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
-    """Raise ChangedSince if an undo would lose what was written since.
+    """Raise ChangedSince if an undo would lose data that was written later.
 
     Raises OSError.
     """

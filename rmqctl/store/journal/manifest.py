@@ -1,7 +1,7 @@
 """The content of journal.json.
 
-journal.json says what a change changes, and what existed before the change. `journals.py` reads journal.json, and
-`journal_rules.py` checks it.
+journal.json lists everything that a change will change, and the state before the change. `journals.py` reads
+journal.json, and `journal_rules.py` checks it.
 """
 
 from __future__ import annotations

@@ -189,9 +189,9 @@ class Journal:
         _tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
-        """Keep what is staged for a later change that continues this one.
+        """Keep the staged files for a later change that continues this change.
 
-        Call this only before `execute`. A change that does not continue this one removes what is staged. Raises
+        Call this only before `execute`. A change that does not continue this change removes the staged files. Raises
         OSError.
         """
         self._is_over = True
@@ -497,7 +497,7 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
 
 
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
-    """Check that each change can be undone on its own, and in any order.
+    """Check that the changes can be undone one by one, in any order.
 
     This must also be possible if the store was moved to another folder after the change. Raises ValueError if a path
     does not allow it.

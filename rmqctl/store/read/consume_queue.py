@@ -243,8 +243,8 @@ class ConsumeQueue:
         `end` is the queue offset after the last loaded unit. The rule is ConsumeQueue.correctMinOffset. The first file
         is searched for the first unit that points to `min_physical_offset` or a later offset. The min offset is the
         queue offset of the unit that is found. Pre-blank units count, too. If the first file has no such unit, the min
-        offset is 0, whatever the name of the file is. With `expired_begins_at_end` (5.x), the min offset is `end` if
-        the last unit points to an offset before `min_physical_offset`.
+        offset is 0, even if the queue does not begin at 0. With `expired_begins_at_end` (5.x), the min offset is `end`
+        if the last unit points to an offset before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -369,8 +369,8 @@ class BatchConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the batches from `queue_offset` up to `end`, but only from one file.
 
-        The first batch is the one that contains `queue_offset`. All batches are from the file of this batch, and begin
-        before `end`. None if no batch contains `queue_offset`.
+        The first batch contains `queue_offset`. All batches are from the file of this batch, and begin before `end`.
+        None if no batch contains `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)

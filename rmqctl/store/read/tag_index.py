@@ -184,7 +184,7 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages that index entries lead to, each with its key hashes.
 
-    The key hashes are those of all entries in `entries` that lead to the message.
+    The key hashes come from all entries in `entries` that lead to the message.
     """
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:

@@ -7,11 +7,11 @@ versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
 **1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
 name of a file is not an offset.
 
-**2. Queues** (ConsumeQueue.recover). The broker recovers each queue by itself, from the third file from its end on. It
-accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first other unit ends the queue, and the
-files after that unit are deleted. So one bad unit can end a queue too early; files before the last three are not
-checked. Take the last unit of each queue, and the physical offset at which the unit's record ends. The largest of these
-offsets is called the *queues' end*.
+**2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
+from the end. It accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first other unit ends the
+queue, and the files after that unit are deleted. So one bad unit can end a queue too early; files before the last three
+are not checked. Take the last unit of each queue, and the physical offset at which the unit's record ends. The largest
+of these offsets is called the *queues' end*.
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
@@ -69,8 +69,9 @@ checkpoint's indexMsgTimestamp. This is always true for the last index file, whi
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
 it ends before the end of the record that the queue's last unit points to. A record is also skipped if its QUEUEOFFSET
-is before the queue's end and is not 0. Any other record is appended *at the queue's end*, whatever its QUEUEOFFSET.
-Only a queue without files begins at the QUEUEOFFSET of its first record; pre-blank units fill the file before it.
+is before the queue's end and is not 0. Any other record is appended *at the queue's end*, even if its QUEUEOFFSET is a
+different one. Only a queue without files begins at the QUEUEOFFSET of its first record; pre-blank units fill the file
+before it.
 
 These rules come from 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
 Not covered are settings that are off by default: duplicationEnable, controller mode, forceVerifyPropCRC,

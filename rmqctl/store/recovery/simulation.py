@@ -110,7 +110,7 @@ class RestartSimulation:
     The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, `abort`
     decides the mode. `builder` describes the messages of `on_messages`. `refused` says why the store does not load. If
     it is set, all other results have no meaning. The caller's scan must begin at or before `scanned_from`. `built` are
-    queues that will exist in addition to those of `store`. Raises OSError if log or queues cannot be read.
+    queues that will exist in addition to the queues of `store`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(

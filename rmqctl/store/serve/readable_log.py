@@ -40,8 +40,8 @@ class ReadableLog:
     def message(self, physical_offset: int) -> Message | None:
         """Return the message at an offset; None if no whole record is there.
 
-        A broker returns whatever bytes are there. For offset 0, if the log does not begin at 0 any more, a broker
-        returns the bytes of the first file.
+        A broker does not check the record, and returns the bytes there. For offset 0, if the log does not begin at 0
+        any more, a broker returns the bytes of the first file.
         """
         if not self.has(physical_offset, 1):
             return None

@@ -70,7 +70,7 @@ TOPICS_KNOWN = 65536
 def is_topic(name: str) -> bool:
     """Return whether a name is valid for a topic, and therefore also for a folder.
 
-    The rules are those of TopicValidator; in 5.x, those of HookUtils.checkBeforePutMessage.
+    The rules come from TopicValidator; in 5.x, from HookUtils.checkBeforePutMessage.
     """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
@@ -95,8 +95,8 @@ def put_settings(
 ) -> PutSettings:
     """Return the settings of broker.conf that a broker of the profile knows.
 
-    `property_crc` turns the property CRC on, whatever broker.conf says. If broker.conf does not mention LMQ, but the
-    store has light queues (`has_light_queues`), messages still go to LMQ queues.
+    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf does not mention LMQ, but
+    the store has light queues (`has_light_queues`), messages still go to LMQ queues.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -390,7 +390,7 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one after the other, each on its own.
+        """Append records one after the other, each separately.
 
         If the store fails, there may be fewer results than records.
         """

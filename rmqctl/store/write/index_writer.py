@@ -102,7 +102,7 @@ class IndexWriter:
             yield None if self._file is None else self._file.path
 
     def flush(self) -> None:
-        """Write what is not written yet, and flush the file to disk."""
+        """Write the remaining entries, and flush the file to disk."""
         with self._lock:
             self._flush()
 
@@ -223,13 +223,13 @@ class IndexWriter:
 def _name_of(milliseconds: int) -> str:
     """Return `yyyyMMddHHmmssSSS` in local time.
 
-    The form is that of UtilAll.timeMillisToHumanString.
+    The form is the same as in UtilAll.timeMillisToHumanString.
     """
     local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
 
 
 def _time_of(name: str) -> int:
-    """Return the time that a name stands for, in ms since 1970."""
+    """Return the time that a file name contains, in ms since 1970."""
     local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
     return int(local.timestamp()) * 1000 + int(name[14:])

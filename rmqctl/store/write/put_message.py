@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PutMessageStatus(Enum):
     """RocketMQ's names for the results of a put.
 
-    Names whose spelling changed are those of 5.x.
+    If a name's spelling changed, it is the name in 5.x.
     """
 
     PUT_OK = "PUT_OK"
@@ -48,8 +48,9 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """Where messages were stored.
 
     Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are those of the
-    first message. The time is in ms since 1970. Topic and queue are those that received the messages: for a delayed
-    message, those of the schedule. `takes_offset` says whether the messages are in the queue.
+    first message. The time is in ms since 1970. Topic and queue are those that received the messages. For a delayed
+    message, they are SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset` says whether the messages are
+    in the queue.
     """
 
     topic: str

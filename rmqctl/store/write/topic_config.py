@@ -91,7 +91,7 @@ class TopicConfigs:
             self._known[topic] = self._news[topic] = max(nums, self._known.get(topic, 0))
 
     def persist(self) -> None:
-        """Write what the file lacks.
+        """Write the file, if it lacks a topic or a queue.
 
         The previous file is kept as .bak. Raises OSError.
         """

@@ -141,7 +141,7 @@ def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
 
 
 def is_broker_group(group: str) -> bool:
-    """Return whether a group is one that every broker adds by itself."""
+    """Return whether every broker adds this group by itself."""
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
