@@ -54,24 +54,24 @@ class Remarks(io.TextIOBase):
 
 def main(folder: Path) -> None:
     """Write each picture into `folder` as NAME.svg."""
-    with tempfile.TemporaryDirectory() as work, chdir(work), _fixed_surroundings():
-        _unpack_damaged_store()
+    with tempfile.TemporaryDirectory() as work, chdir(work), fixed_surroundings(COLUMNS):
+        unpack_damaged_store()
         for name, command in PICTURES.items():
-            _screen_of(command)  # the first run of a verb may compile, and reports it
+            screen_of(command)  # the first run of a verb may compile, and reports it
             (folder / f"{name}.svg").write_text(_picture(name, command), encoding="utf-8")
 
 
 @contextmanager
-def _fixed_surroundings() -> Iterator[None]:
-    """Give the commands a terminal of one kind, and a clock that stands still."""
-    terminal = {"TERM": "xterm", "COLUMNS": str(COLUMNS)}
+def fixed_surroundings(columns: int) -> Iterator[None]:
+    """Give the commands a terminal of `columns` columns, and a clock that stands still."""
+    terminal = {"TERM": "xterm", "COLUMNS": str(columns)}
     with patch.dict(os.environ, terminal), patch("time.perf_counter", return_value=0.0):
         for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
             os.environ.pop(name, None)
         yield
 
 
-def _unpack_damaged_store() -> None:
+def unpack_damaged_store() -> None:
     """Unpack the store into the current folder; flip one bit of the amount of the order 1477."""
     with tarfile.open(HERE / "broker-497.tar.xz") as archive:
         archive.extractall(filter="data")
@@ -79,7 +79,7 @@ def _unpack_damaged_store() -> None:
     file.write_bytes(file.read_bytes().replace(INTACT, FLIPPED))
 
 
-def _screen_of(command: tuple[str, ...]) -> str:
+def screen_of(command: tuple[str, ...]) -> str:
     """Return what the command shows on a terminal, and its exit status as a shell shows it."""
     screen = Terminal()
     with redirect_stdout(screen), redirect_stderr(Remarks(screen)):
@@ -89,10 +89,15 @@ def _screen_of(command: tuple[str, ...]) -> str:
 
 def _picture(name: str, command: tuple[str, ...]) -> str:
     """Return an SVG of the screen that loads no font from elsewhere."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="standard")
-    console.print(Text.from_ansi(_screen_of(command)))
-    svg = console.export_svg(title=f"rmqctl {' '.join(command)}", unique_id=name)
+    svg = recorded(screen_of(command), COLUMNS).export_svg(title=f"rmqctl {' '.join(command)}", unique_id=name)
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+
+
+def recorded(screen: str, columns: int) -> Console:
+    """Return rich's recording console with a screen of `columns` columns."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(Text.from_ansi(screen))
+    return console
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import remark
 from rmqctl.errors import ExitCode, RmqctlError
 
 
@@ -20,7 +20,7 @@ def report_error(error: BaseException) -> int:
         error.show()
         return int(exit_status(error))
     try:
-        print(f"rmqctl: {printable(_words(error))}", file=sys.stderr)
+        remark(f"rmqctl: {_words(error)}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return int(exit_status(error))

@@ -14,16 +14,24 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.output.layout import GAP, PROSE_MIN, aligned, record_head, wrapped_columns
 from rmqctl.cli.output.printable import no_formula, printable, printable_json
+from rmqctl.cli.output.tone import LABELS, Tone, Toned
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 Row = dict[str, Any]
 ROWS_PER_TABLE = 500
 RAW_CSV = "rmqctl.cli.output.render.raw_csv"
-_IMPORTED_LATE = ("csv", "difflib", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate")
+_IMPORTED_LATE = (
+    "csv", "difflib", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
+)  # fmt: skip
 
 
 def import_late_ones() -> None:
@@ -77,8 +85,10 @@ def print_rows(
         _print_json_rows(verb, head, name, rows)
     elif output == "csv":
         _print_csv(rows, keys)
+    elif live:
+        _print_live_rows(rows, columns)
     else:
-        _print_table_rows(iter(rows), columns, 1 if live else ROWS_PER_TABLE)
+        _print_table_rows(iter(rows), columns)
 
 
 def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
@@ -102,34 +112,54 @@ def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
         sys.stdout.flush()
 
 
-def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]], at_once: int) -> None:
-    """Print a table for every block of rows.
-
-    With live rows, only the first table has headings. Columns without any value are left out.
-    """
-    first = True
-    while chunk := list(islice(rows, at_once)):
+def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
+    """Print a table for every block of rows; columns without any value are left out."""
+    printed = 0
+    while chunk := list(islice(rows, ROWS_PER_TABLE)):
         cells = [[cell(row) for cell in columns.values()] for row in chunk]
-        used = [at for at in range(len(columns)) if at_once == 1 or any(line[at] not in (None, "") for line in cells)]
-        headings = [heading for at, heading in enumerate(columns) if at in used]
-        lines = [[line[at] for at in used] for line in cells]
-        headed = first or at_once > 1
+        headings, lines = _used_columns(list(columns), cells)
         if is_terminal(sys.stdout):
-            print_table(headings, lines, headed=headed)
+            _print_on_terminal(headings, lines, printed)
         else:
-            _print_plain([headings, ["-" * len(heading) for heading in headings]] if headed else [], lines)
-        first = False
+            _print_plain(headings, lines)
+        printed += len(chunk)
 
 
-def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
+def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Return a table without the columns that have no value."""
+    used = [at for at in range(len(headings)) if not rows or any(row[at] not in (None, "") for row in rows)]
+    return [headings[at] for at in used], [[row[at] for at in used] for row in rows]
+
+
+def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
+    """Print rows that arrive over time as one table.
+
+    The headings are printed once, and each row at once. A column becomes wider when a cell needs it, and stays so. A
+    terminal that is too narrow gets records.
+    """
+    from rich.cells import cell_len
+
+    widths = [len(heading) for heading in columns]
+    for number, row in enumerate(rows):
+        cells = [cell(row) for cell in columns.values()]
+        widths = [max(width, cell_len(_cell(cell))) for width, cell in zip(widths, cells, strict=True)]
+        if is_terminal(sys.stdout) and sum(widths) + GAP * (len(widths) - 1) > _terminal_width():
+            _print_records(list(columns), [cells], number)
+            continue
+        if not number:
+            print(aligned(columns, widths, cell_len))
+        print(aligned(map(_cell, cells), widths, cell_len))
+
+
+def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
     """Print rows in the form of tabulate, without importing it.
 
     The import would take a third of the time of a look-up.
     """
-    lines = head + [[_cell(value) for value in row] for row in rows]
+    lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
-        filler = "-" if head and number == 1 else " "
+        filler = "-" if number == 1 else " "
         print("  ".join(cell.ljust(width, filler) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
@@ -163,34 +193,93 @@ def _csv_cell(value: Any, *, raw: bool) -> str:
     return no_formula(_cell(value)) if isinstance(value, str) and not raw else _cell(value)
 
 
-def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:
-    """Print a table: with rich on a terminal, otherwise as plain text.
-
-    With `headed`, the table has headings.
-    """
-    cells = [[_cell(value) for value in row] for row in rows]
-    if not is_terminal(sys.stdout):
-        from tabulate import tabulate
-
-        table_format = "simple" if headed else "plain"
-        print(tabulate(cells, headings if headed else (), tablefmt=table_format, disable_numparse=True))
+def print_table(headings: list[str], rows: list[list[Any]]) -> None:
+    """Print a table: with rich on a terminal, otherwise as plain text."""
+    if is_terminal(sys.stdout):
+        _print_on_terminal(*_used_columns(headings, rows), 0)
         return
-    from rich.console import Console
+    from tabulate import tabulate
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True))
+
+
+def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
+    """Print a table, or records if the terminal is too narrow for it.
+
+    `printed` rows came before: the records are numbered from there.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
+
+    wrapped = wrapped_columns(headings, [[_cell(value) for value in row] for row in rows], _terminal_width(), cell_len)
+    if wrapped is None:
+        _print_records(headings, rows, printed)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for at, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=at not in wrapped, min_width=wrapped.get(at))
+    for row in rows:
+        table.add_row(*map(_text, row))
+    _console().print(table)
+
+
+def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> None:
+    """Print each row as a record: a field a line, without the empty ones."""
+    width = max(map(len, headings))
+    for number, row in enumerate(rows, printed + 1):
+        _console().print(record_head(number, _terminal_width()), style="bold")
+        fields = zip(headings, row, strict=True)
+        _print_pairs([(name, value) for name, value in fields if value not in (None, "")], width)
+
+
+def _print_pairs(pairs: Iterable[tuple[str, Any]], width: int) -> None:
+    """Print names and values on a terminal.
+
+    A value that needs several lines stays to the right of its name.
+    """
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=headed)
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)
+    console = _console()
+    for name, value in pairs:
+        lines = _text(value).wrap(console, max(console.width - width - GAP, PROSE_MIN)) or [_text("")]
+        for at, line in enumerate(lines):
+            line.rstrip()
+            console.print(Text.assemble(("" if at else name).ljust(width + GAP), line), soft_wrap=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def _terminal_width() -> int:
+    return _console().width
+
+
+def _text(value: Any) -> Text:
+    from rich.text import Text
+
+    return Text(_cell(value), style=value.tone.value if isinstance(value, Toned) else "")
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Print name and value, one pair a line."""
+    """Print name and value, one pair a line.
+
+    On a terminal, a long value continues to the right of its name.
+    """
+    if is_terminal(sys.stdout):
+        pairs = list(fields)
+        _print_pairs(pairs, max((len(name) for name, _ in pairs), default=0))
+        return
     for line in _aligned(fields):
         print(line)
+
+
+def print_toned(text: str, tone: Tone) -> None:
+    """Print a line; on a terminal, in the colour of `tone`."""
+    print(_coloured(printable(text), tone, sys.stdout))
 
 
 def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -206,8 +295,25 @@ def _aligned(fields: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def remark(text: str) -> None:
-    """Print a line on stderr."""
-    print(printable(text), file=sys.stderr)
+    """Print a line on stderr.
+
+    On a terminal, a label such as `damage:` has a colour.
+    """
+    line = printable(text)
+    label, colon, rest = line.partition(":")
+    if colon and label in LABELS:
+        line = f"{_coloured(label + colon, LABELS[label], sys.stderr)}{rest}"
+    print(line, file=sys.stderr)
+
+
+def _coloured(text: str, tone: Tone, stream: Any) -> str:
+    """Return a text with the codes of a colour.
+
+    Without them, if `stream` is no terminal or NO_COLOR is set.
+    """
+    if not is_terminal(stream) or os.environ.get("NO_COLOR"):
+        return text
+    return click.style(text, fg=tone.value)
 
 
 def _cell(value: Any) -> str:

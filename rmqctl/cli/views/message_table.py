@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqctl.cli.output.tone import Tone, Toned
+
 Row = dict[str, Any]
 
 
-def message_columns(body: str) -> dict[str, Callable[[Row], Any]]:
-    """Return headings and cells, with a column for the body if it is shown."""
+def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[Row], Any]]:
+    """Return headings and cells, with a column for the body if it is shown.
+
+    The record that has the physical offset `asked` is marked.
+    """
     columns: dict[str, Callable[[Row], Any]] = {
+        "ASKED": lambda row: Toned("asked", Tone.ASKED) if _has(row, asked) else None,
         "PHYSICALOFFSET": lambda row: row["physicalOffset"],
         "SIZE": lambda row: row["size"],
         "STORED": lambda row: row.get("storeTime"),
@@ -19,8 +25,13 @@ def message_columns(body: str) -> dict[str, Callable[[Row], Any]]:
         "OFFSET": lambda row: row.get("queueOffset"),
         "TAGS": lambda row: row.get("properties", {}).get("TAGS"),
         "KEYS": lambda row: row.get("properties", {}).get("KEYS"),
-        "DAMAGE": lambda row: row.get("damage"),
+        "DAMAGE": lambda row: Toned(row["damage"], Tone.BAD) if "damage" in row else None,
     }
     if body != "none":
         columns["BODY"] = lambda row: row.get("body")
     return columns
+
+
+def _has(row: Row, physical_offset: int | None) -> bool:
+    start = row["physicalOffset"]
+    return physical_offset is not None and start <= physical_offset < start + max(row["size"], 1)

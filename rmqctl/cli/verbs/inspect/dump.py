@@ -172,7 +172,7 @@ def command(
                     rows,
                     output,
                     ROW_KEYS,
-                    message_columns(body),
+                    message_columns(body, asked.around),
                     head={"store": str(store)},
                     live=asked.follow,
                 )

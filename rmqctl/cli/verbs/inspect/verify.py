@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_rows, print_table, remark
+from rmqctl.cli.output.render import print_document, print_rows, print_table, print_toned, remark
+from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
@@ -138,11 +139,11 @@ def _remark_summary(report: VerifyReport) -> None:
 
 def _print_findings(report: VerifyReport) -> None:
     if not report.findings:
-        print(f"level {report.level}: no findings")
+        print_toned(f"level {report.level}: no findings", Tone.GOOD)
         return
     rows = [
         [
-            finding.code,
+            Toned(finding.code, Tone.BAD),
             finding.path,
             finding.physical_offset,
             finding.file_offset,

@@ -1,0 +1,81 @@
+"""Tables on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from operator import itemgetter
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from examples.pictures import Terminal
+from rmqctl.cli.output.render import print_fields, print_rows, print_table
+from rmqctl.cli.output.tone import Tone, Toned
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "OFFSET": itemgetter("offset"),
+    "KEYS": itemgetter("keys"),
+    "DAMAGE": lambda row: None,
+}
+ROWS = [{"offset": 7, "keys": "a"}, {"offset": 123456789, "keys": "o1 c2"}]
+
+
+def on_terminal(columns: int, show: Callable[[], None]) -> list[str]:
+    """The lines that a terminal shows, without colours."""
+    screen = Terminal()
+    with redirect_stdout(screen), patch.dict(os.environ, {"TERM": "xterm", "COLUMNS": str(columns)}):
+        show()
+    return re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue()).splitlines()
+
+
+def live(rows: list[dict[str, Any]]) -> None:
+    print_rows("dump", "items", iter(rows), "table", (), COLUMNS, head={}, live=True)
+
+
+def test_live_rows_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    live(ROWS * 2)
+    assert capsys.readouterr().out.splitlines() == [
+        "OFFSET  KEYS  DAMAGE",
+        "7       a",
+        "123456789  o1 c2",
+        "7          a",
+        "123456789  o1 c2",
+    ]
+
+
+def test_live_rows_are_records_on_a_narrow_terminal() -> None:
+    lines = on_terminal(10, lambda: live(ROWS))
+    assert [line for line in lines if "OFFSET" in line] == ["OFFSET  7", "OFFSET  123456789"]
+    assert [line for line in lines if "[ 2 ]" in line]
+
+
+def test_records_have_only_fields_with_a_value() -> None:
+    rows: list[list[Any]] = [[1, "k" * 30, None], [2, None, Toned("hole", Tone.BAD)]]
+    lines = on_terminal(30, lambda: print_table(["OFFSET", "KEYS", "DAMAGE"], rows))
+    fields = [line.split() for line in lines if "[" not in line]
+    assert fields == [["OFFSET", "1"], ["KEYS", "k" * 30], ["OFFSET", "2"], ["DAMAGE", "hole"]]
+
+
+def test_a_column_without_a_value_is_left_out_on_a_terminal() -> None:
+    lines = on_terminal(80, lambda: print_table(["CODE", "COUNT"], [["hole", None]]))
+    assert [line.rstrip() for line in lines] == ["CODE", "hole"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("then", ["then  look for the file, and put it back"]),
+        ("meaning", ["meaning  look for the file, and put it", "         back"]),
+    ],
+)
+def test_a_long_value_goes_on_right_of_its_name(name: str, lines: list[str]) -> None:
+    assert on_terminal(40, lambda: print_fields([(name, "look for the file, and put it back")])) == lines
+
+
+def test_a_tone_is_only_text_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["CODE", "AT"], [[Toned("hole", Tone.BAD), 3]])
+    assert capsys.readouterr().out.splitlines() == ["CODE    AT", "------  ----", "hole    3"]
