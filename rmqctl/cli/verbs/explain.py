@@ -24,10 +24,12 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 )
 @click.argument("code", required=False)
 def command(code: str | None) -> int:
-    """Explain a finding, a term or an exit code, and what to do.
+    """Explain a finding, a term or an exit code, and name the next command.
 
-    Without CODE, explain lists all of them.
+    In this command, STORE is the store, OFFSET the physical offset of the finding, VERB the verb that you ran, and FILE
+    a file: for --broker-conf, the broker's broker.conf. Without CODE, explain lists all of them.
     """
+    from rmqctl.cli.shared.next_commands import EXIT_CODE_ADVICE, NEXT_COMMANDS
     from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     if code is None:
@@ -39,13 +41,15 @@ def command(code: str | None) -> int:
             ["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()]
         )
         return int(ExitCode.CLEAN)
-    if code in CATALOGUE:
-        print_fields([("finding", code), ("meaning", CATALOGUE[code].meaning), ("then", CATALOGUE[code].then)])
-        return int(ExitCode.CLEAN)
-    if code in TERMS:
-        print_fields([("term", code), ("meaning", TERMS[code].meaning), ("then", TERMS[code].then)])
-        return int(ExitCode.CLEAN)
-    if code in {str(int(number)) for number in ExitCode}:
-        print_fields([("exit status", code), ("meaning", EXIT_CODE_MEANINGS[ExitCode(int(code))])])
-        return int(ExitCode.CLEAN)
-    raise click.BadParameter(f"no finding, term or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE")
+    if code in CATALOGUE or code in TERMS:
+        kind, (meaning, then) = ("finding", CATALOGUE[code]) if code in CATALOGUE else ("term", TERMS[code])
+        command = NEXT_COMMANDS[code]
+    elif code in {str(int(number)) for number in ExitCode}:
+        kind, meaning = "exit status", EXIT_CODE_MEANINGS[ExitCode(int(code))]
+        then, command = EXIT_CODE_ADVICE[ExitCode(int(code))]
+    else:
+        raise click.BadParameter(
+            f"no finding, term or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE"
+        )
+    print_fields([(kind, code), ("meaning", meaning), ("then", then), ("next", command)])
+    return int(ExitCode.CLEAN)

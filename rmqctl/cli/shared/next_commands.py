@@ -1,0 +1,91 @@
+"""The command to type next, for every finding, term and exit code.
+
+In a command, STORE is the store, OFFSET is the finding's physical offset, VERB is the verb that was run, and FILE is
+the broker's broker.conf.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqctl.errors import ExitCode
+
+
+class Advice(NamedTuple):
+    """What to do after an exit code, and the command to type next."""
+
+    then: str
+    command: str
+
+
+CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
+    "rmqctl recover STORE --dry-run": (
+        "bad-magic", "bad-size", "bad-length", "bad-body-crc", "bad-blank-size", "no-blank", "hole", "file-length",
+        "dangling-unit", "abort", "checkpoint-missing", "checkpoint-length",
+    ),
+    "rmqctl recover STORE --keep-going --dry-run": ("file-gap",),
+    "rmqctl dump STORE --around OFFSET": (
+        "bad-property-crc", "bad-physical-offset", "bad-queue-offset", "bad-entry", "torn-properties",
+        "unit-lost-message",
+    ),
+    "rmqctl truncate STORE --dirty --dry-run": ("bytes-behind-end",),
+    "rmqctl rebuild STORE queues --dry-run": (
+        "missing-unit", "unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "unit-hole", "unit-behind-end",
+        "ext-missing", "queue-in-both-folders",
+    ),
+    "rmqctl rebuild STORE index --dry-run": (
+        "index-length", "index-header", "index-chain", "index-order", "index-time", "index-dangling", "index-missing",
+    ),
+    "rmqctl config show STORE": ("bad-port", "bad-compression", "config-invalid", "offset-beyond-queue"),
+    "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
+    "rmqctl undo STORE --list": ("bad-journal", "placeholder"),
+    "rmqctl queue STORE": ("log-start-missing",),
+    "rmqctl info STORE --broker-conf FILE": ("log-missing",),
+    "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
+    "rmqctl verify STORE --follow-links": ("link-not-followed",),
+}  # fmt: skip
+
+NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() for code in codes}
+
+EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
+    ExitCode.CLEAN: Advice("There is nothing to do. `info` shows what the store holds.", "rmqctl info STORE"),
+    ExitCode.FINDINGS: Advice(
+        "`explain` says what each finding means. The dry run shows what a repair would do, and what a restart of the "
+        "broker would lose.",
+        "rmqctl recover STORE --dry-run",
+    ),
+    ExitCode.USAGE: Advice("The help lists the arguments and options of the verb.", "rmqctl VERB --help"),
+    ExitCode.REPAIRED: Advice(
+        "Check the store before a broker starts on it. `rmqctl undo STORE` takes the repair back.",
+        "rmqctl verify STORE",
+    ),
+    ExitCode.PARTIAL: Advice(
+        "stderr names what could not be read. Correct the permissions, use --follow-links, or copy the disk. `verify` "
+        "lists every unreadable part.",
+        "rmqctl verify STORE --follow-links",
+    ),
+    ExitCode.NOT_A_STORE: Advice(
+        "STORE is the folder that has commitlog/ and consumequeue/: storePathRootDir in broker.conf. If the log lies "
+        "elsewhere, give --broker-conf.",
+        "rmqctl info STORE --broker-conf FILE",
+    ),
+    ExitCode.IN_USE: Advice(
+        "Stop the broker, or the other rmqctl. `info` shows which process has the store open.", "rmqctl info STORE"
+    ),
+    ExitCode.NOT_CONFIRMED: Advice(
+        "Look at the plan that the verb showed. Then run the same command with --yes.", "rmqctl VERB STORE --yes"
+    ),
+    ExitCode.LAYOUT: Advice(
+        "`info` shows the layout. `verify --level 1` and `dump` read the log of such a store.",
+        "rmqctl info STORE",
+    ),
+    ExitCode.BUG: Advice("Report the bug with what --debug shows.", "rmqctl --debug VERB STORE"),
+    ExitCode.INTERRUPTED: Advice(
+        "What reads only changed nothing. After a verb that changes a store, look whether it left a change.",
+        "rmqctl undo STORE --list",
+    ),
+    ExitCode.PIPE_CLOSED: Advice(
+        "The program after the pipe ended first, as `head` does. Nothing is wrong. Write to a file to get everything.",
+        "rmqctl VERB STORE > FILE",
+    ),
+}

@@ -1,0 +1,43 @@
+"""`rmqctl explain` names the next command for every code."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.cli.shared.next_commands import CODES_OF_COMMANDS, EXIT_CODE_ADVICE, NEXT_COMMANDS
+from rmqctl.errors import ExitCode
+from rmqctl.forensics.finding import CATALOGUE, TERMS
+from tests.conftest import Rmqctl
+
+COMMANDS = sorted({*NEXT_COMMANDS.values(), *(advice.command for advice in EXIT_CODE_ADVICE.values())})
+
+
+def test_every_finding_and_term_has_one_next_command() -> None:
+    assert set(NEXT_COMMANDS) == {*CATALOGUE, *TERMS}
+    codes = [code for codes in CODES_OF_COMMANDS.values() for code in codes]
+    assert len(codes) == len(set(codes))
+
+
+def test_every_exit_code_has_a_next_command() -> None:
+    assert set(EXIT_CODE_ADVICE) == set(ExitCode)
+
+
+@pytest.mark.parametrize("code", [*CATALOGUE, *TERMS, *map(int, ExitCode)])
+def test_explain_names_it(code: str | int, rmqctl: Rmqctl) -> None:
+    command = NEXT_COMMANDS[code] if isinstance(code, str) else EXIT_CODE_ADVICE[ExitCode(code)].command
+    assert rmqctl("explain", code).out.splitlines()[-1].split(maxsplit=1) == ["next", command]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_next_command_works(command: str, golden: Callable[[str], Path], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.touch()
+    words = {"STORE": str(golden("497-basic")), "OFFSET": "0", "FILE": str(conf), "VERB": "recover"}
+    program, *line = [words.get(word, word) for word in shlex.split(command.partition(" > ")[0])]
+    assert program == "rmqctl"
+    result = rmqctl(*line)
+    assert result.code in {ExitCode.CLEAN, ExitCode.FINDINGS, ExitCode.NOT_CONFIRMED}, result.err
