@@ -26,6 +26,7 @@ VERBS = {
     "dump": ("verbs.inspect.dump", "Print the records of the log, filtered."),
     "queue": ("verbs.inspect.queue", "List the queues, or the units of one."),
     "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
+    "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
     "config": ("verbs.config.config", "Show the broker's configuration in the store: topics, groups, offsets."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),

@@ -34,6 +34,7 @@ STORE_VERBS = (
     ("dump",),
     ("queue",),
     ("query", "--unique-key", "x"),
+    ("lag",),
     ("config", "show"),
     ("checkpoint",),
     ("undo",),
@@ -139,7 +140,8 @@ def test_a_closed_queue_folder_is_partial_in_every_verb(
         [("unreadable", closed)],
     )
     for words in (
-        "info STORE", "dump STORE --tail 1", "queue STORE", "query STORE --topic orders --key c0", "config show STORE",
+        "info STORE", "dump STORE --tail 1", "queue STORE", "lag STORE", "query STORE --topic orders --key c0",
+        "config show STORE",
         ("query STORE --topic orders --queue 2 --offset "
         "0"), "queue STORE orders 2", "clean STORE --dry-run", "recover STORE --dry-run",
         "rebuild STORE all --dry-run", "truncate STORE --to 100000 --dry-run", "append STORE --topic T --body x",

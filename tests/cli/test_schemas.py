@@ -93,6 +93,7 @@ INSPECTIONS = (
     ("info",),
     ("verify",),
     ("queue",),
+    ("lag",),
     ("config", "show"),
     ("checkpoint",),
     ("dump", "--damaged", "--limit", "500", "--body", "utf8"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.timestamp import rfc3339
+from rmqctl.format.timestamp import duration, rfc3339
 from tests.support.property_settings import PROPERTY
 
 
@@ -37,3 +37,18 @@ def test_no_millisecond_is_lost(moment: datetime) -> None:
     text = rfc3339(since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000)
     assert text is not None
     assert datetime.fromisoformat(text) == whole
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0.0s"),
+        (3249, "3.2s"),
+        (59_949, "59.9s"),
+        (125_000, "2m 05s"),
+        (7_500_000, "2h 05m"),
+        (2 * 86_400_000 + 5 * 3_600_000, "2d 05h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(milliseconds: int, text: str) -> None:
+    assert duration(milliseconds) == text

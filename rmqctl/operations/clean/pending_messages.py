@@ -22,11 +22,11 @@ import numpy as np
 
 from rmqctl.format.columns import UNITS
 from rmqctl.operations.clean.plan_types import PendingCounts
-from rmqctl.operations.clean.pop_checkpoints import popped_offsets
 from rmqctl.store.config.topics import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
+from rmqctl.store.read.consumers.pop_checkpoints import popped_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

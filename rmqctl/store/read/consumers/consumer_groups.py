@@ -100,6 +100,18 @@ class ConsumerGroups:
             else groups
         )
 
+    @property
+    def topics(self) -> set[str]:
+        """Return the topics that files in config/ name together with a group."""
+        return set(self._groups)
+
+    def queues_with_offset(self) -> Iterator[QueueKey]:
+        """Yield each queue for which the broker stores an offset of a group.
+
+        Such a queue need not exist.
+        """
+        yield from self._offsets
+
     def is_read(self, topic: str) -> bool:
         """Return whether a known group reads a topic.
 

@@ -1,0 +1,188 @@
+"""`rmqctl lag`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_rows, remark
+from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, store_argument
+from rmqctl.cli.shared.times import UNIT_MS
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.format.timestamp import duration, rfc3339
+from rmqctl.store.config.topics import RETRY_PREFIX
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.lag import Bound, GroupLag, Lag, QueueLag
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Row = dict[str, Any]
+Cells = dict[str, Callable[[Row], Any]]
+NO_OFFSET = "none"
+ENDS = ("group", "topic", "queueId", "minOffset", "maxOffset")
+OLDEST = ("oldestStoreTimestamp", "oldestStoreTime", "oldestAgeMs")
+KEYS = (*ENDS, "offset", "behind", *OLDEST, "outside", "popped")
+OUTSIDE = {"before": "before the queue's begin", "after": "after the queue's end"}
+
+
+class BoundType(click.ParamType):  # type: ignore[type-arg]
+    """A number of messages, or an age such as 10m."""
+
+    name = "N|AGE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Bound:
+        """Return the bound that a text means."""
+        from rmqctl.forensics.lag import Bound
+
+        text = str(value)
+        digits = text.rstrip("mshdw")
+        unit = text.removeprefix(digits)
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18 and unit in ("", *UNIT_MS)):
+            self.fail(f"{text!r} is neither a number of messages nor an age such as 90s, 10m or 2h", param, ctx)
+        return Bound(age_ms=int(digits) * UNIT_MS[unit]) if unit else Bound(messages=int(digits))
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples="""
+        # every group, and how far it is behind in each queue
+        rmqctl lag store
+        # one group
+        rmqctl lag store billing
+        # for monitoring: exit with 1 if a message has waited for more than 10 minutes
+        rmqctl lag store billing --max-behind 10m
+        # queues with messages to consume
+        rmqctl lag store -o json | jq '.groups[] | select(.behind > 0)'
+        # the messages that billing has not consumed
+        rmqctl dump store --group billing --unconsumed
+    """,
+)
+@store_argument
+@click.argument("group", required=False)
+@click.option(
+    "--max-behind",
+    type=BoundType(),
+    help="Exit with 1 if a group is more than N messages behind in a queue, or if its oldest message is older than "
+    "AGE (such as 90s, 10m, 2h).",
+)
+@output_option(*OUTPUTS)
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, group: str | None, max_behind: Bound | None, output: str
+) -> int:
+    """Show how far each consumer group is behind, by topic and queue.
+
+    `behind` counts the messages that the group has not consumed. If it has no offset for a queue ("none", in JSON
+    null), all messages of the queue count. `oldest` is when the oldest of them was stored; its age counts to the last
+    message of the log, not to now. For each group, `retry` counts the messages in its %RETRY% topics that it has not
+    consumed, `dlq` those in its dead-letter queue, and `popped` those that it popped and has not acknowledged. CSV and
+    JSON Lines have a row for each queue.
+    """
+    from rmqctl.forensics.lag import Lag
+
+    opened = open_store(store, broker_conf, follow_links)
+    lag = Lag(opened, group)
+    if group is not None and not lag.queues:
+        raise _no_such_group(opened, group)
+    head = {
+        "store": str(store),
+        "lastStoreTimestamp": lag.end_ms,
+        "lastStoreTime": None if lag.end_ms is None else rfc3339(lag.end_ms),
+    }
+    rows = [_queue_row(lag, row) for row in lag.queues]
+    totals = [_total_row(lag, total) for total in lag.totals]
+    if output == "json":
+        print_document("lag", head | {"groupTotals": totals, "groups": rows})
+    elif output == "table":
+        _print_tables(rows, totals)
+    else:
+        print_rows("lag", "groups", rows, output, KEYS, {}, head=head)
+    return _finish(opened, lag, max_behind)
+
+
+def _queue_row(lag: Lag, row: QueueLag) -> Row:
+    return {
+        "group": row.group,
+        "topic": row.topic,
+        "queueId": row.queue_id,
+        "minOffset": row.min_offset,
+        "maxOffset": row.max_offset,
+        "offset": row.offset,
+        "behind": row.behind,
+        **_oldest(lag, row.oldest_ms),
+        "outside": row.outside,
+        "popped": row.popped,
+    }
+
+
+def _total_row(lag: Lag, total: GroupLag) -> Row:
+    return {
+        "group": total.group,
+        "behind": total.behind,
+        **_oldest(lag, total.oldest_ms),
+        "retryDepth": total.retry_depth,
+        "dlqDepth": total.dlq_depth,
+        "popped": total.popped,
+    }
+
+
+def _oldest(lag: Lag, stored_ms: int | None) -> Row:
+    return {
+        "oldestStoreTimestamp": stored_ms,
+        "oldestStoreTime": None if stored_ms is None else rfc3339(stored_ms),
+        "oldestAgeMs": lag.age_ms(stored_ms),
+    }
+
+
+def _print_tables(rows: list[Row], totals: list[Row]) -> None:
+    if not rows:
+        return
+    age: Cells = {"OLDEST": itemgetter("oldestStoreTime"), "AGE": _age}
+    of_group: Cells = {"GROUP": itemgetter("group"), "BEHIND": itemgetter("behind"), **age}
+    of_group |= {"RETRY": itemgetter("retryDepth"), "DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
+    print_rows("lag", "groupTotals", totals, "table", (), of_group, head={})
+    print()
+    of_queue: Cells = {key.upper(): itemgetter(key) for key in ENDS}
+    of_queue |= {"OFFSET": _offset, "BEHIND": itemgetter("behind"), **age}
+    of_queue |= {"POPPED": lambda row: row["popped"] or None, "OUTSIDE": lambda row: OUTSIDE.get(row["outside"])}
+    print_rows("lag", "groups", rows, "table", (), of_queue, head={})
+
+
+def _age(row: Row) -> str | None:
+    return None if row["oldestAgeMs"] is None else duration(row["oldestAgeMs"])
+
+
+def _offset(row: Row) -> int | str:
+    return NO_OFFSET if row["offset"] is None else int(row["offset"])
+
+
+def _no_such_group(store: ReadOnlyStore, group: str) -> BadRequest:
+    what = f"no file in config/ names the group {group!r}, and it has no {RETRY_PREFIX} topic"
+    return BadRequest(what, path=str(store.path.root), hint="`rmqctl lag STORE` lists the groups")
+
+
+def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
+    """Report what could not be read and what exceeds the bound.
+
+    Return the exit code.
+    """
+    if not lag.queues:
+        remark("no file in config/ names a consumer group")
+    for problem in lag.problems:
+        remark(problem)
+    for damage in store.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    over = lag.over(bound) if bound is not None else []
+    if over:
+        first = over[0]
+        where = f"the first is {first.group} in {first.topic}/{first.queue_id}, {counted(first.behind or 0, 'message')}"
+        remark(f"{counted(len(over), 'queue')} over --max-behind; {where} behind")
+    if lag.incomplete:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if over else ExitCode.CLEAN)

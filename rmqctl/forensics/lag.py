@@ -1,0 +1,254 @@
+"""How far consumer groups are behind in the queues that they read.
+
+Behind is counted as a broker counts it for mqadmin's consumerProgress: from the group's offset to the end of the queue.
+Messages before the queue's min offset are deleted, so they do not count. If a group has no offset for a queue, every
+message of the queue counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.message import Damage
+from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress, unreadable_group_files
+from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
+
+
+class QueueEnds(NamedTuple):
+    """The min and max offset of a queue, as `rmqctl queue` lists them.
+
+    Both are None if the queue cannot be read.
+    """
+
+    min_offset: int | None
+    max_offset: int | None
+
+
+class QueueLag(NamedTuple):
+    """How far a group is behind in one queue.
+
+    `offset` is None if the broker stores none. `oldest_ms` is the store time (ms since 1970) of the oldest message that
+    the group has not consumed. `popped` counts the messages that the group popped and has not acknowledged.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    min_offset: int | None
+    max_offset: int | None
+    offset: int | None
+    oldest_ms: int | None
+    popped: int
+
+    @property
+    def behind(self) -> int | None:
+        """Return how many messages the group has not consumed.
+
+        None if the queue cannot be read. The number is below 0 if the offset is after the end of the queue.
+        """
+        if self.min_offset is None or self.max_offset is None:
+            return None
+        return self.max_offset - max(self.offset or 0, self.min_offset)
+
+    @property
+    def outside(self) -> str | None:
+        """Return where the offset is if it is not in the queue.
+
+        It is before the queue's begin, or after its end.
+        """
+        if self.offset is None or self.min_offset is None or self.max_offset is None:
+            return None
+        if self.offset > self.max_offset:
+            return "after"
+        return "before" if self.offset < self.min_offset else None
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in all of its queues.
+
+    `behind` counts the messages of its topics, `retry_depth` those of its %RETRY% topics, and `dlq_depth` all messages
+    of its dead-letter queue.
+    """
+
+    group: str
+    behind: int
+    oldest_ms: int | None
+    retry_depth: int
+    dlq_depth: int
+    popped: int
+
+
+class Bound(NamedTuple):
+    """How far a group may be behind in a queue.
+
+    It is a number of messages, or the age of the oldest message in ms.
+    """
+
+    messages: int | None = None
+    age_ms: int | None = None
+
+
+class Lag:
+    """How far the groups of a store are behind.
+
+    `queues` has a row for each queue of each group, sorted. `totals` has a row for each group. `end_ms` is the store
+    time of the last message in the log (ms since 1970), or None if the log has none. `problems` lists what could not be
+    read. `incomplete`: a result may be wrong because of it.
+
+    Raises OSError if the log cannot be read.
+    """
+
+    def __init__(self, store: ReadOnlyStore, group: str | None = None) -> None:
+        self._store = store
+        self._ends: dict[QueueKey, QueueEnds] = {}
+        self._last_offset = -1
+        self._queue_ids: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(store.queues):
+            self._queue_ids.setdefault(topic, []).append(queue_id)
+        self.problems: list[str] = []
+        self._popped = popped_messages(store, self.problems)
+        self.queues = sorted(self._queue_lags(group))
+        self.totals = self._totals()
+        self.end_ms = self._end_ms()
+        files = unreadable_group_files(store)
+        self.problems += [f"config/{config.name}: {config.problem}" for config in files]
+        self.incomplete = bool(files) or store.partly_read
+
+    def age_ms(self, stored_ms: int | None) -> int | None:
+        """Return the age of a message at the end of the log.
+
+        The message was stored at `stored_ms`. Both are in ms.
+        """
+        return None if stored_ms is None or self.end_ms is None else max(self.end_ms - stored_ms, 0)
+
+    def over(self, bound: Bound) -> list[QueueLag]:
+        """Return the rows of `queues` that exceed a bound.
+
+        The group that revives popped messages has no age: it commits the offset of a checkpoint only when the next one
+        is due, so its last messages stay unconsumed in a quiet broker.
+        """
+
+        def is_over(row: QueueLag) -> bool:
+            if bound.messages is not None:
+                return row.behind is not None and row.behind > bound.messages
+            age = self.age_ms(row.oldest_ms) if row.group != REVIVE_GROUP else None
+            return age is not None and bound.age_ms is not None and age > bound.age_ms
+
+        return [row for row in self.queues if is_over(row)]
+
+    def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
+        groups = ConsumerGroups(self._store)
+        topics = groups.topics | {topic for topic in self._queue_ids if topic.startswith(RETRY_PREFIX)}
+        keys = {(topic, queue_id) for topic in topics for queue_id in self._queues_of(topic)}
+        for key in keys.union(groups.queues_with_offset()):
+            readers = [
+                known
+                for known in groups.progress(key)
+                if group in (None, known.group) and (key in keys or known.offset is not None)
+            ]
+            if readers:
+                yield from self._lags_of(key, readers)
+
+    def _queues_of(self, topic: str) -> Iterable[int]:
+        """Return the queues of a topic.
+
+        They have a folder, or topics.json gives them to consumers.
+        """
+        listed = self._store.listed_topics.get(topic)
+        count = listed.get("readQueueNums") if isinstance(listed, dict) else None
+        read = range(min(count, READ_QUEUES_MAX)) if isinstance(count, int) else ()
+        return {*self._queue_ids.get(topic, ()), *read}
+
+    def _lags_of(self, key: QueueKey, readers: list[GroupProgress]) -> Iterator[QueueLag]:
+        """Yield a row for each group that reads a queue."""
+        ends = self._ends_of(key)
+        oldest: dict[int, int | None] = {}
+        popped = self._popped.get(key, {})
+        for known in readers:
+            start = max(known.offset or 0, ends.min_offset or 0)
+            if start not in oldest:
+                oldest[start] = self._stored_ms(key, start) if ends.max_offset and start < ends.max_offset else None
+            yield QueueLag(*known[:3], *ends, known.offset, oldest[start], popped.get(known.group, 0))
+        if key in self._store.queues:
+            self._store.queues[key].queue.close()
+
+    def _ends_of(self, key: QueueKey) -> QueueEnds:
+        """Return the min and max offset of a queue.
+
+        Both are 0 if the queue does not exist.
+        """
+        queue = self._store.queues.get(key)
+        if queue is None:
+            return QueueEnds(None, None) if self._store.is_unread(*key) else QueueEnds(0, 0)
+        try:
+            ends = QueueEnds(queue.min_offset(self._store.commit_log.min_offset), queue.max_offset)
+            last = queue.find(ends.max_offset - 1) if ends.max_offset else None
+        except OSError as error:
+            path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
+            self._store.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=path))
+            return QueueEnds(None, None)
+        if last is not None:
+            self._last_offset = max(self._last_offset, last.physical_offset)
+        return ends
+
+    def _stored_ms(self, key: QueueKey, queue_offset: int) -> int | None:
+        """Return the store time of a message in a queue, in ms.
+
+        None if the message cannot be read.
+        """
+        unit = self._store.queues[key].find(queue_offset)
+        message = None if unit is None else self._store.commit_log.message_at(unit.physical_offset)
+        return None if message is None else message.store_timestamp
+
+    def _totals(self) -> list[GroupLag]:
+        rows: dict[str, list[QueueLag]] = defaultdict(list)
+        for row in self.queues:
+            rows[row.group].append(row)
+        return [self._total(group, of_group) for group, of_group in rows.items()]
+
+    def _total(self, group: str, rows: list[QueueLag]) -> GroupLag:
+        """Return the sums of a group's rows.
+
+        An offset after the end of its queue counts as 0 messages behind.
+        """
+        behind = retry_depth = dlq_depth = 0
+        for row in rows:
+            count = max(row.behind or 0, 0)
+            if row.topic.startswith(RETRY_PREFIX):
+                retry_depth += count
+            else:
+                behind += count
+        topic = DLQ_PREFIX + group
+        for queue_id in self._queue_ids.get(topic, ()):
+            low, high = self._ends_of((topic, queue_id))
+            dlq_depth += (high or 0) - (low or 0)
+        oldest = min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None)
+        return GroupLag(group, behind, oldest, retry_depth, dlq_depth, sum(row.popped for row in rows))
+
+    def _end_ms(self) -> int | None:
+        """Return the store time of the log's last message, in ms.
+
+        A unit in the log's last file saves a scan of that file. If no queue of a group has one, the other queues are
+        asked.
+        """
+        log = self._store.commit_log
+        in_use = log.files_in_use()
+        if in_use and self._last_offset < in_use[-1].file_from_offset:
+            for topic, queue_ids in self._queue_ids.items():
+                for queue_id in queue_ids:
+                    self._ends_of((topic, queue_id))
+                    self._store.queues[topic, queue_id].queue.close()
+        _, last = log.end(self._last_offset if self._last_offset >= 0 else None)
+        last = last or log.message_at(self._last_offset)
+        return None if last is None else last.store_timestamp

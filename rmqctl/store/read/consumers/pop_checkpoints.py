@@ -1,0 +1,224 @@
+"""Messages that groups popped and did not acknowledge (5.x).
+
+The group's offset is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
+`ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP,
+and copies each message that was not acknowledged in time from its queue to a retry topic. So until
+CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, the messages of queue `q` of topic `t`, from queue offset `so` on,
+may still be read.
+
+A checkpoint that is not due yet is a timer message: it is in rmq_sys_wheel_timer with the property REAL_TOPIC. When it
+is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the broker has
+done this. Without this file, every checkpoint counts.
+
+Acknowledgements (tags `ack` and `bAck`) go the same way, so the broker reads them after their checkpoint.
+`popped_offsets` does not read them: there, a message counts until the broker has processed its checkpoint.
+`popped_messages` subtracts them. With popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB
+database kvStore/ instead. rmqctl does not read this database.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from rmqctl.format.message import tags_code
+from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config import bounded_json
+from rmqctl.store.config.store_path import CONFIG
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+REVIVE_PREFIX, REVIVE_GROUP = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP"
+CHECKPOINT_TAG = "ck"
+TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"
+_TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
+_SIGNS_MAX = 100_000  # in a body; a checkpoint has a few for each of the messages of one pop
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue offset, time of the pop (ms)
+
+
+class Pop(msgspec.Struct):
+    """What the bodies of a checkpoint and of its acknowledgements share.
+
+    Group `c` popped messages of queue `q` of topic `t`, from queue offset `so` on, at time `pt` (ms since 1970).
+    """
+
+    c: str
+    t: str
+    q: int
+    so: Offset
+    pt: int = 0
+
+    @property
+    def key(self) -> PopKey:
+        """Return the key that a checkpoint shares with its acknowledgements."""
+        return self.t, self.c, self.q, self.so, self.pt
+
+
+class PopCheckpoint(Pop):
+    """The body of a checkpoint.
+
+    The group popped `n` messages; `d` has the distance of each from `so`. Without `d`, they follow one another. A bit
+    of `bm` is set for each message that the group has acknowledged.
+    """
+
+    n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
+    bm: int = 0
+    d: list[int] | None = None
+
+    def unacknowledged(self) -> set[int]:
+        """Return the queue offsets of the messages that `bm` does not mark."""
+        distances = self.d or range(self.n)
+        return {self.so + distance for bit, distance in enumerate(distances) if not self.bm >> bit & 1}
+
+
+class PopAck(Pop):
+    """The body of an acknowledgement of one message (`ao`), or of several (`aol`)."""
+
+    ao: int | None = None
+    aol: list[int] = []
+
+    def offsets(self) -> set[int]:
+        """Return the queue offsets of the acknowledged messages."""
+        return {*self.aol, *(() if self.ao is None else (self.ao,))}
+
+
+class TimerProgress(NamedTuple):
+    """The progress of the broker's timer.
+
+    Messages due before `read_ms` (ms since 1970) are delivered. The timer has not read the units from `queue_offset`
+    on.
+    """
+
+    read_ms: int
+    queue_offset: int
+
+
+BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint, "ack": PopAck, "bAck": PopAck}
+
+
+def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
+    """Return the first queue offset that an open checkpoint points to.
+
+    The result has it by queue and group. The last checkpoint that the broker has processed counts, too: the broker may
+    still have been copying its messages. What cannot be read or understood is appended to `problems`.
+    """
+    found: dict[QueueKey, dict[str, int]] = {}
+    for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
+        offsets = found.setdefault((checkpoint.t, checkpoint.q), {})
+        offsets[checkpoint.c] = min(checkpoint.so, offsets.get(checkpoint.c, checkpoint.so))
+    return found
+
+
+def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
+    """Return how many messages are popped and not acknowledged, by queue and group.
+
+    What cannot be read or understood is appended to `problems`.
+    """
+    popped: dict[PopKey, set[int]] = {}
+    acknowledged: dict[PopKey, set[int]] = {}
+    for body in _bodies(store, BODIES, problems, with_last=False):
+        if isinstance(body, PopCheckpoint):
+            popped.setdefault(body.key, set()).update(body.unacknowledged())
+        else:
+            acknowledged.setdefault(body.key, set()).update(body.offsets())
+    found: dict[QueueKey, dict[str, int]] = {}
+    for key, offsets in popped.items():
+        if left := offsets - acknowledged.get(key, set()):
+            topic, group, queue_id, *_ = key
+            counts = found.setdefault((topic, queue_id), {})
+            counts[group] = counts.get(group, 0) + len(left)
+    return found
+
+
+def _bodies(
+    store: ReadOnlyStore, tags: Collection[str], problems: list[str], *, with_last: bool
+) -> Iterator[PopCheckpoint | PopAck]:
+    """Yield the bodies with one of `tags` that the broker has not processed.
+
+    `with_last`: the last checkpoint that it has processed comes first. A broker commits the offset of this checkpoint.
+    """
+    revived = {
+        (known.topic, known.queue_id): known.offset + (not with_last)
+        for known in consumer_offsets(store)
+        if known.owner == REVIVE_GROUP
+    }
+    for key, queue in store.queues.items():
+        if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
+            continue
+        try:
+            is_timer = key[0] == TIMER_TOPIC
+            for message in _timed(store, queue, tags) if is_timer else _stored(store, queue, revived.get(key, 0), tags):
+                yield _decoded(message)
+        except OSError as error:
+            problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
+        except msgspec.MsgspecError as error:
+            problems.append(f"queue {key[0]} {key[1]}: a checkpoint of POP cannot be understood: {error}")
+    if store.storage.entry(store.path.root / KV_FOLDER).kind is not Kind.MISSING:
+        problems.append(
+            f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it"
+        )
+
+
+def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection[str]) -> Iterator[Message]:
+    """Yield the messages from queue offset `start` on that have one of `tags`."""
+    codes = {tags_code({TAGS: tag}) for tag in tags}
+    first = max(start, queue.min_offset(store.commit_log.min_offset))
+    for unit in queue.units(first, queue.max_offset):
+        if unit.tags_code <= 0 or unit.tags_code in codes:  # below 0: an address in a consume queue extension
+            message = store.commit_log.message_at(unit.physical_offset)
+            if message is not None and message.properties.get(TAGS) in tags:
+                yield message
+
+
+def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Iterator[Message]:
+    """Yield the messages for a revive queue that are still in the timer."""
+    progress = _timer_progress(store)
+    for message in _stored(store, queue, 0, tags):
+        found = message.properties
+        if not found.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
+            continue
+        due = found.get(TIMER_OUT_MS, "")
+        is_done = due.isascii() and due.isdecimal() and int(due[:20]) < progress.read_ms
+        if not is_done or message.queue_offset >= progress.queue_offset:
+            yield message
+
+
+def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
+    """Return the progress in config/timercheck.
+
+    Without the file, nothing was delivered. Raises OSError.
+    """
+    path = store.path.part(CONFIG) / TIMER_CHECK
+    if store.storage.entry(path).kind is Kind.MISSING:
+        return TimerProgress(0, 0)
+    raw = store.storage.read_start(path, _TIMER_CHECK.size)
+    if len(raw) < _TIMER_CHECK.size:
+        return TimerProgress(0, 0)
+    read_ms, _, queue_offset = _TIMER_CHECK.unpack(raw)
+    return TimerProgress(read_ms, queue_offset)
+
+
+def _decoded(message: Message) -> PopCheckpoint | PopAck:
+    """Return the body of a checkpoint or an acknowledgement. Raises MsgspecError.
+
+    Anyone may have sent the body, and msgspec does not limit the depth of the JSON or the size of integers. So both are
+    checked first.
+    """
+    body = bytes(message.body)
+    try:
+        bounded_json.loads(body.decode(), _SIGNS_MAX)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return msgspec.json.decode(body, type=BODIES[message.properties[TAGS]])

@@ -1,0 +1,153 @@
+"""`rmqctl lag`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Rmqctl
+from tests.support.log_maker import Record, write_log
+
+Golden = Callable[[str], Path]
+Row = dict[str, Any]
+
+
+def edit_offsets(store: Path, *pairs: tuple[str, str]) -> None:
+    path = store / "config" / "consumerOffset.json"
+    text = path.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def lag(rmqctl: Rmqctl, store: Path, *words: str) -> Row:
+    result = rmqctl("lag", store, "-o", "json", *words)
+    assert result.code == 0, result.err
+    return result.document()
+
+
+def by_queue(document: Row) -> dict[tuple[str, str, int], Row]:
+    return {(row["group"], row["topic"], row["queueId"]): row for row in document["groups"]}
+
+
+def test_min_and_max_are_those_of_queue(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-550")
+    ends = {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+        for row in rmqctl("queue", store, "-o", "jsonl").rows()
+    }
+    rows = lag(rmqctl, store)["groups"]
+    assert all((row["minOffset"], row["maxOffset"]) == ends.get((row["topic"], row["queueId"]), (0, 0)) for row in rows)
+    assert all(row["behind"] == row["maxOffset"] - (row["offset"] or 0) for row in rows)
+    assert ("popgroup", "%RETRY%popgroup", 0) in by_queue({"groups": rows})  # no folder, but an offset
+
+
+def test_the_oldest_message_that_is_not_consumed(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    edit_offsets(store, (",3:375", ",3:370"))
+    document = lag(rmqctl, store, "billing")
+    row = by_queue(document)["billing", "orders", 3]
+    (message,) = rmqctl("query", store, "--topic", "orders", "--queue", "3", "--offset", "370", "-o", "jsonl").rows()
+    info = rmqctl("info", store, "-o", "json").document()["commitLog"]
+    assert (row["behind"], row["oldestStoreTimestamp"]) == (5, message["storeTimestamp"])
+    assert (document["lastStoreTimestamp"], document["lastStoreTime"]) == (
+        info["lastStoreTimestamp"],
+        info["lastStoreTime"],
+    )
+    assert row["oldestAgeMs"] == info["lastStoreTimestamp"] - message["storeTimestamp"] > 0
+
+
+def test_totals_have_retries_dead_letters_and_messages_in_flight(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The real 5.3.3 kept no offset of billing's 20 retries; the client of broker-550 let one pop time out."""
+    (billing,) = lag(rmqctl, golden("broker-533"), "billing")["groupTotals"]
+    assert [billing[key] for key in ("behind", "retryDepth", "dlqDepth", "popped")] == [0, 20, 20, 0]
+    document = lag(rmqctl, golden("broker-550"), "popgroup")
+    (popgroup,) = document["groupTotals"]
+    assert [popgroup[key] for key in ("behind", "retryDepth", "dlqDepth", "popped")] == [0, 0, 0, 1]
+    assert by_queue(document)["popgroup", "%RETRY%popgroup_popt", 0]["popped"] == 1
+
+
+def test_offsets_outside_their_queue(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    edit_offsets(store, ("{0:375,1:375,", "{0:1,1:400,"))
+    min((store / "commitlog").iterdir()).unlink()
+    rows = by_queue(lag(rmqctl, store))
+    before, after = rows["billing", "orders", 0], rows["billing", "orders", 1]
+    assert (before["outside"], before["behind"]) == ("before", 375 - before["minOffset"])
+    assert (after["outside"], after["behind"], after["oldestStoreTime"]) == ("after", -25, None)
+    table = rmqctl("lag", store).out
+    assert "before the queue's begin" in table
+    assert "after the queue's end" in table
+
+
+@pytest.mark.parametrize(
+    ("bound", "code"),
+    [("0", 1), ("19", 1), ("20", 0), ("15s", 1), ("16500ms", 0), ("1h", 0), ("soon", 2), ("1.5h", 2), ("-1", 2)],
+)
+def test_max_behind(bound: str, code: int, golden: Golden, rmqctl: Rmqctl) -> None:
+    """20 retries of billing, of 16 s."""
+    result = rmqctl("lag", golden("broker-533"), "--max-behind", bound)
+    assert result.code == code
+    assert ("over --max-behind; the first is billing in %RETRY%billing/0" in result.err) == (code == 1)
+
+
+def test_the_group_that_revives_has_no_age(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-550")
+    assert rmqctl("lag", store, "CID_RMQ_SYS_REVIVE_GROUP", "--max-behind", "1s").code == 0
+    assert rmqctl("lag", store, "CID_RMQ_SYS_REVIVE_GROUP", "--max-behind", "1").code == 1
+
+
+def test_every_format_has_the_same_rows(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-550")
+    rows = lag(rmqctl, store)["groups"]
+    assert rmqctl("lag", store, "-o", "jsonl").rows() == rows
+    cells = list(csv.DictReader(io.StringIO(rmqctl("lag", store, "-o", "csv").out)))
+    assert [row["behind"] for row in cells] == [str(row["behind"]) for row in rows]
+    table = rmqctl("lag", store).out
+    assert all(row["topic"] in table for row in rows)
+    assert "none" in table
+
+
+def test_a_queue_without_files_has_a_row(golden: Golden, rmqctl: Rmqctl) -> None:
+    """A broker, too, lists each queue that topics.json gives to consumers."""
+    store = golden("broker-497")
+    topics = store / "config" / "topics.json"
+    document = topics.read_text()
+    at = document.index('"readQueueNums":', document.index('"orders":{'))
+    topics.write_text(document[:at] + document[at:].replace('"readQueueNums":4', '"readQueueNums":6', 1))
+    row = by_queue(lag(rmqctl, store, "billing"))["billing", "orders", 5]
+    assert [row[key] for key in ("minOffset", "maxOffset", "offset", "behind")] == [0, 0, None, 0]
+
+
+def test_an_unknown_group(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    result = rmqctl("lag", store, "biling")
+    assert (result.code, result.out) == (2, "")
+    assert "'biling'" in result.err
+
+
+def test_a_store_without_groups(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    write_log(tmp_path, [Record()], file_size=4096)
+    result = rmqctl("lag", tmp_path)
+    assert (result.code, result.out) == (0, "")
+    assert "no file in config/ names a consumer group" in result.err
+
+
+def test_offsets_that_cannot_be_read_are_partial(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    path = store / "config" / "consumerOffset.json"
+    good = path.read_text()
+    path.write_text(good[:100])
+    path.with_name(path.name + ".bak").write_text(good)
+    assert lag(rmqctl, store)["groupTotals"]  # from the .bak, as a broker reads it
+    path.with_name(path.name + ".bak").write_text(json.dumps([]))
+    result = rmqctl("lag", store)
+    assert result.code == 4
+    assert "config/consumerOffset.json" in result.err
