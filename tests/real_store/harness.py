@@ -284,6 +284,24 @@ class RealRocketMQ:
             served: dict[str, Any] = self._run("Serve", store, geometry, settings, {"topics": file.name})
         return served
 
+    def consumer_progress(
+        self,
+        store: Path,
+        groups: Sequence[str],
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> list[dict[str, Any]]:
+        """What mqadmin's consumerProgress shows of each group with a broker on a store.
+
+        A row a queue: group, topic, queueId, brokerOffset, consumerOffset. The broker is not shut down.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-groups-", encoding="utf-8") as file:
+            file.writelines(f"{group}\n" for group in groups)
+            file.flush()
+            rows: list[dict[str, Any]] = self._run("ConsumerProgress", store, geometry, settings, {"groups": file.name})
+        return rows
+
     def ask(
         self,
         store: Path,
