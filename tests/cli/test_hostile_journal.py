@@ -99,7 +99,9 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a log file elsewhere": lambda found: found["moved"].append({"path": f"OUTSIDE/{0:020d}", **MOVED}),
     "the store itself": lambda found: found["moved"].append({"path": ".", **MOVED}),
     "a whole part": lambda found: found["moved"].append({"path": "commitlog", **MOVED}),
-    "not a part": lambda found: found["moved"].append({"path": "config/topics.json", **MOVED}),
+    "not a part": lambda found: found["moved"].append({"path": "compaction/position-checkpoint", **MOVED}),
+    "not a config file": lambda found: found["moved"].append({"path": "config/plain_acl.yml", **MOVED}),
+    "below a config file": lambda found: found["moved"].append({"path": "config/x/topics.json", **MOVED}),
     "kept elsewhere": lambda found: found["moved"].append(
         {"path": "abort", "kept": "../../../../outside", "staged": None}
     ),

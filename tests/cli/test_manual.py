@@ -13,7 +13,17 @@ MAN = Path(__file__).parents[2] / "man"
 def test_verbs_that_change_a_store_say_which_user_to_run_as() -> None:
     made = {name: source for name, source in pages().items() if name.endswith(".1")}
     changing = {name for name, source in made.items() if "\\-\\-as\\-root" in source}
-    verbs = ("append", "checkpoint", "clean", "job-rebuild", "rebuild", "recover", "truncate", "undo")
+    verbs = (
+        "append",
+        "checkpoint",
+        "clean",
+        "config-set-offset",
+        "job-rebuild",
+        "rebuild",
+        "recover",
+        "truncate",
+        "undo",
+    )
     assert changing == {f"rmqctl-{verb}.1" for verb in verbs}
     assert {name for name, source in made.items() if ".SH WHICH USER TO RUN AS" in source} == changing
 

@@ -16,6 +16,7 @@ from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoin
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.clean_config import HOUR_MS
+from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5
 from rmqctl.store.config.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-CONFIG_FILES = (
-    "topics.json",
-    "consumerOffset.json",
-    "lmqConsumerOffset.json",
-    "delayOffset.json",
-    "subscriptionGroup.json",
-    "consumerFilter.json",
-)
-CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
 CHECKPOINT_SLACK_MS = 3000  # recovery steps back this far itself
 SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a little all the same
 

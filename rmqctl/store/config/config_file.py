@@ -17,6 +17,17 @@ from rmqctl.store.config.fastjson import fastjson_loads
 
 CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
+DATA_VERSION = "dataVersion"
+BACKUP_SUFFIX = ".bak"
+CONFIG_FILES = (
+    TOPICS_CONFIG,
+    "consumerOffset.json",
+    "lmqConsumerOffset.json",
+    "delayOffset.json",
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+)
+CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
 
 
 class ConfigFile(NamedTuple):
@@ -44,7 +55,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     main, problem = _parse(storage, path)
     if main is not None and not problem:
         return ConfigFile(name, path, main, source=path)
-    backup = path.with_name(name + ".bak")
+    backup = path.with_name(name + BACKUP_SUFFIX)
     content, backup_problem = _parse(storage, backup)
     if content is not None and not backup_problem:
         return ConfigFile(name, path, content, problem, source=backup)
@@ -70,22 +81,24 @@ def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
     if b"\0" in raw:
         return None, f"{path.name} is not JSON: it has a NUL byte at {raw.index(0)}"
     try:
-        content = fastjson_loads(_decoded(raw))
+        content = fastjson_loads(raw.decode(charset_of(raw)))
     except ValueError as error:
         return None, f"{path.name} is not JSON: {error}"
     if not isinstance(content, dict):
         return None, f"{path.name} is not a JSON object"
     try:
-        return config_types.as_broker_reads(path.name.removesuffix(".bak"), content), ""
+        return config_types.as_broker_reads(path.name.removesuffix(BACKUP_SUFFIX), content), ""
     except ValueError as error:
         return None, f"{path.name} has a value that a broker does not take: {error}"
 
 
-def _decoded(raw: bytes) -> str:
+def charset_of(raw: bytes) -> str:
+    """Return the charset in which rmqctl reads and writes a config file."""
     try:
-        return raw.decode("utf-8")
+        raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")
+        return "latin-1"
+    return "utf-8"
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:

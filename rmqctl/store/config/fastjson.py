@@ -29,17 +29,25 @@ def fastjson_loads(text: str) -> Any:
     return bounded_json.loads(quoted, 2 * SIGNS_MAX)  # keys have got quotes
 
 
-def fastjson_dumps(value: Any, depth: int = 1) -> str:
+def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
-    A map with integer keys is written in one line, and its keys have no quotes. Keys are written in the order of the
-    map. (fastjson itself sorts the fields of a bean; this function does not sort.)
+    A map with integer keys is written in one line, or with `numbers_on_lines` (5.5.0) one entry a line. Its keys have
+    no quotes. Keys are written in the order of the map. (fastjson itself sorts the fields of a bean; this function does
+    not sort.)
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
     end = "\n" + "\t" * (depth - 1) + "}"
-    if all(isinstance(key, int) for key in value):
-        return "{" + ",".join(f"{key}:{fastjson_dumps(inner, depth + 1)}" for key, inner in value.items()) + end
-    separator = "\n" + "\t" * depth
-    fields = (f"{separator}{json.dumps(key)}:{fastjson_dumps(value[key], depth + 1)}" for key in value)
+    has_numbers = all(isinstance(key, int) for key in value)
+    separator = "" if has_numbers and not numbers_on_lines else "\n" + "\t" * depth
+    fields = (
+        f"{separator}{key_text(key)}:{fastjson_dumps(inner, depth + 1, numbers_on_lines=numbers_on_lines)}"
+        for key, inner in value.items()
+    )
     return "{" + ",".join(fields) + end
+
+
+def key_text(key: str | int) -> str:
+    """Return the key of a map as fastjson writes it: an integer has no quotes."""
+    return json.dumps(key)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 QueueKey = tuple[str, int]  # topic, queueId
+READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"  # of an entry of topics.json
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -6,13 +6,13 @@ read, and also before it is written.
 | change | may reach |
 |---|---|
 | bytes and length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
-| deleted, replaced, put there | what lies below `commitlog`, QUEUES or `index`; `index` itself, `checkpoint`, `abort` |
+| moved or put there | what lies below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
 | folders made, or given their time back | those above |
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits; in `index`, a name of
-digits. A file of the log may also be in another folder that the user named. If this folder is outside the store, the
-path is absolute. Kept and staged files are in the journal, and have the names that rmqctl gives. The size of a file of
-kept bytes is exactly the number of these bytes.
+digits. CONFIG is `config/FILE`, a config file of brokers or its `.bak`. A file of the log may also be in another folder
+that the user named. If this folder is outside the store, the path is absolute. Kept and staged files are in the
+journal, and have the names that rmqctl gives. The size of a file of kept bytes is exactly the number of these bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.store_path import ABORT, CHECKPOINT, COMMITLOG, INDEX, QUEUE_PARTS
+from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_FILES, CONFIG_FILES_OF_5
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, COMMITLOG, CONFIG, INDEX, QUEUE_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 STAGING, KEPT = "staging", "kept"
 _FOLDERS = (COMMITLOG, *QUEUE_PARTS, INDEX)
+_CONFIG_FILES = frozenset(CONFIG_FILES + CONFIG_FILES_OF_5)
 _KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")
 _KEPT_PATH = re.compile(rf"{KEPT}/moved-[0-9]{{1,9}}")
 _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
@@ -67,6 +69,8 @@ def may_move(path: str, named: Collection[str]) -> bool:
     if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
         return True
     parts = _parts(path)
+    if parts[:1] == (CONFIG,):
+        return len(parts) == 2 and parts[1].removesuffix(BACKUP_SUFFIX) in _CONFIG_FILES
     return len(parts) > 1 and parts[0] in _FOLDERS
 
 

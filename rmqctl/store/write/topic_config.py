@@ -14,8 +14,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format import properties
-from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, load_config, table
-from rmqctl.store.config.topics import GROUP_PREFIXES, SCHEDULE_TOPIC, SYSTEM_PREFIXES
+from rmqctl.store.config.config_file import DATA_VERSION, TOPIC_TABLE, TOPICS_CONFIG, load_config, table
+from rmqctl.store.config.data_version import next_version
+from rmqctl.store.config.topics import GROUP_PREFIXES, READ_NUMS, SCHEDULE_TOPIC, SYSTEM_PREFIXES, WRITE_NUMS
 from rmqctl.store.write.config_writer import write_config
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.config.topics import QueueKey
 
-VERSION = "dataVersion"
-READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
 PERM_READ_WRITE = 6
 # clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
 QUEUE_NUMS_MAX = 65536
@@ -105,7 +104,11 @@ class TopicConfigs:
         for topic, nums in news.items():
             entry = self._topics.get(topic) or self._new_entry(topic)
             self._topics[topic] = entry | {READ_NUMS: nums, WRITE_NUMS: max(nums, entry[WRITE_NUMS])}
-        self._content = {**self._content, VERSION: self._next_version(), TOPIC_TABLE: self._topics}
+        self._content = {
+            **self._content,
+            DATA_VERSION: next_version(self._content.get(DATA_VERSION), self._profile, self._now()),
+            TOPIC_TABLE: self._topics,
+        }
         write_config(self._storage, self._folder, TOPICS_CONFIG, self._content)
 
     def _new_entry(self, topic: str) -> dict[str, Any]:
@@ -114,26 +117,6 @@ class TopicConfigs:
             "topicName": topic, "topicSysFlag": 0, WRITE_NUMS: 0,
         }  # fmt: skip
         return {"attributes": {}} | entry if self._profile.knows_topic_attributes else entry
-
-    def _next_version(self) -> dict[str, Any]:
-        """Return the next version of the file (DataVersion.nextVersion).
-
-        From the version, name servers and slaves see that the file changed.
-        """
-        before = self._content.get(VERSION)
-        version = (
-            before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
-        )
-        counter = version.get("counter")
-        return dict(
-            sorted(
-                {
-                    **version,
-                    "counter": (counter if isinstance(counter, int) else 0) + 1,
-                    "timestamp": self._now(),
-                }.items()
-            )
-        )
 
 
 def usual_queue_nums(topic: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rmqctl.cli.verbs.config.set_offset import command as set_offset
 from rmqctl.cli.verbs.config.show import command as show
 
 
@@ -27,7 +28,8 @@ class ConfigVerbs(click.Group):
 
 @click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Show the broker's configuration that the store keeps (config/*.json)."""
+    """Show or change the broker's configuration in the store (config/*.json)."""
 
 
 command.add_command(show)
+command.add_command(set_offset)

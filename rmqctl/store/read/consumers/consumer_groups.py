@@ -119,6 +119,15 @@ class ConsumerGroups:
         """
         return not self._known.isdisjoint(self.groups_of(topic))
 
+    def nearest(self, group: str) -> str | None:
+        """Return the known group with this name, otherwise the one with the nearest name.
+
+        None if no known name is near.
+        """
+        from difflib import get_close_matches
+
+        return group if group in self._known else next(iter(get_close_matches(group, sorted(self._known), n=1)), None)
+
     def progress(self, key: QueueKey) -> list[GroupProgress]:
         """Return the progress of each group that reads the topic of a queue.
 

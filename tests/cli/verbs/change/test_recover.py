@@ -145,7 +145,15 @@ HOLDER = (
 )
 
 
-@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
+IN_USE = (
+    ("recover",),
+    ("truncate", "--to", "40668"),
+    ("rebuild", "all"),
+    ("config", "set-offset", "group", "TopicA", "--to", "latest"),
+)
+
+
+@pytest.mark.parametrize("verb", IN_USE)
 def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
     before = tree_hash(store)
@@ -154,7 +162,8 @@ def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmq
     ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline() == b"held\n"
-        result = rmqctl(verb[0], store, *verb[1:], "--yes")
+        words = 2 if verb[0] == "config" else 1
+        result = rmqctl(*verb[:words], store, *verb[words:], "--yes")
         assert broker.stdin is not None
         broker.stdin.close()
     assert result.code == 11

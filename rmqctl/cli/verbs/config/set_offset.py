@@ -1,0 +1,146 @@
+"""`rmqctl config set-offset`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, store_argument
+from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.cli.views.config_change_view import ConfigRun, Words, carry_out, check_writable
+
+if TYPE_CHECKING:
+    from rmqctl.operations.configuration.offset_plan import OffsetGoal, OffsetPlan
+
+NO_OFFSET = "none"
+
+
+class GoalType(click.ParamType):  # type: ignore[type-arg]
+    """A place in queues: `earliest`, `latest`, a time, or a queue offset."""
+
+    name = "GOAL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OffsetGoal:
+        """Parse the text of the option."""
+        from rmqctl.operations.configuration.offset_plan import OffsetGoal
+
+        if isinstance(value, OffsetGoal):
+            return value
+        text = str(value)
+        named = {"earliest": OffsetGoal("earliest"), "latest": OffsetGoal("latest")}
+        if text in named:
+            return named[text]
+        if text.isdecimal():
+            return OffsetGoal("offset", OFFSET(text, param, ctx))
+        return OffsetGoal("time", TimeType().convert(text, param, ctx))
+
+
+@dataclass(frozen=True)
+class OffsetOptions:
+    """What the operator asks for."""
+
+    group: str
+    topic: str
+    queue: int | None
+    to: OffsetGoal
+    new_group: bool
+    profile: str | None
+
+
+@click.command(
+    "set-offset",
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples="""
+        # let billing read all messages again that orders still has
+        rmqctl config set-offset store billing orders --to earliest --dry-run
+        # let billing go on with the messages of the last two hours
+        rmqctl config set-offset store billing orders --to -2h --yes
+        # skip what waits in queue 3
+        rmqctl config set-offset store billing orders 3 --to latest --yes
+        # go on at one message
+        rmqctl config set-offset store billing orders 3 --to 1042 --yes
+    """,
+)
+@store_argument
+@click.argument("group")
+@click.argument("topic")
+@click.argument("queue", type=OFFSET, required=False)
+@click.option(
+    "--to",
+    type=GoalType(),
+    required=True,
+    metavar="earliest|latest|TIME|OFFSET",
+    help="Where the group goes on. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, or mqadmin's "
+    "yyyy-MM-dd#HH:mm:ss:SSS.",
+)
+@click.option("--new-group", is_flag=True, help="Set offsets also if no file in config/ names the group.")
+@profile_option("Find the offset for a TIME as brokers of this version do.")
+@change_options
+@output_option("table", "json")
+@options_in(asked=OffsetOptions, how=ConfigRun)
+def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
+    """Set where consumer group GROUP goes on in TOPIC when the broker starts.
+
+    Without QUEUE, all queues of TOPIC are set. earliest is the first message that a queue still has, latest is its end.
+    A TIME gives the offset that the broker itself gives for it, as in mqadmin resetOffsetByTime: 5.x takes the first
+    message stored at that time or later, 4.x the message stored nearest to it. 4.x also looks at the modification times
+    of the queue's files. An OFFSET that is not in a queue is refused.
+
+    The offsets are written into config/consumerOffset.json, and into config/lmqConsumerOffset.json if it exists. The
+    old file becomes the .bak. All other entries keep their bytes. Messages that wait in %RETRY%GROUP are not skipped:
+    set the offsets of this topic, too. Start the broker before the consumers. A slave takes its master's offsets, so
+    change the master's store. Each broker of a cluster has its own queues of the topic: change the store of each.
+
+    While a broker has the store open, set-offset exits with 11, with --dry-run too.
+    """
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.operations.configuration.offset_plan import plan_offsets
+    from rmqctl.store.read.version_guess import guess_profile
+
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
+    plan = plan_offsets(opened, profile, asked.group, asked.topic, asked.queue, asked.to, new_group=asked.new_group)
+    document = {
+        "group": plan.group,
+        "topic": plan.topic,
+        "profile": profile.name,
+        "queues": _rows(plan),
+        "notes": list(plan.notes),
+    }
+    words = Words(
+        nothing_to_do="the group already has these offsets",
+        question=f"Set the offsets of {plan.group}?",
+        done="the offsets are set",
+    )
+    return carry_out(opened, plan.files, document, _print, plan.summary, words, how)
+
+
+def _rows(plan: OffsetPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "queueId": queue.queue_id,
+            "minOffset": queue.min_offset,
+            "maxOffset": queue.max_offset,
+            "offset": queue.before,
+            "newOffset": queue.after,
+            "behind": queue.max_offset - queue.after,
+        }
+        for queue in plan.queues
+    ]
+
+
+def _print(document: dict[str, Any]) -> None:
+    print_fields([("group", document["group"]), ("topic", document["topic"])])
+    print()
+    keys = ("queueId", "minOffset", "maxOffset", "offset", "newOffset", "behind")
+    rows = [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in document["queues"]]
+    print_table([key.upper() for key in keys], [[row[key] for key in keys] for row in rows])

@@ -1,0 +1,1 @@
+"""Changes of config/: offsets of consumer groups, and restored files."""

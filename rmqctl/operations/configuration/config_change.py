@@ -1,0 +1,104 @@
+"""The change of a file in config/, made through a journal.
+
+The file gets its new content, and what it had before becomes its `.bak`, as when a broker writes it. A file that a
+broker cannot load does not become the `.bak`: the existing `.bak` may be good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import ChangedSince, LayoutNotSupported, Unreadable
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.writable_storage import WritableStorage
+from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_SIZE_MAX
+from rmqctl.store.config.store_path import CONFIG, ROCKSDB_SIGN
+from rmqctl.store.journal.changes import Install
+from rmqctl.store.journal.transaction import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqctl.logfile.system.storage import Storage
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+JOURNAL_VERB = "config"
+ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "metadata")
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """The new content `after` of config/`name`.
+
+    `before` is the content that the file has; None: the file does not exist. `keeps_before`: a broker can load the old
+    content, so it becomes the `.bak`.
+    """
+
+    name: str
+    before: bytes | None
+    after: bytes
+    keeps_before: bool
+
+    def changes(self, staging: Path) -> list[Install]:
+        """Return the changes that install what `build` creates in `staging`."""
+        names = [self.name + BACKUP_SUFFIX, self.name] if self.keeps_before else [self.name]
+        return [Install(f"{CONFIG}/{name}", staging / name) for name in names]
+
+    def build(self, storage: WritableStorage, staging: Path) -> None:
+        """Create the new files in `staging`. Raises OSError."""
+        if self.keeps_before and self.before is not None:
+            storage.replace_file(staging / (self.name + BACKUP_SUFFIX), self.before)
+        storage.replace_file(staging / self.name, self.after)
+
+
+def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChange | None:
+    """Return the change that gives config/`name` the content `after`.
+
+    None if the file has this content. Raises OSError, and Unreadable if something else has the file's name.
+    """
+    path = store.path.part(CONFIG) / name
+    before = _content(store.storage, path)
+    if before == after:
+        return None
+    return ConfigChange(name, before, after, keeps_before=store.config(name).source == path)
+
+
+def check_is_in_files(store: ReadOnlyStore) -> None:
+    """Raise LayoutNotSupported if the configuration is in RocksDB.
+
+    Then the broker does not read the files of config/ that rmqctl changes.
+    """
+    folder = store.path.part(CONFIG)
+    for name in ROCKSDB_FOLDERS:
+        if store.storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE:
+            what = "the configuration is in RocksDB: a change of the files in config/ would not reach the broker"
+            hint = f"if the broker no longer uses this database, move it away: mv {name} {name}.old"
+            raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
+
+
+def carry_out(store: ReadOnlyStore, files: Sequence[ConfigChange], summary: str, commit: Callable[[], None]) -> None:
+    """Make the changes, in one journal.
+
+    `commit` is the same as in Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
+    ChangeFailed, OSError.
+    """
+    root, storage = store.path.root, WritableStorage.like(store.storage)
+    with Journal.begin(root, JOURNAL_VERB, summary, storage) as journal:
+        for file in files:
+            path = store.path.part(CONFIG) / file.name
+            if _content(store.storage, path) != file.before:
+                what = "this file was changed while the plan was made; nothing was changed by this"
+                raise ChangedSince(what, path=str(path), hint="run it again")
+            file.build(storage, journal.staging)
+        journal.execute([change for file in files for change in file.changes(journal.staging)], commit)
+
+
+def _content(storage: Storage, path: Path) -> bytes | None:
+    kind = storage.entry(path).kind
+    if kind is Kind.MISSING:
+        return None
+    if kind is not Kind.FILE:
+        raise Unreadable(f"{kind.value}, not a file of the store", path=str(path))
+    return storage.read_file(path, CONFIG_SIZE_MAX)

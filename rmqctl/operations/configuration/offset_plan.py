@@ -1,0 +1,262 @@
+"""The offsets of a consumer group, set by the operator: the plan.
+
+A broker keeps them in config/consumerOffset.json. With enableLmq it keeps them in config/lmqConsumerOffset.json, and
+reads no consumerOffset.json. If a store has both files, both are changed, because the store does not show which one
+its broker reads. The offset of a group %LMQ%... is only in lmqConsumerOffset.json.
+
+A time gives the offset that the broker gives for it, as in mqadmin's resetOffsetByTime.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
+from rmqctl.store.config.config_file import CONFIG_SIZE_MAX, DATA_VERSION, charset_of, table
+from rmqctl.store.config.data_version import next_version
+from rmqctl.store.config.fastjson import fastjson_dumps
+from rmqctl.store.config.fastjson_edit import with_members
+from rmqctl.store.config.topics import READ_NUMS
+from rmqctl.store.read.consumers.consumer_groups import CONSUMER_ORDER, ConsumerGroups
+from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqctl.store.read.topic_names import unknown_topic
+from rmqctl.store.serve.message_reader import MessageReader
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.configuration.config_change import ConfigChange
+    from rmqctl.store.config.config_file import ConfigFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+OFFSETS, LMQ_OFFSETS, RESET_OFFSETS = "offsetTable", "lmqOffsetTable", "resetOffsetTable"
+EPOCH_MS_MIN = 10**9  # a number from here on is a time: no queue has so many messages
+
+
+class OffsetGoal(NamedTuple):
+    """Where a group is to go on in each queue.
+
+    `value` is a time (ms since 1970) or a queue offset.
+    """
+
+    kind: Literal["earliest", "latest", "time", "offset"]
+    value: int = 0
+
+
+class QueueOffset(NamedTuple):
+    """The offset of a group in one queue, `before` and `after` the change.
+
+    All offsets are in units. `before` is None if the broker stores none.
+    """
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True)
+class OffsetPlan:
+    """The new offsets of `group` in queues of `topic`, and the changed files.
+
+    `notes` say what else the operator must know.
+    """
+
+    group: str
+    topic: str
+    queues: tuple[QueueOffset, ...]
+    files: tuple[ConfigChange, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """Return one line of text for people."""
+        offsets = ", ".join(f"{queue.queue_id}: {queue.after}" for queue in self.queues)
+        return f"offsets of {self.group} in {self.topic} are {offsets}"
+
+
+def plan_offsets(
+    store: ReadOnlyStore,
+    profile: Profile,
+    group: str,
+    topic: str,
+    queue_id: int | None,
+    goal: OffsetGoal,
+    *,
+    new_group: bool = False,
+) -> OffsetPlan:
+    """Return the plan that lets a group go on at `goal`.
+
+    `queue_id` is None for all queues of the topic. `new_group`: no file needs to name the group.
+
+    Raises BadRequest if the topic, the queue or the group does not exist, or if the offset is not in the queue. Raises
+    LayoutNotSupported, Unreadable and OSError.
+    """
+    check_is_in_files(store)
+    _check_names(store, group, topic, new_group=new_group)
+    files = [store.config(name) for name in _file_names(store, group)]
+    known = _stored(files[0], group, topic)
+    finder = _Finder(store, profile, topic, goal)
+    queues = tuple(finder.queue(found, known.get(found)) for found in _queue_ids(store, topic, queue_id))
+    offsets = {queue.queue_id: queue.after for queue in queues}
+    changes = (_change(store, config, profile, f"{topic}@{group}", offsets) for config in files)
+    notes = (*finder.notes, *_notes(store, group, topic, offsets))
+    return OffsetPlan(group, topic, queues, tuple(change for change in changes if change is not None), notes)
+
+
+def _check_names(store: ReadOnlyStore, group: str, topic: str, *, new_group: bool) -> None:
+    problem = unknown_topic(store, topic)
+    if problem:
+        raise BadRequest(problem, path=str(store.path.root))
+    nearest = None if new_group else ConsumerGroups(store).nearest(group)
+    if nearest != group and not new_group:
+        near = f"; the nearest name is {nearest!r}" if nearest else ""
+        what = f"no file in config/ names the group {group!r}{near}"
+        raise BadRequest(what, path=str(store.path.root), hint="--new-group sets offsets for a group that is new")
+
+
+def _file_names(store: ReadOnlyStore, group: str) -> list[str]:
+    if group.startswith(LMQ_PREFIX):
+        return [LMQ_CONSUMER_OFFSET]
+    names = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
+    exist = [name for name in names if store.config(name).source is not None or store.config(name).problem]
+    return exist or [CONSUMER_OFFSET]
+
+
+def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
+    """Return the offsets that a file has for a group, by queueId."""
+    key = f"{topic}@{group}"
+    if group.startswith(LMQ_PREFIX):
+        found = table(config, LMQ_OFFSETS).get(key)
+        return {0: found} if isinstance(found, int) else {}
+    offsets = table(config, OFFSETS).get(key)
+    return {int(queue_id): offset for queue_id, offset in offsets.items()} if isinstance(offsets, dict) else {}
+
+
+def _queue_ids(store: ReadOnlyStore, topic: str, queue_id: int | None) -> list[int]:
+    """Return the queues that are to be set.
+
+    A broker serves the queues below readQueueNums. Queues that have files are among the queues of the topic, too.
+    """
+    entry = store.listed_topics.get(topic)
+    nums = entry.get(READ_NUMS) if isinstance(entry, dict) else None
+    found = {known for name, known in store.queues if name == topic}
+    found |= {0} if topic.startswith(LMQ_PREFIX) else set(range(nums if isinstance(nums, int) else 0))
+    for each in sorted(found) if queue_id is None else [queue_id]:
+        if store.is_unread(topic, each):
+            raise Unreadable(f"queue {topic}/{each} cannot be read", path=str(store.path.root))
+    if queue_id is None:
+        return sorted(found)
+    if queue_id not in found:
+        what = f"topic {topic!r} has no queue {queue_id}: its queues are {', '.join(map(str, sorted(found)))}"
+        raise BadRequest(what, path=str(store.path.root))
+    return [queue_id]
+
+
+class _Finder:
+    """Finds the new offset in each queue of a topic.
+
+    `notes` collects what is noticed meanwhile.
+    """
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile, topic: str, goal: OffsetGoal) -> None:
+        self.notes: list[str] = []
+        self._root = str(store.path.root)
+        self._reader = MessageReader(store, profile)
+        self._topic = topic
+        self._goal = goal
+
+    def queue(self, queue_id: int, before: int | None) -> QueueOffset:
+        """Return the row of one queue. Raises BadRequest for an offset outside it."""
+        begin = self._reader.get_min_offset_in_queue(self._topic, queue_id)
+        end = self._reader.get_max_offset_in_queue(self._topic, queue_id)
+        begin = min(begin, end)
+        return QueueOffset(queue_id, begin, end, before, self._offset(queue_id, begin, end))
+
+    def _offset(self, queue_id: int, begin: int, end: int) -> int:
+        kind, value = self._goal
+        if kind == "earliest":
+            return begin
+        if kind == "latest":
+            return end
+        if kind == "offset":
+            self._check(queue_id, begin, end)
+            return value
+        found = self._reader.get_offset_in_queue_by_time(self._topic, queue_id, value)
+        if not begin <= found <= end:
+            inside = min(max(found, begin), end)
+            self.notes.append(f"queue {queue_id}: a broker gives {found}, which is outside the queue: {inside} is used")
+            return inside
+        return found
+
+    def _check(self, queue_id: int, begin: int, end: int) -> None:
+        offset = self._goal.value
+        if begin <= offset <= end:
+            return
+        what = f"offset {offset} is not in queue {self._topic}/{queue_id}, which has {begin} to {end}"
+        moment = rfc3339(offset) if offset >= EPOCH_MS_MIN else None
+        hint = f"a number is an offset; the time is --to {moment}" if moment else "--to earliest or --to latest"
+        raise BadRequest(what, path=self._root, hint=hint)
+
+
+def _change(
+    store: ReadOnlyStore, config: ConfigFile, profile: Profile, key: str, offsets: dict[int, int]
+) -> ConfigChange | None:
+    """Return the change of one file; None if it already has the offsets.
+
+    Raises Unreadable if neither the file nor its .bak can be loaded.
+    """
+    if config.content is None:
+        hint = f"`rmqctl config restore` or a good copy first: {config.name} has the offsets of all groups"
+        raise Unreadable(f"{config.problem}, and there is no good .bak", path=str(config.path), hint=hint)
+    raw = store.storage.read_file(config.source, CONFIG_SIZE_MAX) if config.source is not None else _new(profile)
+    charset = charset_of(raw)
+    before = raw.decode(charset)
+    text = before
+    for path, members in _entries(config, key, offsets):
+        text = with_members(text, path, members)
+    if text == before:
+        return None
+    version = config.content.get(DATA_VERSION)
+    if isinstance(version, dict):
+        text = with_members(text, (DATA_VERSION,), next_version(version, profile, _now()))
+    return planned_change(store, config.name, text.encode(charset))
+
+
+def _new(profile: Profile) -> bytes:
+    """Return a file without offsets."""
+    if not profile.versions_delay_offsets:  # brokers that version one file of offsets version both
+        return b"{\n}"
+    return fastjson_dumps({DATA_VERSION: next_version(None, profile, _now())}).encode()
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tuple[tuple[str, ...], dict[Any, int]]]:
+    """Return the members that a file gets, each with the path of their object."""
+    if key.partition("@")[2].startswith(LMQ_PREFIX):
+        return [((LMQ_OFFSETS,), {key: offsets[0]})]
+    reset = table(config, RESET_OFFSETS).get(key)
+    both = {queue_id: offset for queue_id, offset in offsets.items() if str(queue_id) in (reset or ())}
+    return [((OFFSETS, key), offsets), *([((RESET_OFFSETS, key), both)] if both else [])]
+
+
+def _notes(store: ReadOnlyStore, group: str, topic: str, offsets: dict[int, int]) -> list[str]:
+    notes = []
+    held = table(store.config(CONSUMER_ORDER), "table").get(f"{topic}@{group}")
+    queues = sorted(queue_id for queue_id in offsets if isinstance(held, dict) and str(queue_id) in held)
+    if queues:
+        notes.append(
+            f"config/{CONSUMER_ORDER} has messages that {group} holds in queue {', '.join(map(str, queues))} (ordered "
+            "POP): the queue stays blocked until their time is over, and an acknowledgement sets the offset again"
+        )
+    if store.path.has_abort:
+        notes.append("the store was not shut down cleanly: the next start may cut queues, and offsets with them")
+    return notes

@@ -1,0 +1,24 @@
+"""The dataVersion of a config file (RocketMQ's DataVersion).
+
+It shows name servers and slaves that the file changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+
+
+def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
+    """Return the version after `before`, as DataVersion.nextVersion does.
+
+    `before` is the dataVersion of the file, or anything else if the file has none. 5.x has a stateVersion in it.
+    """
+    version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
+    if isinstance(before, dict):
+        version = before
+    counter = version.get("counter")
+    counter = (counter if isinstance(counter, int) else 0) + 1
+    return dict(sorted({**version, "counter": counter, "timestamp": now_ms}.items()))
