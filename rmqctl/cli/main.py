@@ -1,4 +1,4 @@
-"""`rmqctl`: finds the verb, runs it, and returns an exit code.
+"""The command `rmqctl`: find the verb, run it, and return an exit code.
 
 Any error is reported in one line.
 """

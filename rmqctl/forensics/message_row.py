@@ -21,7 +21,7 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 def plain_body(message: Message) -> bytes:
     """Return the body, inflated if it is a zlib stream of less than 64 MiB.
 
-    Otherwise return the body as stored.
+    If the body is anything else, return it as stored.
     """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":

@@ -138,7 +138,7 @@ class Search:
     def _filter(self) -> Filter:
         """Return a filter on columns that keeps all wanted messages.
 
-        It may also keep a few other messages.
+        The filter may also keep a few other messages.
         """
         from rmqctl.forensics.message_filter import Filter
 

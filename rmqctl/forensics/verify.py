@@ -286,7 +286,7 @@ class Verification:
     def _is_overlooked(self, damage: Damage) -> bool:
         """Return whether a broker continues after a damage.
 
-        It is assumed that the broker scans the log from its first file.
+        The function assumes that the broker scans the log from its first file.
         """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT

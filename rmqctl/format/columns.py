@@ -41,8 +41,8 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 def row_type(*fields: str) -> np.dtype[Any]:
     """Return the dtype of a kernel's rows or state.
 
-    The dtype is packed, in the machine's byte order. Each argument has a numpy type code, and then the names of the
-    fields of this type, in order.
+    The dtype is packed, in the machine's byte order. Each argument is a text that begins with a numpy type code. After
+    the code come the names of the fields of this type, in order.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

@@ -125,7 +125,7 @@ def tag_key_hash(topic: str, tags: str) -> int:
 def key_hash(topic: str, key: str) -> int:
     """Return the keyHash of `topic#key` (IndexFile.indexKeyHashMethod).
 
-    It is |hashCode|, and 0 for Integer.MIN_VALUE.
+    The keyHash is |hashCode|, and 0 for Integer.MIN_VALUE.
     """
     positive = abs(hash_code(f"{topic}#{key}"))
     return 0 if positive == 2**31 else positive

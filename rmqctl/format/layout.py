@@ -1,4 +1,4 @@
-"""Fixed layouts: a field table gives struct, offsets, size and documentation."""
+"""Fixed layouts, whose struct, offsets, size and table come from their fields."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Layout:
     def table(self) -> str:
         """Return the layout's table for the documentation.
 
-        Its columns are offset, bytes, field, remark.
+        The columns of the table are offset, bytes, field, remark.
         """
         rows = []
         at = 0

@@ -176,7 +176,7 @@ class Blank(NamedTuple):
 def tags_code(message_properties: dict[str, str]) -> int:
     """Return the consume queue's tagsCode of an ordinary message.
 
-    It is the hashCode of TAGS, 0 without TAGS.
+    The tagsCode is the hashCode of TAGS, or 0 without TAGS.
     """
     tags = message_properties.get(properties.TAGS)
     return hash_code(tags) if tags else 0
@@ -291,7 +291,7 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
 def ends_in_reserve(raw: bytes) -> bool:
     """Return whether PROPERTIES end in 20 unused bytes.
 
-    A broker reserves them for `__CRC32#` in a record for light queues.
+    In a record for light queues, a broker reserves these bytes for `__CRC32#`.
     """
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
@@ -321,7 +321,7 @@ class Damage(NamedTuple):
     def message_in_its_place(self) -> Message | None:
         """Return the message if it is complete and at the offset that it records.
 
-        Otherwise return None.
+        If it is not, return None.
         """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

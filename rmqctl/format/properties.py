@@ -50,7 +50,7 @@ def keys(properties: dict[str, str]) -> list[str]:
 def hash_code(text: str) -> int:
     """Return `String.hashCode()`, a signed 32-bit integer.
 
-    It is 31*h + c over UTF-16 code units, wrapped.
+    The hash is 31*h + c over UTF-16 code units, wrapped.
 
     >>> hash_code("TagA"), hash_code("polygenelubricants")
     (2598919, -2147483648)

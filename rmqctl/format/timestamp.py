@@ -1,4 +1,4 @@
-"""Times: milliseconds since 1970 in UTC, and RFC 3339."""
+"""Times in milliseconds since 1970 (UTC), written as RFC 3339."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     """Return the position of the first byte `wanted` or `other` in [start, end).
 
-    Both are uint8. Returns `end` if there is none.
+    `wanted` and `other` are uint8. Returns `end` if there is none.
     """
     p = start
     pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS

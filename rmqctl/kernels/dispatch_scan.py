@@ -123,7 +123,7 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
 class QueueTable:
     """The numbers of queues, by topic (bytes) and queueId.
 
-    One thread at a time may use it.
+    Only one thread at a time may use a QueueTable.
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
-    """Check a block of entries; return the new last_offset and event count.
+    """Check a block of entries; return the new last_offset and number of events.
 
     `entries` (uint8) is the block; its first entry has the number `first`. `heads` (int32) has the newest entry of each
     slot so far. `last_offset` is the physical offset in the last entry in order before the block. `following` is the

@@ -114,7 +114,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 def _time(out: Bytes, used: int, ms: int) -> int:
     """Return a time such as `2026-11-21T09:15:16.848Z`.
 
-    It counts days from 1 March of year 0, in periods of 400 years.
+    The function counts days from 1 March of year 0, in periods of 400 years.
     """
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS

@@ -117,7 +117,7 @@ def _describe(
 class TextTable:
     """Texts, as bytes of records, with numbers in the order of first occurrence.
 
-    One thread at a time may use it.
+    Only one thread at a time may use a TextTable.
     """
 
     def __init__(self) -> None:

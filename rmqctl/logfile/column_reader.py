@@ -68,7 +68,7 @@ class ColumnReader:
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
         """Return the good messages of `file` that begin in [position, stop).
 
-        It returns as many messages as fit into the buffer. The result is None if there is no good message at
+        The function returns as many messages as fit into the buffer. The result is None if there is no good message at
         `position`, or if this message is too long for the buffer or cannot be read.
         """
         for _ in range(2):

@@ -124,7 +124,7 @@ class MappedFile:
     def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield (position, bytes) of the rest of the file in blocks of 1 MiB.
 
-        It leaves out the holes of a sparse file. Raises OSError.
+        The holes of a sparse file are left out. Raises OSError.
         """
         while position < self.size:
             position = self.next_data(position)

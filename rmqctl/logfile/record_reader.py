@@ -75,7 +75,7 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the first position in [position, stop) of a record or blank.
 
-        This is a record whose lengths are right and whose PHYSICALOFFSET is its own position. The result is None if
+        Only a record counts whose lengths are right and whose PHYSICALOFFSET is its own position. The result is None if
         there is no such record.
         """
         stop = self.file.size if stop is None else stop
@@ -219,6 +219,6 @@ class RecordReader:
 def is_framed(found: Message | Blank | Damage | None) -> bool:
     """Return whether the lengths of a record are right.
 
-    Its content may be damaged.
+    The content of the record may be damaged.
     """
     return found.message is not None if isinstance(found, Damage) else found is not None

@@ -139,7 +139,7 @@ class WritableMappedFile(MappedFile):
     def mend(self) -> None:
         """Set the bytes that a failed append left to zero.
 
-        Otherwise, complete records in these bytes could become valid when a shorter record is appended before them.
+        Without this, complete records in these bytes could become valid when a shorter record is appended before them.
         Zeros are written only over non-zero bytes. On a full disk, these bytes already have disk blocks, and other
         bytes may have none.
         """
@@ -161,7 +161,7 @@ class WritableMappedFile(MappedFile):
     def commit(self, least_pages: int = 0) -> int:
         """Write appended bytes to the file, and return the committed position.
 
-        It writes nothing if fewer than `least_pages` pages are waiting, unless the file is full.
+        If fewer than `least_pages` pages are waiting and the file is not full, nothing is written.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -180,7 +180,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        It flushes nothing if fewer than `least_pages` pages are waiting, unless the file is full.
+        If fewer than `least_pages` pages are waiting and the file is not full, nothing is flushed.
         """
         with self._flush_lock:
             readable = self.readable_position

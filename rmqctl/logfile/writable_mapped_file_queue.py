@@ -1,6 +1,6 @@
 """A queue of files that is written at its end.
 
-It does what RocketMQ's MappedFileQueue and MultiPathMappedFileQueue do.
+The queue does the same as RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Step:
 class Contested(NamedTuple):
     """Queues that are rebuilt and have messages whose places are not certain.
 
-    They are rebuilt `rounds` times; each round uses the result of the round before.
+    These queues are rebuilt `rounds` times; each round uses the result of the previous round.
     """
 
     keys: frozenset[QueueKey] = frozenset()

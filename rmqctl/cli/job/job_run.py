@@ -1,7 +1,7 @@
-"""The frame of every job on records.
+"""The code that every job on records runs in.
 
-It opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and reports
-what was read.
+This code opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and
+reports what was read.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Output: documents, tables, errors."""
+"""The output of documents, tables and errors."""

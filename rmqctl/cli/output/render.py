@@ -2,7 +2,7 @@
 
 Tables, JSON, JSON Lines and CSV go to stdout; remarks and progress go to stderr.
 
-Only this file knows rich and tabulate.
+No other file of rmqctl uses rich and tabulate.
 """
 
 from __future__ import annotations

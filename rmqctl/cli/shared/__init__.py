@@ -1,1 +1,1 @@
-"""What verbs share: options, confirmation, signals."""
+"""The code that verbs share: options, confirmation, signals."""

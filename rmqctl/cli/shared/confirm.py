@@ -76,7 +76,7 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 def undo_hint(store: Path) -> str:
     """Return the undo command that is proposed after a change.
 
-    It has the same options for the store's files and for the user as this command.
+    The undo command has the same options for the store's files and for the user as this command.
     """
     context = click.get_current_context()
     words = [quoted(store)]

@@ -67,8 +67,8 @@ def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Become, as root, the owner of several stores.
 
-    This is the same as `act_as_owner`, for several stores. Each store comes with its `logs`. Raises ChangeFailed if the
-    owners differ.
+    `act_as_owner` does the same for one store. Each store comes with its `logs`. Raises ChangeFailed if the owners
+    differ.
     """
     from rmqctl.logfile.access.owner import Owner, become
 
@@ -98,7 +98,7 @@ def _import_package() -> None:
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
     """Report which user `act_as_owner` would become, or why it would refuse.
 
-    This is for --dry-run.
+    The report is for --dry-run.
     """
     try:
         owner = other_owner(store, logs)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HowToRebuild(NamedTuple):
-    """How a rebuild works: its parts, its `profile`, and its reports.
+    """The options of a rebuild: its parts, its `profile`, and its reports.
 
     `threads` threads read the log, or the function `scan` does.
     """

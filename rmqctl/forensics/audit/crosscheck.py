@@ -409,7 +409,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count units of kinds that have FINDINGS_MAX findings already.
+        """Count further units of kinds that already have FINDINGS_MAX findings.
 
         The units begin at place `at`. The result marks the units that were counted.
         """
@@ -454,7 +454,7 @@ class QueueCrosscheck:
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
         """Check the batches of a queue.
 
-        They must follow one another without a gap, in the order of the log, and point into the log.
+        Batches must follow one another without a gap, in the order of the log, and must point into the log.
         """
         previous: CqUnit | None = None
         for unit in queue.units(0, OFFSET_MAX):

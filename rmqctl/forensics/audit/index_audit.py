@@ -38,7 +38,7 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Successive entries of one file.
 
-    It has the bytes of the entries, the number of the first entry, and marks for entries that are left out.
+    The block has the bytes of the entries, the number of the first entry, and marks for entries that are left out.
     """
 
     file: FileCheck

@@ -173,7 +173,7 @@ class UnitAudit:
     def _move_window(self, number: int, queue_offset: int) -> None:
         """Move the queue's window to the units from `queue_offset` on.
 
-        If no file has a place, its bytes are zeros.
+        If no file has a unit of the window, the unit's bytes are zeros.
         """
         state = self._states[number]
         key = self._keys[number]

@@ -1,1 +1,1 @@
-"""Access to files: paths without links, and the owner of a store."""
+"""Safe access to files: by paths without links, and as the owner of a store."""

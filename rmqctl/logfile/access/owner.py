@@ -1,4 +1,4 @@
-"""Change of the process's user, before root writes to a store.
+"""The change of the process's user before root writes to a store.
 
 If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent: after it,
 the process has only the rights of the owner, even if the owner changes the store at the same time. Files that the

@@ -236,7 +236,7 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL; if it is a URL of Google, with a time limit for retries.
+    """Return the URL, with a time limit for retries if it is a URL of Google.
 
     Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops it.
     """

@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 class Closeable(Protocol):
-    """An object with a descriptor that it opens again when needed."""
+    """An object that opens its descriptor again when it needs the descriptor."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -110,7 +110,7 @@ class Storage:
     def trust(self, folder: Path) -> None:
         """Allow links to lead into `folder`, too.
 
-        It is a commit log root that the user named.
+        The folder is a root of the commit log that the user named.
         """
         self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
@@ -415,7 +415,7 @@ def _path_of(descriptor: int) -> str:
 def regular(descriptor: int, path: Path) -> int:
     """Return the descriptor if the file opened at `path` is a regular file.
 
-    Otherwise it closes the descriptor and raises OSError.
+    If it is not, the descriptor is closed and OSError is raised.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -424,7 +424,7 @@ def regular(descriptor: int, path: Path) -> int:
 
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
-    """Return the entry of a name whose status is `found`."""
+    """Return the entry of a name; `found` is the system's status of the name."""
     return Entry(
         path.name,
         path,

@@ -292,7 +292,7 @@ class WritableStorage(Storage):
     def make_file(self, path: Path) -> int:
         """Create an empty file, replacing any existing file, and return a descriptor.
 
-        It is durable after a sync of the file and of its folder.
+        The new file is durable after a sync of the file and of its folder.
         """
         with self._in(path) as (name, folder):
             return self._make_file(name, folder)
@@ -300,7 +300,7 @@ class WritableStorage(Storage):
     def _make_file(self, name: str, folder: int) -> int:
         """Create a file, replacing any existing file.
 
-        It never opens an existing file, because that file may also have a name in another folder (a hard link).
+        An existing file is never opened, because it may also have a name in another folder (a hard link).
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
@@ -428,7 +428,7 @@ class WritableStorage(Storage):
     def lock(self, path: Path) -> int | None:
         """Take RocketMQ's lock.
 
-        It is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
+        The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
         Returns the descriptor that holds the lock, or None if another process has the lock. If this process closes any
         descriptor of the file, the lock is lost. So nothing else in this process may open the file while the lock is

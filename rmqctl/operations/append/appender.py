@@ -46,7 +46,7 @@ class QueueGrowth:
 
 @dataclass
 class Appender:
-    """Puts messages into `store`, one by one or in batches.
+    """Stores messages in `store`, one by one or in batches.
 
     With `batch`, up to `batch` messages that follow one another in the same queue become one batch, and a message that
     cannot be in a batch is put alone. Without `batch`, each message is put alone, and one write stores up to `at_once`

@@ -63,7 +63,7 @@ class Cleaned:
 
 
 class Pace:
-    """How long to wait before the next file.
+    """The pace of deletion: how long to wait before the next file.
 
     The wait is `interval_ms`, or longer if `bytes_per_second` requires it.
     """
@@ -256,7 +256,7 @@ class Clean:
 def _receipt(decision: FileDecision) -> dict[str, Any]:
     """Return the receipt of one file.
 
-    Its fields have the same names as in the plan's JSON.
+    The fields of a receipt have the same names as in the plan's JSON.
     """
     return {
         "path": decision.path,

@@ -1,4 +1,4 @@
-"""The plan of `clean`: what is deleted, file by file, and why.
+"""The plan of `clean`: the files to delete, each with the reason.
 
 The plan does not change: it is first shown, and then executed. Paths are relative to the store's root
 (`commitlog/00000000000000000000`), or absolute if the commit log lies outside the store.
@@ -125,9 +125,9 @@ class ExpiryPlan:
 
     `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is the reason
     for the deletion. If it is None, no log file is deleted, but files of queues and index that an earlier run left may
-    be. `reason` is the same as text. `hour` and `time_zone` are this host's at the time of the plan. `folders` are
-    folders of queues and topics that are deleted as a whole, after their files. `unread` lists topics without a group
-    that lose messages.
+    be. `reason` is the same as text. `hour` and `time_zone` are the local hour and time zone of this host at the time
+    of the plan. `folders` are folders of queues and topics that are deleted as a whole, after their files. `unread`
+    lists topics without a group that lose messages.
     """
 
     trigger: Trigger | None

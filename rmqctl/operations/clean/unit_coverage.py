@@ -88,7 +88,7 @@ def _hashes(places: Numbers) -> Numbers:
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield (physical offsets, sizes) of a queue's units in [begin, end).
 
-    One more unit is included.
+    The unit after this range is also included.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:

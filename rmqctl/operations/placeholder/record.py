@@ -134,8 +134,8 @@ class Surroundings(NamedTuple):
 class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
-    All values are physical offsets; the file is [file_begin, file_end). Touching damages form one range. So if the rest
-    of a file is damaged, it must be in one range with the damaged record before it.
+    All values are physical offsets. The file has the range [file_begin, file_end). Touching damages form one range. So
+    if the rest of a file is damaged, it must be in one range with the damaged record before it.
     """
 
     begin: int
@@ -147,8 +147,8 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
-    `claims` are the claims that it satisfies: none for a filler or a blank. For a blank, `data` has its first 8 bytes.
-    If the record's size is not the size in its unit, the unit must change.
+    `claims` are the claims that the record satisfies; a filler or a blank has none. For a blank, `data` has its first 8
+    bytes. If the record's size is not the size in its unit, the unit must change.
     """
 
     physical_offset: int
@@ -370,7 +370,7 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
     """Return a record without a queue and without hosts.
 
-    Its topic may be cut short.
+    If there is not enough room, the topic of the record is cut.
     """
     topic = NAME.encode()[: size - filler_size_min(around)]
     filler = _plain(at, size, bytes(HOST_V4), around)._replace(

@@ -103,7 +103,7 @@ class QueueCounts(msgspec.Struct):
 
 
 class BuiltQueue:
-    """Takes units for the places from `counts.max_offset` on.
+    """Receives the units of a queue, for the places from `counts.max_offset` on.
 
     Without a `writer`, units are only compared. Methods raise OSError. `log` is the range of physical offsets in the
     log. `keep` is called with the units that are put, and the queue offset of the first unit. `extension` is the
@@ -150,7 +150,7 @@ class BuiltQueue:
         counts.store_timestamp = int(store_timestamps[-1])
 
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield units of the existing queue at these places.
+        """Yield units of the existing queue at the given places.
 
         Each item is (queue offset of the first, numpy array of UNITS).
         """
@@ -195,7 +195,7 @@ def _equal_units(units: Rows, others: Rows) -> int:
 
 
 def is_unit(units: Rows) -> Flags:
-    """Return, for each unit, whether it stands for a message.
+    """Return, for each unit, whether the unit represents a message.
 
     Such a unit is in use and is not a pre-blank. `units` is a numpy array of UNITS.
     """

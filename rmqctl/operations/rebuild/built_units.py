@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class _Kept:
-    """One queue in the spool.
+    """The units of one queue in the spool.
 
-    It has the queue offset of its first unit, the portions of the spool with its units, and a CRC-32 of them.
+    The fields are the queue offset of the queue's first unit, the parts of the spool that have the units, and a CRC-32
+    of the units.
     """
 
     def __init__(self) -> None:

@@ -29,8 +29,8 @@ BATCHES_AHEAD = 4
 class IndexBuilder:
     """An IndexWriter that names files by the store times of their first messages.
 
-    Use it as a context manager while messages come. Methods raise OSError; `put` also raises an error of an earlier
-    batch.
+    An IndexBuilder must be used as a context manager while messages come. Methods raise OSError; `put` also raises an
+    error of an earlier batch.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:

@@ -71,9 +71,9 @@ class QueueBuilder:
 
     `open_queue` returns the receiver of a queue's units. It is called again if the queue begins again at 0. `before` is
     the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at` returns the
-    message at a physical offset, by default from the log, which ends at `log_end` (physical offset; None: where its
-    files end). The windows take 64 MiB of memory; they take more only if there are more than 150,000 queues. Methods
-    raise OSError.
+    message at a physical offset; by default, it is read from the log. `log_end` is the physical offset where the log
+    ends (None: where its files end). The windows take 64 MiB of memory; they take more only if there are more than
+    150,000 queues. Methods raise OSError.
     """
 
     def __init__(

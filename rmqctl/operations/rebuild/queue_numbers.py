@@ -41,7 +41,7 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue.
 
-    It has two fields: the QUEUEOFFSET of the message, and the number of bytes before the message that may have
+    A Following has two fields: the QUEUEOFFSET of the message, and the number of bytes before the message that may have
     contained other messages of the queue. Such bytes are damaged, or belong to records without a queue, such as the
     fillers of `recover --keep-going`.
     """
@@ -53,7 +53,7 @@ class Following(NamedTuple):
 class QueueNumbers:
     """Finds the later messages in the queue of a message.
 
-    It searches up to the physical offset `end` (None: the end of the log).
+    The search ends at the physical offset `end` (None: the end of the log).
     """
 
     def __init__(self, log: CommitLog, end: int | None) -> None:
@@ -88,7 +88,7 @@ class QueueNumbers:
     def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
         """Return the messages of a light queue, the nearest first. Raises OSError.
 
-        They begin at `physical_offset` or after it.
+        Only messages at `physical_offset` or after it are returned.
         """
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
@@ -96,8 +96,9 @@ class QueueNumbers:
     def goes_on(self, messages: Rows, row: int) -> bool:
         """Return whether the queue's next message continues from the one in `row`.
 
-        This is the usual case, so only a few rows are read. If no next message is near, the result says whether the
-        message's number is possible. A number is too high if the log is too small for so many earlier messages.
+        Usually the next message does continue, so only a few rows are read. If no next message is near, the result says
+        whether the message's number is possible. A number is too high if the log is too small for so many earlier
+        messages.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])
@@ -164,7 +165,7 @@ class _Ahead:
     def of_queue(self, key: QueueKey, start: int, limit: int) -> Iterator[Following]:
         """Yield the messages of a queue in [start, limit). Raises OSError.
 
-        Both are physical offsets of records.
+        `start` and `limit` are physical offsets of records.
         """
         self._go_to(start)
         before = self._parts[0].lost_before(start)
@@ -199,7 +200,7 @@ def _have_unit(rows: Rows) -> Flags:
 
 
 def _may_stand_in(rows: Rows) -> Flags:
-    """Return, for each row, whether it may stand for lost records.
+    """Return, for each row, whether its record may replace lost records.
 
     See `QueueBuilder.put`.
     """
@@ -231,9 +232,9 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
     """Return whether a message has a wrong number and belongs at `expected`.
 
-    Its number is `found`, and its queue continues at `expected`. There are other reasons why a number is not the next
-    number: messages before it were lost; the topic was deleted and created again; a broker lost a part of the queue and
-    used numbers a second time. In these cases, the following messages continue from `found`.
+    The number of the message is `found`, and the queue continues at `expected`. There are other reasons why a number is
+    not the next number: messages before it were lost; the topic was deleted and created again; a broker lost a part of
+    the queue and used numbers a second time. In these cases, the following messages continue from `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:

@@ -99,8 +99,8 @@ class Selection(msgspec.Struct, frozen=True):
 class LogCounts(msgspec.Struct):
     """The progress of a rebuild.
 
-    It has the numbers of messages, and of damaged places without a message. `position` is the physical offset that the
-    rebuild has reached.
+    The counts are the numbers of messages, and of damaged places without a message. `position` is the physical offset
+    that the rebuild has reached.
     """
 
     position: int
@@ -150,9 +150,9 @@ class Stray(NamedTuple):
 class Rebuilt:
     """The result of a rebuild: queues by name.
 
-    It also has the messages of deleted topics (these topics get no queue) and the queues without a message. `strays`
-    are records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start of the
-    log; `seconds` is the time of the pass over the log.
+    The result also has the messages of deleted topics (these topics get no queue) and the queues without a message.
+    `strays` are records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start
+    of the log; `seconds` is the time of the pass over the log.
     """
 
     begin: int
@@ -293,7 +293,7 @@ class Rebuild:
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
-        """Return whether this rebuild could have written `found`.
+        """Return whether this rebuild could have written the content `found`.
 
         The file is in the store, so anybody may have written it. Its names become paths of folders, and its numbers
         become positions in files, so both must be checked.

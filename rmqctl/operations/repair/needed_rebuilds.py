@@ -1,7 +1,7 @@
 """The rebuilds of a plan that are needed, and the findings that they leave.
 
-Only a trial rebuild shows this. If the rebuilt queue is the same as the existing queue, the queue is removed from the
-plan: the reason for its findings is the log itself.
+Only a trial rebuild shows which rebuilds are needed. If the rebuilt queue is the same as the existing queue, the queue
+is removed from the plan: the reason for its findings is the log itself.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """An analysis, its steps, and the simulated start on the present store.
 
-    It also has the offset at which the next start would hang (None: it does not).
+    Another field has the offset at which the next start of a broker would hang (None: it would not hang).
     """
 
     look: RecoveryAnalysis
@@ -323,7 +323,7 @@ class _Steps:
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
         """Yield the steps that give queue files the length that brokers load.
 
-        All units of the queue are right.
+        This is for queues whose units are all right.
         """
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)

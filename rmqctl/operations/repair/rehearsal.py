@@ -75,8 +75,8 @@ def rehearse(
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store with loadable file lengths and without foreign files.
 
-    This is done for every file of the log and of the queues. A file that is too short is extended by zeros. Nothing is
-    written. Raises OSError.
+    All files of the log and of the queues are treated in this way. A file that is too short is extended by zeros.
+    Nothing is written. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]

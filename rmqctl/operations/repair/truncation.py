@@ -5,8 +5,8 @@ after the end stay, and after a later crash they can become part of the log agai
 files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set. Queues are cut at the first
 unit that points after the end. If an index file points after the end, the index is rebuilt.
 
-Only the log from the end on is read, and a few units of each queue. An extension (consumequeue_ext) is not changed,
-because brokers cut it after the last address in use.
+Of the log, only the part from the new end on is read, and of each queue only a few units. An extension
+(consumequeue_ext) is not changed, because brokers cut it after the last address in use.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ BODIES = ("bodySha256", "properties")
 class Limits(NamedTuple):
     """Where a log begins, and where its last good record ends.
 
-    Both are physical offsets. `begin` is None if the log is empty; `end` is None if the log has no good record.
+    `begin` and `end` are physical offsets. `begin` is None if the log is empty; `end` is None if the log has no good
+    record.
     """
 
     begin: int | None

@@ -29,8 +29,8 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 class Scan(NamedTuple):
     """What a job read: the counts of the records, and the splits.
 
-    Both are for all stores that were read as one table. The splits are proved to join: each split begins where the
-    split before it ended.
+    The counts and the splits are for all stores that were read as one table. The splits are proved to join: each split
+    begins where the split before it ended.
     """
 
     counts: RecordCounts

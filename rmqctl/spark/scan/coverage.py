@@ -117,8 +117,8 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 def _joined(ranges: Sequence[Range]) -> list[Split]:
     """Return the splits of a file, after merging splits that do not join.
 
-    If a split does not begin where the split before it ended, both splits become one split. Empty splits between them
-    become part of this split, too.
+    If a split does not begin where the split before it ended, both splits become one split. Empty splits between these
+    two splits also become part of this split.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

@@ -77,8 +77,8 @@ def ctrl_c_as_found() -> Iterator[None]:
 def say_nothing_of_its_end(spark: SparkSession) -> None:
     """Stop PySpark from printing a traceback when the JVM ends.
 
-    Otherwise, PySpark's thread for accumulators prints this traceback. The traceback is not needed, because the code
-    that waits for the JVM gets an error.
+    Without this call, PySpark's thread for accumulators prints this traceback. The traceback is not needed, because the
+    code that waits for the JVM gets an error.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

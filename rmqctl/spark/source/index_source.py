@@ -40,7 +40,7 @@ class IndexTask(NamedTuple):
 class IndexSource:
     """The source of `spark.read.format("rocketmq-index")`.
 
-    Its options are `path`, `paths`, `brokerConf` and `followLinks`.
+    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ class QueueTask(NamedTuple):
 class QueueSource:
     """The source of `spark.read.format("rocketmq-queues")`.
 
-    Its options are `path`, `paths`, `brokerConf` and `followLinks`.
+    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:

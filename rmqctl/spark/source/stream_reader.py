@@ -50,7 +50,8 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
         def _most(self, limit: Any) -> int | None:
             """Return the maximum size of the next batch in bytes.
 
-            None: Spark wants all available data. If Spark gives no limit, the result is the `batch_size` of the source.
+            The result is None if Spark wants all available data. If Spark gives no limit, the result is the
+            `batch_size` of the source.
             """
             if limit is None:
                 return self._source.batch_size

@@ -39,7 +39,8 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 def can_be_read(text: bytes) -> bool:
     """Return whether `read_json` accepts a file as large as `text`.
 
-    It does not if the text has too many bytes or too many signs (`bounded_json.check_signs`), or is not UTF-8.
+    The file is not accepted if the text has too many bytes or too many signs (`bounded_json.check_signs`), or is not
+    UTF-8.
     """
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)

@@ -1,6 +1,6 @@
 """The queue offsets and the number of the messages in each queue.
 
-Each batch of messages that is read updates both.
+Each batch of messages that is read updates these offsets and numbers.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Flags:
-    """Return, for each message, whether the message gets a unit in its queue.
+    """Return, for each message, whether it gets a unit in its queue.
 
     `messages` is an array of DISPATCH_COLUMNS. The result is a bool array. Prepared and rollback records get no unit.
     """

@@ -1,4 +1,4 @@
-"""From the log to queues and index: RocketMQ's CommitLogDispatcher.
+"""RocketMQ's CommitLogDispatcher, which fills queues and index from the log.
 
 Messages are dispatched in batches.
 

@@ -32,7 +32,7 @@ WATCH_INTERVAL_SECONDS = 0.1
 class FlushIntervals(NamedTuple):
     """The intervals (seconds) and least pages (4 KiB each) of the flush services.
 
-    They are flushIntervalCommitLog and similar settings. The default values are the broker's own.
+    The settings are flushIntervalCommitLog and similar ones in broker.conf. The default values are the broker's own.
     """
 
     flush: float = 0.5

@@ -344,7 +344,7 @@ class MessageStore:
     def note_flushed(self) -> None:
         """If the whole log is flushed, note this in the checkpoint.
 
-        This sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
+        The function sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
         """
         last = self._log.queue.last
         if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:

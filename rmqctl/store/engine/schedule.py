@@ -115,7 +115,7 @@ class ScheduleMessageService:
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
     """Return a scheduled message in the form for its real topic.
 
-    This is messageTimeup. The result is None if the message does not name a real topic and queue to which it may be
+    The rule is messageTimeup. The result is None if the message does not name a real topic and queue to which it may be
     delivered.
     """
     found = message.properties

@@ -44,8 +44,8 @@ PERSIST_INTERVAL_SECONDS = 10.0  # flushDelayOffsetInterval
 class StoreServices:
     """The background services of `store`.
 
-    With `sync_flush`, the result of a put is given only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH).
-    With `deliver`, delayed messages go to their topics when they are due; otherwise they wait for a broker. Raises
+    With `sync_flush`, a put gets its result only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With
+    `deliver`, delayed messages go to their topics when they are due; otherwise they wait for a broker. Raises
     Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be read. Arguments that are not given
     are taken from the store's broker.conf.
 

@@ -56,7 +56,7 @@ class JournalState(Enum):
 
 
 class JournalEntry(NamedTuple):
-    """A journal as it lies in the store.
+    """A journal of the store, with its state.
 
     `manifest` and `done` are None if the change did not come that far. A DAMAGED journal has neither of them, but has a
     `fault`. `may_be_forgotten` says that the change of a damaged journal was completed. The store is then complete, and

@@ -371,7 +371,8 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
     """Return the folder of the last journal if `verb` may continue it.
 
-    It may do so if the journal has the same verb and has changed nothing yet. Otherwise the result is None.
+    `verb` may continue the journal if the journal has the same verb and has changed nothing yet. Otherwise the result
+    is None.
     """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
@@ -539,7 +540,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
     """Raise ChangeFailed if a permission is missing for a change or an undo.
 
-    Otherwise the change or the undo would stop half way. Raises OSError.
+    Without this check, the change or the undo could stop half way. Raises OSError.
     """
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)

@@ -129,8 +129,8 @@ class CommitLog:
     def next_record(self, physical_offset: int) -> int | None:
         """Return the offset of the first record or blank at or after an offset.
 
-        Both are physical offsets in the same file. None if no record or blank is left in the file, if no file has the
-        offset, or if the file cannot be read.
+        The two offsets are physical offsets in the same file. None if no record or blank is left in the file, if no
+        file has the offset, or if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:

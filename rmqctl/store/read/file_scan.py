@@ -1,4 +1,4 @@
-"""One commit log file, item by item, up to its blank or its unused end.
+"""The scan of one commit log file, up to its blank or its unused end.
 
 Damage does not end the scan. The damage is an item, whose size shows how far the damage reaches. The scan continues at
 the next record whose lengths are right and whose PHYSICALOFFSET is its own position. If a ColumnReader is given, good
@@ -34,7 +34,7 @@ class ZeroTail(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """A record run: good messages, each directly after the one before.
+    """A record run: good messages, each directly after the previous message.
 
     `messages` is the number of messages. `result` is what the scan's callback returned for their columns; None without
     a callback.

@@ -44,7 +44,7 @@ class IndexFile:
     def slots(self) -> int:
         """Return the number of hash slots of the file.
 
-        This is the configured number, if there is one. Otherwise, two numbers are tried: the number for the length of
+        If broker.conf sets the number, it is returned. Otherwise, two numbers are tried: the number for the length of
         this file, and the number for the most common length of the index files. If the length of this file is not the
         length of a whole index file, the second number is tried first. The first number that agrees with the header and
         the entries is returned. If neither number agrees, the number is computed from the place of the last entry. If
@@ -63,8 +63,8 @@ class IndexFile:
     def _fits(self, slots: int, header: IndexHeader) -> bool:
         """Return whether the first and the last entry agree with a number of slots.
 
-        They agree if their physical offsets are beginPhyOffset and endPhyOffset of the header, and if the slot of the
-        last entry leads to the last entry.
+        The entries agree with the number if their physical offsets are beginPhyOffset and endPhyOffset of the header,
+        and if the slot of the last entry leads to the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:

@@ -1,7 +1,7 @@
-"""Which broker version wrote a store: the profile that every verb uses.
+"""A guess which broker version wrote a store; every verb uses its profile.
 
-First, the store is searched for signs of 5.x. These are files, and parts of topics.json, that only 5.x writes. One of
-these files is `abort.bak`, which each start of 5.x creates. rmqctl also creates `abort.bak` when it writes in the
+First, the store is searched for signs of 5.x. Such signs are files, and parts of topics.json, that only 5.x writes. One
+of these files is `abort.bak`, which each start of 5.x creates. rmqctl also creates `abort.bak` when it writes in the
 format of 5.3 or 5.4. Without this file, a store without messages would look like a store of an older version.
 
 If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property,

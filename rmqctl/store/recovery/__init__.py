@@ -1,1 +1,1 @@
-"""What a broker's start does to a store: rules and simulation."""
+"""The effects of a broker's start on a store: rules and simulation."""

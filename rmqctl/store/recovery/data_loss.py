@@ -1,4 +1,4 @@
-"""What a repair or a broker's restart loses.
+"""The messages that a repair or a broker's restart loses.
 
 The losses of both are counted by the same rules. A message is lost if its record, good or damaged, is after the log's
 new end. If a unit points to a place after the new end that has no record any more, the unit counts as a lost message. A

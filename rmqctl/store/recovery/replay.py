@@ -218,7 +218,7 @@ class ReputPass:
     def on_messages(self, messages: Rows, limit: int) -> None:
         """Dispatch good messages that follow one another.
 
-        This call does not dispatch messages at physical offset `limit` or after it.
+        Messages at physical offset `limit` or after it are not dispatched.
         """
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)

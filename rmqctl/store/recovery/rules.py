@@ -65,7 +65,7 @@ If it finds bytes that are not a record, it skips the rest of that file. Then it
 5.3, start() dispatches nothing, so records that the scan did not dispatch never get a unit.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
-checkpoint's indexMsgTimestamp. This is always true for the last index file, which is not full yet.
+checkpoint's indexMsgTimestamp. The last index file is not full yet, so it is always deleted.
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
 it ends before the end of the record that the queue's last unit points to. A record is also skipped if its QUEUEOFFSET

@@ -162,10 +162,10 @@ class RecoveredQueue:
             file.close()
 
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
-        """Replace the queue by one without gaps.
+        """Replace the queue by a queue without gaps.
 
-        It has a unit for each queue offset of [min_offset, max_offset). Its last unit points to a record that ends at
-        `physical_end`.
+        The new queue has a unit for each queue offset of [min_offset, max_offset). Its last unit points to a record
+        that ends at `physical_end`.
         """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units

@@ -48,7 +48,7 @@ _NO_ROW = -1
 class BuiltSpan(NamedTuple):
     """A rebuilt queue with the queue offsets [min_offset, max_offset).
 
-    It also has the physical offset at which the record of its last unit ends.
+    Another field is the physical offset at which the record of the queue's last unit ends.
     """
 
     min_offset: int
@@ -123,7 +123,7 @@ class RecoveredQueues:
     def end(self) -> int:
         """Return the largest max physical offset of all queues.
 
-        It is NO_QUEUE if no queue has a unit.
+        The result is NO_QUEUE if no queue has a unit.
         """
         plain = self._states["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))

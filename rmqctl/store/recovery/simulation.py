@@ -147,7 +147,7 @@ class RestartSimulation:
     def scanned_from(self) -> int:
         """Return where the caller's scan must begin.
 
-        It is 0 if no scan is needed.
+        The result is 0 if no scan is needed.
         """
         if self._scan is None:
             return 0
@@ -203,7 +203,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Take one item of a log scan that uses this simulation's request builder.
+        """Take one item of a log scan that uses the same request builder.
 
         Calls `on_messages` or `damage`; a blank changes nothing.
         """

@@ -1,6 +1,6 @@
 """DefaultMessageStore.getMessage.
 
-It returns messages of a queue from an offset on, and the offset at which a consumer continues.
+getMessage returns messages of a queue from an offset on, and the offset at which a consumer continues.
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|
@@ -152,7 +152,7 @@ class _Batch:
     def is_full(self, unit: CqUnit) -> bool:
         """Return whether a unit's message must wait for the next call.
 
-        This is the broker's isTheBatchFull.
+        The rule is the broker's isTheBatchFull.
         """
         if not self.messages:
             return False

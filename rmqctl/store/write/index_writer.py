@@ -94,8 +94,8 @@ class IndexWriter:
     def written_out(self) -> Iterator[Path | None]:
         """Write out all entries, and keep the files unchanged in the block.
 
-        This is for readers of the files. Yields the path of the file that is being filled, or None if there is no such
-        file.
+        In the block, the caller can read the files. Yields the path of the file that is being filled, or None if there
+        is no such file.
         """
         with self._lock:
             self._write_out()

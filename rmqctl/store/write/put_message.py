@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PutMessageStatus(Enum):
     """RocketMQ's names for the results of a put.
 
-    If a name's spelling changed, it is the name in 5.x.
+    If a name has two spellings, it is spelled as in 5.x.
     """
 
     PUT_OK = "PUT_OK"

@@ -169,8 +169,8 @@ def is_broker_group(group: str) -> bool:
 def _owner(rest: str, known: set[str]) -> str:
     """Return the group that the topic %RETRY%`rest` belongs to.
 
-    This is `rest` if it is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and the
-    longest text that is a known group is returned. If no text is a known group, the result is `rest`.
+    The result is `rest` if `rest` is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and
+    the longest text that is a known group is returned. If no text is a known group, the result is `rest`.
     """
     ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
     return next((rest[:end] for end in ends if rest[:end] in known), rest)
