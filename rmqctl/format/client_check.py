@@ -50,7 +50,7 @@ def has_bad_compression(message: Message) -> bool:
 def begins_as_zlib(start: bytes) -> bool:
     """Return whether these bytes begin a zlib stream without a dictionary.
 
-    The rule is that of RFC 1950.
+    The rule comes from RFC 1950.
     """
     return (
         len(start) > 1

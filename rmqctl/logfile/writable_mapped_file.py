@@ -230,7 +230,7 @@ class WritableMappedFile(MappedFile):
     def shutdown(self, forced_after_ms: int = 0) -> bool:
         """Refuse new holds, release the first one, and return whether none is left.
 
-        A call at least `forced_after_ms` later no longer waits for the remaining holds.
+        If `shutdown` is called again at least `forced_after_ms` later, it no longer waits for the remaining holds.
         """
         now = time.monotonic()
         with self._reference_lock:

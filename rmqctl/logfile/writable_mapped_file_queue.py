@@ -77,7 +77,7 @@ class WritableMappedFileQueue:
         return self.files[-1] if self.files else None
 
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
-        """Return the last file, or a new one if it is full.
+        """Return the last file, or a new file if the last one is full.
 
         The first file of all has the offset `start_offset`.
         """

@@ -1,1 +1,1 @@
-"""Operations on a store that rmqctl has and brokers do not have."""
+"""Operations on stores that only rmqctl has; brokers do not have them."""

@@ -83,7 +83,7 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """Begin to make the pages up to `wanted` ready.
+        """Begin to prepare the pages up to `wanted`.
 
         Returns the position where the writable memory ends now. If the attempt fails, it is repeated when the pages are
         needed.

@@ -1,6 +1,6 @@
 """Buffers as large as a commit log file, for the file that is written to.
 
-RocketMQ's transientStorePoolEnable turns them on.
+RocketMQ's setting transientStorePoolEnable turns these buffers on.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StagingStorage(WritableStorage):
-    """Write access to a folder of files that no reader looks for yet.
+    """Write access to a folder whose files are not part of a store yet.
 
     No call waits for the disk. All methods raise OSError.
     """

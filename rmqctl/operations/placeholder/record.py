@@ -18,9 +18,9 @@ a small JSON object and spaces. The body is empty only if the body of the messag
 - The bodies of op messages of transactions are offsets. A body that is not a number therefore decides no half message
 (TransactionalMessageServiceImpl).
 
-If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. It also
-keeps the body if the body matches its own CRC. Otherwise (`placeholder_records`), the fields come from the units that
-point into the damaged range (`Claim`). Fields that the units do not show get these values:
+If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. The
+placeholder also keeps the body if the body matches its CRC. Otherwise (`placeholder_records`), the fields come from the
+units that point into the damaged range (`Claim`). Fields that the units do not show get these values:
 
 - BORNTIMESTAMP is 0. A broker does not ask the producer about a half message that is so old (needSkip).
 - In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, because every

@@ -1,6 +1,6 @@
-"""A store's files as a plan will leave them, before anything is written.
+"""The files of a store as they will be after a plan.
 
-The changes are in memory, and are shown in place of the bytes in the files.
+The plan's changes are in memory, and are shown in place of the bytes in the files.
 """
 
 from __future__ import annotations

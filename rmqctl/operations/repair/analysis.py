@@ -64,9 +64,9 @@ class RecoveryAnalysis:
     offset and the store time of the last message. `passed_over` counts damaged places before the start of the recovery.
     `index` has the differences between the index and the log (None: the store gets no index). `restart` is the
     simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
-    the next normal start would end the log. For these, run another analysis with `replaced_at` set to these offsets:
-    placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders. `rejected`
-    counts, by the codes of findings, messages that stay and that clients reject.
+    the next normal start would end the log. If there are such offsets, run another analysis with `replaced_at` set to
+    them: placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders.
+    `rejected` counts, by the codes of findings, messages that stay and that clients reject.
     """
 
     def __init__(
@@ -403,7 +403,7 @@ class RecoveryAnalysis:
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
-        """Return whether damage lies in a file that is extended anyway.
+        """Return whether damage lies in a file that must be extended in any case.
 
         The zeros at the file's new end must not end the log at a later start.
         """

@@ -1,6 +1,6 @@
-"""A store as a plan will leave it, readable before anything is written.
+"""A store as it will be after a plan, readable before anything is written.
 
-The changes are in memory, and are shown in place of the bytes in the files.
+The plan's changes are in memory, and are shown in place of the bytes in the files.
 """
 
 from __future__ import annotations

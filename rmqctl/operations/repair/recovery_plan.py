@@ -262,7 +262,10 @@ class _Steps:
             )
 
     def _note_version(self) -> Iterator[str]:
-        """Note a missing `abort.bak`: 5.x itself leaves it, but a copy may lack it."""
+        """Note that `abort.bak` is missing.
+
+        Each start of 5.x leaves this file, but a copy of a store may lack it.
+        """
         if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 

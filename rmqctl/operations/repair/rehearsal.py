@@ -175,8 +175,8 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
 def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
     """Count, for each queue, the messages that a start will no longer serve.
 
-    A start serves them `now`, but not after the plan (`then`). Messages that the plan already counts as lost are left
-    out.
+    A start on the present store (`now`) serves these messages, but a start after the plan (`then`) does not. Messages
+    that the plan already counts as lost are left out.
     """
     lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -242,7 +242,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return by how many messages brokers serve fewer in the queues `served`.
+    """Return how many messages of the queues `served` brokers no longer serve.
 
     In queues that change, the messages that the start drops are counted. In other queues, the ends are compared.
     """

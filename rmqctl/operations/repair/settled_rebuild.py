@@ -94,7 +94,7 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 
 
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
-    """Return the store with the planned log and with these queues.
+    """Return the store with the planned log and the rebuilt queues.
 
     The next repair would find this store.
     """

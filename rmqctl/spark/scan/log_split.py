@@ -66,8 +66,8 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """How splits are read.
 
-    `described`: the result has dispatch columns. `with_keys`: these columns have the hashes of the keys. `with_tags`:
-    TAGS counts as a key.
+    With `described`, the result has dispatch columns. With `with_keys`, these columns have the hashes of the keys. With
+    `with_tags`, TAGS counts as a key.
     """
 
     described: bool

@@ -3,8 +3,8 @@
 A stream may read only the written part of the log.
 
 The rules are the same as those of `Dump.follow`. A whole record counts as written if something follows it, or if the
-record does not change for a while. Damage and zeros are skipped if whole records follow. The part of a file that is not
-written is not read.
+record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a file are
+not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings that say when a broker deletes files, and how many.
 
-Some are settings of RocketMQ's CleanCommitLogService. The others are rmqctl's own.
+Some of the settings belong to RocketMQ's CleanCommitLogService. The others are rmqctl's own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ USUAL_EXPIRY = ExpirySettings()
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
     """Return the settings of deletion that broker.conf sets.
 
-    A setting that broker.conf does not have has its default. Raises BadRequest if a value is not valid.
+    If broker.conf does not have a setting, the default is used. Raises BadRequest if a value is not valid.
     """
 
     def number(name: str, usual: float, least: int = 0) -> int:

@@ -36,7 +36,7 @@ POOL_SIZE = 5
 def writing_conf(said: JavaProperties) -> WritingConf:
     """Return the settings for writing that broker.conf sets.
 
-    A setting that broker.conf does not have has its default. Raises BadRequest if a number is not valid.
+    If broker.conf does not have a setting, the default is used. Raises BadRequest if a number is not valid.
     """
 
     def number(name: str, usual: int) -> int:

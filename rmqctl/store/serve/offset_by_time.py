@@ -75,7 +75,7 @@ class _Search:
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
         """Return the file that has a time, for the lower boundary.
 
-        The rule is that of MappedFileQueue.getConsumeQueueMappedFileByTime.
+        The rule is MappedFileQueue.getConsumeQueueMappedFileByTime.
         """
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
