@@ -1,8 +1,8 @@
-"""How far consumer groups are behind in the queues that they read.
+"""The number of messages that consumer groups have not consumed yet.
 
-Behind is counted as a broker counts it for mqadmin's consumerProgress: from the group's offset to the end of the queue.
-Messages before the queue's min offset are deleted, so they do not count. If a group has no offset for a queue, every
-message of the queue counts.
+This number is called `behind`. It is counted as a broker counts it for mqadmin's consumerProgress: from the group's
+offset to the end of the queue. Messages before the queue's min offset are deleted, so they do not count. If a group has
+no offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 class QueueEnds(NamedTuple):
     """The min and max offset of a queue, as `rmqctl queue` lists them.
 
-    Both are None if the queue cannot be read.
+    Both offsets are None if the queue cannot be read.
     """
 
     min_offset: int | None
@@ -38,8 +38,8 @@ class QueueEnds(NamedTuple):
 class QueueLag(NamedTuple):
     """How far a group is behind in one queue.
 
-    `offset` is None if the broker stores none. `oldest_ms` is the store time (ms since 1970) of the oldest message that
-    the group has not consumed. `popped` counts the messages that the group popped and has not acknowledged.
+    `offset` is None if the broker stores no offset. `oldest_ms` is the store time (ms since 1970) of the oldest message
+    that the group has not consumed. `popped` counts the messages that the group popped and has not acknowledged.
     """
 
     group: str
@@ -55,7 +55,7 @@ class QueueLag(NamedTuple):
     def behind(self) -> int | None:
         """Return how many messages the group has not consumed.
 
-        None if the queue cannot be read. The number is below 0 if the offset is after the end of the queue.
+        The result is None if the queue cannot be read. It is below 0 if the offset is after the end of the queue.
         """
         if self.min_offset is None or self.max_offset is None:
             return None
@@ -63,9 +63,9 @@ class QueueLag(NamedTuple):
 
     @property
     def outside(self) -> str | None:
-        """Return where the offset is if it is not in the queue.
+        """Return `before` or `after` if the offset is not in the queue.
 
-        It is before the queue's begin, or after its end.
+        The offset is then before the queue's begin, or after its end. Otherwise the result is None.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None
@@ -92,7 +92,7 @@ class GroupLag(NamedTuple):
 class Bound(NamedTuple):
     """How far a group may be behind in a queue.
 
-    It is a number of messages, or the age of the oldest message in ms.
+    The bound is a number of messages, or the age of the oldest message in ms.
     """
 
     messages: int | None = None
@@ -103,8 +103,8 @@ class Lag:
     """How far the groups of a store are behind.
 
     `queues` has a row for each queue of each group, sorted. `totals` has a row for each group. `end_ms` is the store
-    time of the last message in the log (ms since 1970), or None if the log has none. `problems` lists what could not be
-    read. `incomplete`: a result may be wrong because of it.
+    time of the last message in the log (ms since 1970), or None if the log has none. `problems` lists the parts that
+    could not be read. `incomplete` says that a result may be wrong because of them.
 
     Raises OSError if the log cannot be read.
     """
@@ -128,15 +128,16 @@ class Lag:
     def age_ms(self, stored_ms: int | None) -> int | None:
         """Return the age of a message at the end of the log.
 
-        The message was stored at `stored_ms`. Both are in ms.
+        The message was stored at `stored_ms`. Age and time are in ms.
         """
         return None if stored_ms is None or self.end_ms is None else max(self.end_ms - stored_ms, 0)
 
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
-        The group that revives popped messages has no age: it commits the offset of a checkpoint only when the next one
-        is due, so its last messages stay unconsumed in a quiet broker.
+        For the group that revives popped messages, the age is not compared with the bound. This group commits the
+        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the group's last
+        messages stay unconsumed.
         """
 
         def is_over(row: QueueLag) -> bool:
@@ -163,7 +164,7 @@ class Lag:
     def _queues_of(self, topic: str) -> Iterable[int]:
         """Return the queues of a topic.
 
-        They have a folder, or topics.json gives them to consumers.
+        These are the queues that have a folder, and those that topics.json gives to consumers.
         """
         listed = self._store.listed_topics.get(topic)
         count = listed.get("readQueueNums") if isinstance(listed, dict) else None
@@ -186,7 +187,7 @@ class Lag:
     def _ends_of(self, key: QueueKey) -> QueueEnds:
         """Return the min and max offset of a queue.
 
-        Both are 0 if the queue does not exist.
+        Both offsets are 0 if the queue does not exist.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -205,7 +206,7 @@ class Lag:
     def _stored_ms(self, key: QueueKey, queue_offset: int) -> int | None:
         """Return the store time of a message in a queue, in ms.
 
-        None if the message cannot be read.
+        The result is None if the message cannot be read.
         """
         unit = self._store.queues[key].find(queue_offset)
         message = None if unit is None else self._store.commit_log.message_at(unit.physical_offset)
@@ -239,8 +240,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        A unit in the log's last file saves a scan of that file. If no queue of a group has one, the other queues are
-        asked.
+        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The queues
+        of the groups are searched first for such a unit, and then the other queues.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()

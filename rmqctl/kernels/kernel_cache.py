@@ -46,7 +46,7 @@ def _sources_digest() -> str:
 def _is_ours(folder: Path) -> bool:
     """Return whether only this user owns and can write `folder`.
 
-    A folder that does not exist is made if possible.
+    If the folder does not exist, it is created if possible.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

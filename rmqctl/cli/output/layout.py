@@ -1,7 +1,7 @@
-"""Whether a table fits a terminal, and what it looks like otherwise.
+"""The layout of a table that may be too wide for a terminal.
 
-A number, an offset or a path is never folded: only prose is, at its blanks, and only where at least PROSE_MIN columns
-are left for it. If that is not possible, each row is shown as a record, as psql does.
+A cell with prose may be wrapped at its blanks, if its column still has at least PROSE_MIN characters. Numbers, offsets
+and paths are never wrapped. If the table is still too wide, each row is shown as a record, as psql does.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ CellWidth = Callable[[str], int]
 def wrapped_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, cell_len: CellWidth
 ) -> dict[int, int] | None:
-    """Return the columns that are to be folded at blanks.
+    """Return the columns whose cells must be wrapped at blanks.
 
-    Each has the width that it needs at least. Empty: the table fits a terminal of `width` columns as it is. None: it
-    does not fit; show records. `cell_len` returns how many columns of a terminal a text takes.
+    Each column comes with its minimum width. The result is empty if the table fits a terminal of `width` columns
+    without wrapping. It is None if the table does not fit at all, so that records must be shown. `cell_len` returns how
+    many columns of a terminal a text takes.
     """
     columns = list(zip(headings, *rows, strict=True))
     natural = [max(map(cell_len, column)) for column in columns]

@@ -134,8 +134,8 @@ def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str]
 def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
     """Print rows that arrive over time as one table.
 
-    The headings are printed once, and each row at once. A column becomes wider when a cell needs it, and stays so. A
-    terminal that is too narrow gets records.
+    The headings are printed only once, and each row is printed immediately. If a cell needs a wider column, the column
+    stays wider afterwards. If the terminal is too narrow, rows are printed as records.
     """
     from rich.cells import cell_len
 
@@ -207,7 +207,7 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
     """Print a table, or records if the terminal is too narrow for it.
 
-    `printed` rows came before: the records are numbered from there.
+    `printed` is the number of rows that were printed before; the records are numbered after them.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -225,7 +225,7 @@ def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int)
 
 
 def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> None:
-    """Print each row as a record: a field a line, without the empty ones."""
+    """Print each row as a record, with one line for each field that is not empty."""
     width = max(map(len, headings))
     for number, row in enumerate(rows, printed + 1):
         _console().print(record_head(number, _terminal_width()), style="bold")
@@ -309,7 +309,7 @@ def remark(text: str) -> None:
 def _coloured(text: str, tone: Tone, stream: Any) -> str:
     """Return a text with the codes of a colour.
 
-    Without them, if `stream` is no terminal or NO_COLOR is set.
+    If `stream` is not a terminal, or if NO_COLOR is set, the text is returned without codes.
     """
     if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         return text

@@ -1,6 +1,6 @@
 """Colours by meaning.
 
-A colour never stands alone: the text says the same. So nothing is lost with NO_COLOR, or where the output is a file.
+The text always says the same as the colour. So no information is lost with NO_COLOR, or if the output goes to a file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Tone(Enum):
-    """What a colour means; the value is the colour's name, of rich and of click."""
+    """The meaning of a colour; its value is the colour's name in rich and click."""
 
     BAD = "red"
     ATTENTION = "yellow"

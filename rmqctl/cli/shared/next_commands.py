@@ -1,4 +1,4 @@
-"""The command to type next, for every finding, term and exit code.
+"""The command that a user may type next, for each finding, term and exit code.
 
 In a command, STORE is the store, OFFSET is the finding's physical offset, VERB is the verb that was run, and FILE is
 the broker's broker.conf.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigRun:
-    """How a change is made: the options of every verb that changes config/."""
+    """The options of every verb that changes config/."""
 
     dry_run: bool
     yes: bool
@@ -29,7 +29,7 @@ class ConfigRun:
 
 @dataclass(frozen=True)
 class Words:
-    """What the operator is told, by the result."""
+    """The words for the operator, for each result."""
 
     nothing_to_do: str
     question: str

@@ -1,7 +1,7 @@
 """The change of a file in config/, made through a journal.
 
-The file gets its new content, and what it had before becomes its `.bak`, as when a broker writes it. A file that a
-broker cannot load does not become the `.bak`: the existing `.bak` may be good.
+The file gets its new content, and the old content becomes its `.bak`, as when a broker writes the file. If a broker
+cannot load the old content, it does not become the `.bak`, because the existing `.bak` may be good.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "me
 class ConfigChange:
     """The new content `after` of config/`name`.
 
-    `before` is the content that the file has; None: the file does not exist. `keeps_before`: a broker can load the old
-    content, so it becomes the `.bak`.
+    `before` is the present content of the file; it is None if the file does not exist. `keeps_before` says that a
+    broker can load the old content, so that it becomes the `.bak`.
     """
 
     name: str
@@ -56,7 +56,8 @@ class ConfigChange:
 def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChange | None:
     """Return the change that gives config/`name` the content `after`.
 
-    None if the file has this content. Raises OSError, and Unreadable if something else has the file's name.
+    The result is None if the file already has this content. Raises OSError. Raises Unreadable if the path is not a
+    file.
     """
     path = store.path.part(CONFIG) / name
     before = _content(store.storage, path)
@@ -68,7 +69,7 @@ def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChang
 def check_is_in_files(store: ReadOnlyStore) -> None:
     """Raise LayoutNotSupported if the configuration is in RocksDB.
 
-    Then the broker does not read the files of config/ that rmqctl changes.
+    In this case, the broker does not read the files of config/ that rmqctl changes.
     """
     folder = store.path.part(CONFIG)
     for name in ROCKSDB_FOLDERS:

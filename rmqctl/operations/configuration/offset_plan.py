@@ -1,10 +1,12 @@
-"""The offsets of a consumer group, set by the operator: the plan.
+"""The plan of a change by which the operator sets a group's offsets.
 
-A broker keeps them in config/consumerOffset.json. With enableLmq it keeps them in config/lmqConsumerOffset.json, and
-reads no consumerOffset.json. If a store has both files, both are changed, because the store does not show which one
-its broker reads. The offset of a group %LMQ%... is only in lmqConsumerOffset.json.
+A broker keeps the offsets of consumer groups in config/consumerOffset.json. With enableLmq, it keeps them in
+config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both are changed,
+because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
+lmqConsumerOffset.json.
 
-A time gives the offset that the broker gives for it, as in mqadmin's resetOffsetByTime.
+If the operator gives a time, the offset is the same that the broker finds for this time, as in mqadmin's
+resetOffsetByTime.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ EPOCH_MS_MIN = 10**9  # a number from here on is a time: no queue has so many me
 
 
 class OffsetGoal(NamedTuple):
-    """Where a group is to go on in each queue.
+    """The place where a group will continue in each queue.
 
     `value` is a time (ms since 1970) or a queue offset.
     """
@@ -50,7 +52,7 @@ class OffsetGoal(NamedTuple):
 class QueueOffset(NamedTuple):
     """The offset of a group in one queue, `before` and `after` the change.
 
-    All offsets are in units. `before` is None if the broker stores none.
+    All offsets are in units. `before` is None if the broker stores no offset.
     """
 
     queue_id: int
@@ -64,7 +66,7 @@ class QueueOffset(NamedTuple):
 class OffsetPlan:
     """The new offsets of `group` in queues of `topic`, and the changed files.
 
-    `notes` say what else the operator must know.
+    `notes` are further remarks for the operator.
     """
 
     group: str
@@ -90,9 +92,9 @@ def plan_offsets(
     *,
     new_group: bool = False,
 ) -> OffsetPlan:
-    """Return the plan that lets a group go on at `goal`.
+    """Return the plan after which a group continues at `goal`.
 
-    `queue_id` is None for all queues of the topic. `new_group`: no file needs to name the group.
+    `queue_id` is None for all queues of the topic. With `new_group`, no file needs to name the group.
 
     Raises BadRequest if the topic, the queue or the group does not exist, or if the offset is not in the queue. Raises
     LayoutNotSupported, Unreadable and OSError.
@@ -139,9 +141,9 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
 
 
 def _queue_ids(store: ReadOnlyStore, topic: str, queue_id: int | None) -> list[int]:
-    """Return the queues that are to be set.
+    """Return the queues whose offsets will be set.
 
-    A broker serves the queues below readQueueNums. Queues that have files are among the queues of the topic, too.
+    A broker serves the queues below readQueueNums. Queues that have files are included, too.
     """
     entry = store.listed_topics.get(topic)
     nums = entry.get(READ_NUMS) if isinstance(entry, dict) else None
@@ -161,7 +163,7 @@ def _queue_ids(store: ReadOnlyStore, topic: str, queue_id: int | None) -> list[i
 class _Finder:
     """Finds the new offset in each queue of a topic.
 
-    `notes` collects what is noticed meanwhile.
+    `notes` collects remarks for the operator.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, topic: str, goal: OffsetGoal) -> None:
@@ -172,7 +174,10 @@ class _Finder:
         self._goal = goal
 
     def queue(self, queue_id: int, before: int | None) -> QueueOffset:
-        """Return the row of one queue. Raises BadRequest for an offset outside it."""
+        """Return the row of one queue.
+
+        Raises BadRequest for an offset outside the queue.
+        """
         begin = self._reader.get_min_offset_in_queue(self._topic, queue_id)
         end = self._reader.get_max_offset_in_queue(self._topic, queue_id)
         begin = min(begin, end)
@@ -207,7 +212,7 @@ class _Finder:
 def _change(
     store: ReadOnlyStore, config: ConfigFile, profile: Profile, key: str, offsets: dict[int, int]
 ) -> ConfigChange | None:
-    """Return the change of one file; None if it already has the offsets.
+    """Return the change of one file; None if the file already has the offsets.
 
     Raises Unreadable if neither the file nor its .bak can be loaded.
     """
@@ -240,7 +245,7 @@ def _now() -> int:
 
 
 def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tuple[tuple[str, ...], dict[Any, int]]]:
-    """Return the members that a file gets, each with the path of their object."""
+    """Return the new members of a file, with the path of their object."""
     if key.partition("@")[2].startswith(LMQ_PREFIX):
         return [((LMQ_OFFSETS,), {key: offsets[0]})]
     reset = table(config, RESET_OFFSETS).get(key)

@@ -1,6 +1,6 @@
 """The dataVersion of a config file (RocketMQ's DataVersion).
 
-It shows name servers and slaves that the file changed.
+From this version, name servers and slaves see that the file changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
     """Return the version after `before`, as DataVersion.nextVersion does.
 
-    `before` is the dataVersion of the file, or anything else if the file has none. 5.x has a stateVersion in it.
+    `before` is the dataVersion of the file, or anything else if the file has none. In 5.x, the dataVersion also has a
+    stateVersion.
     """
     version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
     if isinstance(before, dict):

@@ -1,10 +1,10 @@
-"""Changes of single values in a JSON text of fastjson's dialect.
+"""Change single values in a JSON text of fastjson's dialect.
 
-All other bytes of the text stay as they are: their order, their white space, and values that rmqctl does not know. So a
-file that a broker of any version wrote, or that an operator edited, keeps its form.
+All other bytes of the text stay unchanged: the order, the white space, and values that rmqctl does not know. So a file
+that a broker of any version wrote, or that an operator edited, keeps its form.
 
-A new member is written with the white space of the member before it. In this way, `{0:375,1:375` and the form of 5.5.0,
-with one number a line, both continue in their own form.
+A new member gets the same white space as the member before it. So the form of the text stays the same, for example
+`{0:375,1:375` on one line, or one number on each line as in 5.5.0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Member(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object of the text: where it begins, where its `}` is, and its members."""
+    """An object in the text: its begin, the position of its `}`, and its members."""
 
     begin: int
     close: int
@@ -95,7 +95,7 @@ def _space_before(text: str, at: int) -> str:
 def _object_at(text: str, begin: int) -> _Object:
     """Return the object whose `{` is at `begin`.
 
-    If a key occurs twice, the last one counts, as for fastjson.
+    If a key occurs twice, the last member counts, as in fastjson.
     """
     members: dict[str, _Member] = {}
     key = _token(text, begin + 1)

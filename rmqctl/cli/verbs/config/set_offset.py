@@ -44,7 +44,7 @@ class GoalType(click.ParamType):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class OffsetOptions:
-    """What the operator asks for."""
+    """The options of `rmqctl config set-offset`."""
 
     group: str
     topic: str

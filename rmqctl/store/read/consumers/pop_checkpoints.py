@@ -10,10 +10,10 @@ A checkpoint that is not due yet is a timer message: it is in rmq_sys_wheel_time
 is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the broker has
 done this. Without this file, every checkpoint counts.
 
-Acknowledgements (tags `ack` and `bAck`) go the same way, so the broker reads them after their checkpoint.
-`popped_offsets` does not read them: there, a message counts until the broker has processed its checkpoint.
-`popped_messages` subtracts them. With popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB
-database kvStore/ instead. rmqctl does not read this database.
+Acknowledgements (tags `ack` and `bAck`) are stored in the same topics, so the broker reads them after their checkpoint.
+`popped_offsets` does not read them: for this function, a message counts until the broker has processed its checkpoint.
+`popped_messages` subtracts acknowledged messages. With popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in
+the RocksDB database kvStore/ instead. rmqctl does not read this database.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue of
 
 
 class Pop(msgspec.Struct):
-    """What the bodies of a checkpoint and of its acknowledgements share.
+    """The fields that a checkpoint and its acknowledgements have in common.
 
     Group `c` popped messages of queue `q` of topic `t`, from queue offset `so` on, at time `pt` (ms since 1970).
     """
@@ -69,8 +69,8 @@ class Pop(msgspec.Struct):
 class PopCheckpoint(Pop):
     """The body of a checkpoint.
 
-    The group popped `n` messages; `d` has the distance of each from `so`. Without `d`, they follow one another. A bit
-    of `bm` is set for each message that the group has acknowledged.
+    The group popped `n` messages; `d` has the distance of each from `so`. Without `d`, the messages follow one another.
+    A bit of `bm` is set for each message that the group has acknowledged.
     """
 
     n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
@@ -111,8 +111,9 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return the first queue offset that an open checkpoint points to.
 
-    The result has it by queue and group. The last checkpoint that the broker has processed counts, too: the broker may
-    still have been copying its messages. What cannot be read or understood is appended to `problems`.
+    The result is by queue and group. The last checkpoint that the broker has processed counts, too, because the broker
+    may not have copied all of its messages. If something cannot be read or understood, a text about it is appended to
+    `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -124,7 +125,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return how many messages are popped and not acknowledged, by queue and group.
 
-    What cannot be read or understood is appended to `problems`.
+    If something cannot be read or understood, a text about it is appended to `problems`.
     """
     popped: dict[PopKey, set[int]] = {}
     acknowledged: dict[PopKey, set[int]] = {}
@@ -147,7 +148,8 @@ def _bodies(
 ) -> Iterator[PopCheckpoint | PopAck]:
     """Yield the bodies with one of `tags` that the broker has not processed.
 
-    `with_last`: the last checkpoint that it has processed comes first. A broker commits the offset of this checkpoint.
+    With `with_last`, the last checkpoint that the broker has processed comes first. A broker commits the offset of this
+    checkpoint.
     """
     revived = {
         (known.topic, known.queue_id): known.offset + (not with_last)
