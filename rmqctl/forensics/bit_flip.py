@@ -26,8 +26,8 @@ class BitFlip(NamedTuple):
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return the tables of the CRC.
 
-    The results are the usual table (by byte), the index in this table (by the top byte of the value), and the bit (by
-    the value that this bit has in the table).
+    There are three tables. The first is the usual table, by byte. The second gives the index in the first table, by the
+    top byte of the value. The third gives the bit, by the value that a byte with only this bit has in the first table.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

@@ -1,6 +1,7 @@
 """Units of the consume queue, of its extension, and of 5.x's batch consume queue.
 
-ConsumeQueue, 20 bytes; its index in the queue is the logical offset; in use iff physicalOffset >= 0 and size > 0:
+ConsumeQueue: a unit has 20 bytes. Its index in the queue is the logical offset. A unit is in use iff physicalOffset >=
+0 and size > 0:
 
 {cq}
 
@@ -8,11 +9,13 @@ A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0).
 SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, it is an address into the extension
 (offset there = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt), at least 20 bytes, then a bitmap; a size of -1 is the blank at the file's end:
+ConsumeQueueExt (enableConsumeQueueExt): a unit has at least 20 bytes, and then a bitmap. A size of -1 is the blank at
+the file's end:
 
 {ext}
 
-BatchConsumeQueue (queue.type=BatchCQ), 46 bytes, in use iff also baseOffset >= 0 and count > 0:
+BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use iff physicalOffset >= 0, size > 0,
+baseOffset >= 0 and count > 0:
 
 {batch}
 """

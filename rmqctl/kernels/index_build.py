@@ -51,7 +51,9 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
 def build(
     messages: Rows, hashes: Numbers, slots: Numbers, heads: Any, capacity: int, entries: Rows, changed: Any, state: Any
 ) -> None:
-    """Continue with `state` (one row of BUILD_STATE).
+    """Add keys of messages to an index file, continuing from `state`.
+
+    `state` is one row of BUILD_STATE.
 
     The kernel ends when all messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8)
     have the form that they have on disk. `slots` has the number of the slot of each hash. `capacity` is the number

@@ -228,7 +228,7 @@ def merge(
     state: Row,
     events: Rows,
 ) -> None:
-    """Continue with `state` over messages and the entries of a block.
+    """Compare messages with the entries of a block, continuing from `state`.
 
     `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
     when all messages are done, or when `events` is nearly full. If `more` blocks may follow, the kernel also ends at

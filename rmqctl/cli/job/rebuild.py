@@ -146,7 +146,7 @@ def _opened(
 
 
 def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Note the log folders of a store that may be rebuilt.
+    """Check that a store may be rebuilt, and note its log folders.
 
     Raises RmqctlError if the store may not be rebuilt.
     """

@@ -201,7 +201,7 @@ class QueueCrosscheck:
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the message at an offset; None if it cannot be read.
 
-        Callers ask in log order, so they can share one reader.
+        Callers ask for messages in log order, so one reader is enough for all calls.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:

@@ -107,8 +107,8 @@ class BuiltQueue:
 
     Without a `writer`, units are only compared. Methods raise OSError. `log` is the range of physical offsets in the
     log. `keep` is called with the units that are put, and the queue offset of the first unit. `extension` is the
-    extension of the existing queue. If an existing unit has an address in this extension, it counts as the same if the
-    tagsCode at the address is the same.
+    extension of the existing queue. An existing unit with an address in this extension counts as equal if the tagsCode
+    at the address is equal.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ Only the values that rmqctl uses have types here. The rules describe what the re
 1.2.69 and 1.2.83) do.
 
 A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
-ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). A field of an object has its
-default if its value is null, "" or "null".
+ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If the value of a field of an
+object is null, "" or "null", the field has its default.
 
 If any other value stands in the place of a number, an object or a map, the broker deletes the file and reads its .bak.
 The broker does the same if a map contains a null. All other fields may have any value, and are kept unchanged.

@@ -85,7 +85,8 @@ def fault_of(manifest: Manifest, named: Collection[str]) -> str:
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     """Return the first fault of the files in a journal's folder.
 
-    A file has a fault if rmqctl would not leave it so. The result is empty if there is no fault. Raises OSError.
+    A file has a fault if rmqctl never leaves a file in this form. The result is empty if there is no fault. Raises
+    OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None

@@ -86,7 +86,7 @@ def rmqctl_folder(root: Path) -> Path:
 def has_traces(storage: Storage, root: Path) -> bool:
     """Return whether a change left anything in the store, even an empty folder.
 
-    Raises OSError. Raises Unreadable if rmqctl's folder is not a folder.
+    Raises OSError. Raises Unreadable if the path of rmqctl's folder is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
