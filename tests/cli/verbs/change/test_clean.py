@@ -28,7 +28,7 @@ from tests.store.journal.test_transaction import tree
 from tests.support.faulty_system import Fault, every_fault
 from tests.support.log_maker import Record, encode
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 KEEP_ONE = ("--keep-files", 1)
 BROKER = "broker-497"
 LOG_FILES = 4
