@@ -106,7 +106,8 @@ class Lag:
     time of the last message in the log (ms since 1970), or None if the log has none. `problems` lists the parts that
     could not be read. `incomplete` says that a result may be wrong because of them.
 
-    Raises OSError if the log cannot be read.
+    With `group`, only this group is looked at. Raises BadRequest if it is unknown, and OSError if the log cannot be
+    read.
     """
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None) -> None:
@@ -150,6 +151,8 @@ class Lag:
 
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
         groups = ConsumerGroups(self._store)
+        if group is not None:
+            groups.check_group(group)
         topics = groups.topics | {topic for topic in self._queue_ids if topic.startswith(RETRY_PREFIX)}
         keys = {(topic, queue_id) for topic in topics for queue_id in self._queues_of(topic)}
         for key in keys.union(groups.queues_with_offset()):

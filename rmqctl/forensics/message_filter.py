@@ -41,16 +41,27 @@ def _kind(message: Message) -> TransactionType:
     return TransactionType.PREPARED if is_half else kind
 
 
+def _among(numbers: Numbers, places: Numbers) -> Flags:
+    """Return which numbers are among the ascending `places` (bool)."""
+    import numpy as np
+
+    at = np.searchsorted(places, numbers)
+    at[at == len(places)] = 0
+    return places[at] == numbers if len(places) else np.zeros(len(numbers), np.bool_)
+
+
 @dataclass(frozen=True)
 class Filter:
     """A condition for messages: all given parts must be met.
 
-    Times are in ms, both ends included. Offsets are in bytes, [from, to); `queue_offset` is in units.
+    Times are in ms, both ends included. Offsets are in bytes, [from, to). `queue_offset` is in units, and
+    `queue_offsets` is a range of them, both ends included. `places` are physical offsets (int64, ascending).
     """
 
     topics: frozenset[str] = frozenset()
     queue_id: int | None = None
     queue_offset: int | None = None
+    queue_offsets: tuple[int, int] | None = None
     key: str | None = None
     tag: str | None = None
     since: int | None = None
@@ -59,6 +70,7 @@ class Filter:
     to_offset: int | None = None
     transaction: TransactionType | None = None
     body: re.Pattern[bytes] | None = field(default=None, compare=False)
+    places: Numbers | None = field(default=None, compare=False)
 
     def matches(self, message: Message) -> bool:
         """Return whether a message meets every condition.
@@ -68,11 +80,13 @@ class Filter:
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
             and (self.queue_offset is None or message.queue_offset == self.queue_offset)
+            and (self.queue_offsets is None or self.queue_offsets[0] <= message.queue_offset <= self.queue_offsets[1])
             and (self.since is None or message.store_timestamp >= self.since)
             and (self.until is None or message.store_timestamp <= self.until)
             and (self.from_offset is None or message.physical_offset >= self.from_offset)
             and (self.to_offset is None or message.physical_offset < self.to_offset)
             and (self.transaction is None or _kind(message) == self.transaction)
+            and self._is_place(message.physical_offset)
             and (not self.topics or message.topic in self.topics)
             and self._has_properties(message)
             and (self.body is None or self.body.search(plain_body(message)) is not None)
@@ -107,6 +121,11 @@ class Filter:
             kept &= rows["queue_id"] == self.queue_id
         if self.queue_offset is not None:
             kept &= rows["queue_offset"] == self.queue_offset
+        if self.queue_offsets is not None:
+            first, last = self.queue_offsets
+            kept &= (rows["queue_offset"] >= first) & (rows["queue_offset"] <= last)
+        if self.places is not None:
+            kept &= _among(rows["position"] + columns.physical_offset, self.places)
         if self.since is not None:
             kept &= rows["store_timestamp"] >= self.since
         if self.until is not None:
@@ -156,6 +175,11 @@ class Filter:
             filter_scan.keep_tag(columns.buffer, columns.rows, self.tag, kept)
         if self.key is not None and not _must_be_decoded(self.key):
             filter_scan.keep_key(columns.buffer, columns.rows, self.key, kept)
+
+    def _is_place(self, physical_offset: int) -> bool:
+        import numpy as np
+
+        return self.places is None or bool(_among(np.array([physical_offset]), self.places)[0])
 
     def _has_properties(self, message: Message) -> bool:
         if self.key is None and self.tag is None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,8 @@ CONDITIONS: list[dict[str, Any]] = [
     {"topics": frozenset(["orders"])},
     {"topics": frozenset(["orders", "events", "\ufffd"])},
     {"queue_id": 2},
+    {"queue_offsets": (3, 50)},
+    {"places": np.array([0, 300, 2**40])},
     {"tag": "TagA"},
     {"tag": "\ufffd"},
     {"key": "c0"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl
 from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.support.group_offsets import add_offsets
 
 pytestmark = pytest.mark.interop
 
@@ -26,16 +26,6 @@ FURTHER = {
 }
 
 
-def offsets_with(store: Path, further: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Add offsets to a store's consumerOffset.json; return all of them."""
-    content = ReadOnlyStore(store).config("consumerOffset.json").content
-    assert content is not None
-    content["offsetTable"] |= further
-    (store / "config" / "consumerOffset.json").write_text(json.dumps(content), encoding="utf-8")
-    offsets: dict[str, dict[str, int]] = content["offsetTable"]
-    return offsets
-
-
 def key_of(row: dict[str, Any]) -> tuple[str, str, int]:
     return row["group"], row["topic"], row["queueId"]
 
@@ -45,7 +35,7 @@ def key_of(row: dict[str, Any]) -> tuple[str, str, int]:
 )
 def test_lag_is_what_mqadmin_says(name: str, version: str, golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
     store = golden(name)
-    offsets = offsets_with(store, FURTHER)
+    offsets = add_offsets(store, FURTHER)
     topics = set(ReadOnlyStore(store).listed_topics)
     ours = {key_of(row): row for row in rmqctl("lag", store, "-o", "json").document()["groups"]}
     groups = sorted({key.partition("@")[2] for key in offsets})

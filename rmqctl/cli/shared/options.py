@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OFFSET = click.IntRange(0, 2**63 - 1)
+OFFSET_MAX = 2**63 - 1
+OFFSET = click.IntRange(0, OFFSET_MAX)
 COUNT = click.IntRange(0, 10**9)
 POSITIVE = click.IntRange(1, 10**9)
 THREADS_MAX = 256
@@ -52,6 +54,29 @@ class LocalPath(click.Path):
                 ctx,
             )
         return super().convert(value, param, ctx)
+
+
+_OFFSET_RANGE = re.compile(r"(?=.*\d)(\d{0,19})(?:(\.\.)(\d{0,19}))?", re.ASCII)
+
+
+class OffsetRangeType(click.ParamType):  # type: ignore[type-arg]
+    """A range of queue offsets, both ends included."""
+
+    name = "A..B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Return the first and the last offset."""
+        if isinstance(value, tuple):
+            return value
+        found = _OFFSET_RANGE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a range of queue offsets: use A..B, A.., ..B, or one offset", param, ctx)
+        first, dots, last = found.groups()
+        low = int(first or 0)
+        high = min(int(last or OFFSET_MAX) if dots else low, OFFSET_MAX)
+        if low > high:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return low, high
 
 
 def store_argument(command: F) -> F:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
+NAMES_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
@@ -26,10 +26,11 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     if topic in known or store.is_unread(topic):
         return None
     said = f"topic {topic!r} has no queue in this store, and topics.json does not list it"
-    near = _nearest(topic, sorted(known))
+    near = nearest_name(topic, sorted(known))
     return f"{said}; the nearest name is {near!r}" if near else said
 
 
-def _nearest(topic: str, known: list[str]) -> str | None:
-    same = [name for name in known if name.lower() == topic.lower()]
-    return next(iter(same or get_close_matches(topic, known[:TOPICS_COMPARED_MAX], n=1)), None)
+def nearest_name(wanted: str, known: list[str]) -> str | None:
+    """Return the known name that is most like a wanted one; None if none is."""
+    same = [name for name in known if name.lower() == wanted.lower()]
+    return next(iter(same or get_close_matches(wanted, known[:NAMES_COMPARED_MAX], n=1)), None)

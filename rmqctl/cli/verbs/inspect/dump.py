@@ -21,6 +21,7 @@ from rmqctl.cli.shared.options import (
     OFFSET,
     OUTPUTS,
     POSITIVE,
+    OffsetRangeType,
     open_store,
     output_option,
     progress_option,
@@ -58,6 +59,9 @@ class DumpOptions:
     until: int | None
     from_offset: int | None
     to_offset: int | None
+    queue_offsets: tuple[int, int] | None
+    group: str | None
+    unconsumed: bool
     transaction: str | None
     body_match: str | None
     limit: int | None
@@ -77,6 +81,8 @@ class DumpOptions:
         rmqctl dump store --topic OrderPaid --key order-4711 --body utf8
         # an hour of messages, a JSON line each
         rmqctl dump store --since -2h --until -1h -o jsonl
+        # the messages that a consumer group has not consumed
+        rmqctl dump store --group billing --unconsumed
         # what is around an offset, damaged or not
         rmqctl dump store --around 198175
         # everything, bodies byte for byte
@@ -98,6 +104,14 @@ class DumpOptions:
 @click.option("--until", type=TimeType(), help="Stored at or before.")
 @click.option("--from-offset", type=OFFSET, help="Physical offset to begin at. Inside a record, begin at the next one.")
 @click.option("--to-offset", type=OFFSET, help="Stop before this physical offset.")
+@click.option(
+    "--queue-offset",
+    "queue_offsets",
+    type=OffsetRangeType(),
+    help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one.",
+)
+@click.option("--group", help="A consumer group, for --unconsumed.")
+@click.option("--unconsumed", is_flag=True, help="Only messages that the --group has not consumed.")
 @click.option(
     "--transaction",
     type=click.Choice(list(TRANSACTIONS)),
@@ -152,7 +166,9 @@ def command(
     from rmqctl.format.message import ROW_KEYS
 
     wanted = _filter(asked)
-    opened = open_store(store, broker_conf, follow_links, log_only=True)
+    opened = open_store(store, broker_conf, follow_links, log_only=not asked.unconsumed)
+    if asked.group is not None:
+        wanted = _only_unconsumed(wanted, opened, asked.group)
     dump = Dump(
         opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads
     )
@@ -209,6 +225,10 @@ def _filter(asked: DumpOptions) -> Filter:
 
     if asked.around is not None and (_conditions(asked) or asked.tail is not None or asked.follow):
         raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
+    if asked.unconsumed != (asked.group is not None):
+        raise click.UsageError("--group and --unconsumed belong together: give both")
+    if asked.unconsumed and asked.follow:
+        raise click.UsageError("--unconsumed prints what is in the store now: do not combine it with --follow")
     _check_order(asked.since, asked.until, "--since", "--until")
     _check_order(asked.from_offset, asked.to_offset, "--from-offset", "--to-offset")
     try:
@@ -218,6 +238,7 @@ def _filter(asked: DumpOptions) -> Filter:
     return Filter(
         topics=frozenset(asked.topics),
         queue_id=asked.queue_id,
+        queue_offsets=asked.queue_offsets,
         key=asked.key,
         tag=asked.tag,
         since=asked.since,
@@ -229,10 +250,36 @@ def _filter(asked: DumpOptions) -> Filter:
     )
 
 
+def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter:
+    """Return the filter with the condition that a group has not consumed the message.
+
+    Only the part of the log that has such messages is read.
+    """
+    from dataclasses import replace
+
+    from rmqctl.forensics.unconsumed import unconsumed_places
+
+    places = unconsumed_places(store, group)
+    first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    if wanted.from_offset is not None:
+        first = max(first, wanted.from_offset)
+    if wanted.to_offset is not None:
+        end = min(end, wanted.to_offset)
+    return replace(wanted, places=places, from_offset=first, to_offset=end)
+
+
 def _conditions(asked: DumpOptions) -> list[object]:
     """Return the conditions for single records that the options set."""
-    of_messages = (*asked.topics, asked.queue_id, asked.key, asked.tag, asked.transaction, asked.body_match)
-    ranges = (asked.since, asked.until, asked.from_offset, asked.to_offset)
+    of_messages = (
+        *asked.topics,
+        asked.queue_id,
+        asked.key,
+        asked.tag,
+        asked.transaction,
+        asked.body_match,
+        asked.group,
+    )
+    ranges = (asked.queue_offsets, asked.since, asked.until, asked.from_offset, asked.to_offset)
     return [value for value in (*of_messages, *ranges) if value is not None]
 
 

@@ -13,9 +13,8 @@ from rmqctl.cli.output.render import print_document, print_rows, remark
 from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, store_argument
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.errors import ExitCode
 from rmqctl.format.timestamp import duration, rfc3339
-from rmqctl.store.config.topics import RETRY_PREFIX
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -88,8 +87,6 @@ def command(
 
     opened = open_store(store, broker_conf, follow_links)
     lag = Lag(opened, group)
-    if group is not None and not lag.queues:
-        raise _no_such_group(opened, group)
     head = {
         "store": str(store),
         "lastStoreTimestamp": lag.end_ms,
@@ -160,11 +157,6 @@ def _age(row: Row) -> str | None:
 
 def _offset(row: Row) -> int | str:
     return NO_OFFSET if row["offset"] is None else int(row["offset"])
-
-
-def _no_such_group(store: ReadOnlyStore, group: str) -> BadRequest:
-    what = f"no file in config/ names the group {group!r}, and it has no {RETRY_PREFIX} topic"
-    return BadRequest(what, path=str(store.path.root), hint="`rmqctl lag STORE` lists the groups")
 
 
 def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.errors import BadRequest
 from rmqctl.store.config.config_file import table
 from rmqctl.store.config.topics import RETRY_PREFIX
 from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
+from rmqctl.store.read.topic_names import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,6 +113,20 @@ class ConsumerGroups:
         Such a queue need not exist.
         """
         yield from self._offsets
+
+    def check_group(self, group: str) -> None:
+        """Raise BadRequest if no file in config/ and no %RETRY% topic names a group.
+
+        The error proposes the nearest name.
+        """
+        retried = [topic for topic, _ in self._store.queues if topic.startswith(RETRY_PREFIX)]
+        known = self._known.union(*map(self.groups_of, retried))
+        if group in known:
+            return
+        near = nearest_name(group, sorted(known))
+        what = f"no file in config/ names the group {group!r}, and it has no {RETRY_PREFIX} topic"
+        hint = f"the nearest name is {near!r}" if near else "`rmqctl lag STORE` lists the groups"
+        raise BadRequest(what, path=str(self._store.path.root), hint=hint)
 
     def is_read(self, topic: str) -> bool:
         """Return whether a known group reads a topic.

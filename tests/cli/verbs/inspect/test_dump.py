@@ -42,6 +42,10 @@ def dump(rmqctl: Rmqctl, store: Path, *arguments: object) -> list[dict[str, Any]
         (("--topic", "orders"), lambda m: m["topic"] == "orders"),
         (("--topic", "orders", "--topic", "events"), lambda m: m["topic"] in ("orders", "events")),
         (("--queue", "2"), lambda m: m["queueId"] == 2),
+        (("--queue-offset", "3..5"), lambda m: 3 <= m["queueOffset"] <= 5),
+        (("--queue-offset", "300.."), lambda m: m["queueOffset"] >= 300),
+        (("--queue-offset", "..1", "--topic", "orders"), lambda m: m["topic"] == "orders" and m["queueOffset"] <= 1),
+        (("--queue-offset", "7"), lambda m: m["queueOffset"] == 7),
         (("--tag", "TagA"), lambda m: m["properties"].get("TAGS") == "TagA"),
         (("--key", "c0"), lambda m: "c0" in m["properties"].get("KEYS", "").split(" ")),
         (
@@ -179,6 +183,10 @@ def test_bad_conditions_are_usage(store: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("dump", store, "--body-match", "(").code == 2
     assert rmqctl("dump", store, "--around", 5, "--tail", 3).code == 2
     assert rmqctl("dump", store, "--transaction", "maybe").code == 2
+    for words in ("--queue-offset 3..1", "--queue-offset ..", "--queue-offset 1...2", "--queue-offset -1"):
+        assert rmqctl("dump", store, *words.split()).code == 2
+    for words in ("--unconsumed", "--group billing", "--group billing --unconsumed --follow", "--group b --unconsumed"):
+        assert rmqctl("dump", store, *words.split()).code == 2
 
 
 def follow(store: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -12,19 +12,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Rmqctl
+from tests.support.group_offsets import add_offsets
 from tests.support.log_maker import Record, write_log
 
 Golden = Callable[[str], Path]
 Row = dict[str, Any]
-
-
-def edit_offsets(store: Path, *pairs: tuple[str, str]) -> None:
-    path = store / "config" / "consumerOffset.json"
-    text = path.read_text()
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
 
 
 def lag(rmqctl: Rmqctl, store: Path, *words: str) -> Row:
@@ -51,7 +43,7 @@ def test_min_and_max_are_those_of_queue(golden: Golden, rmqctl: Rmqctl) -> None:
 
 def test_the_oldest_message_that_is_not_consumed(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-533")
-    edit_offsets(store, (",3:375", ",3:370"))
+    add_offsets(store, {"orders@billing": {"3": 370}})
     document = lag(rmqctl, store, "billing")
     row = by_queue(document)["billing", "orders", 3]
     (message,) = rmqctl("query", store, "--topic", "orders", "--queue", "3", "--offset", "370", "-o", "jsonl").rows()
@@ -76,7 +68,7 @@ def test_totals_have_retries_dead_letters_and_messages_in_flight(golden: Golden,
 
 def test_offsets_outside_their_queue(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
-    edit_offsets(store, ("{0:375,1:375,", "{0:1,1:400,"))
+    add_offsets(store, {"orders@billing": {"0": 1, "1": 400}})
     min((store / "commitlog").iterdir()).unlink()
     rows = by_queue(lag(rmqctl, store))
     before, after = rows["billing", "orders", 0], rows["billing", "orders", 1]
@@ -151,3 +143,40 @@ def test_offsets_that_cannot_be_read_are_partial(golden: Golden, rmqctl: Rmqctl)
     result = rmqctl("lag", store)
     assert result.code == 4
     assert "config/consumerOffset.json" in result.err
+
+
+def places(rows: list[Row]) -> set[tuple[str, int, int]]:
+    return {(row["topic"], row["queueId"], row["queueOffset"]) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["broker-497", "broker-533", "broker-550", "497-lmq", "326-tx-crash"])
+def test_dump_prints_the_messages_that_lag_counts(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    """Half messages of 3.2.6 have the topic of their transaction, and no place in its queues."""
+    store = golden(name)
+    topics = {row["topic"] for row in rmqctl("queue", store, "-o", "jsonl").rows() if not row["topic"].startswith("%")}
+    add_offsets(store, {f"{topic}@audit": {"0": 10} for topic in topics})
+    document = lag(rmqctl, store)
+    for total in document["groupTotals"]:
+        dumped = rmqctl("dump", store, "--group", total["group"], "--unconsumed", "-o", "jsonl").rows()
+        rows = [row for row in document["groups"] if row["group"] == total["group"]]
+        behind = {
+            (row["topic"], row["queueId"], offset)
+            for row in rows
+            for offset in range(max(row["offset"] or 0, row["minOffset"]), row["maxOffset"])
+        }
+        assert places(dumped) == behind
+        assert len(dumped) == len(behind) == total["behind"] + total["retryDepth"]
+    assert any(total["behind"] for total in document["groupTotals"] if total["group"] == "audit")
+
+
+def test_unconsumed_goes_with_other_conditions(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    unconsumed = ("--group", "billing", "--unconsumed")
+    everything = rmqctl("dump", store, *unconsumed, "-o", "jsonl").rows()
+    border = everything[5]["physicalOffset"]
+    assert rmqctl("dump", store, *unconsumed, "--to-offset", border, "-o", "jsonl").rows() == everything[:5]
+    assert rmqctl("dump", store, *unconsumed, "--from-offset", border, "-o", "jsonl").rows() == everything[5:]
+    assert rmqctl("dump", store, *unconsumed, "--tail", "2", "-o", "jsonl").rows() == everything[-2:]
+    assert rmqctl("dump", store, *unconsumed, "--queue-offset", "3..4", "-o", "jsonl").rows() == everything[3:5]
+    caught_up = rmqctl("dump", store, "--group", "CID_RMQ_SYS_TRANS", "--unconsumed", "-o", "jsonl")
+    assert (caught_up.code, caught_up.out) == (0, "")

@@ -1,0 +1,48 @@
+"""The places in the log of the messages that a consumer group has not consumed.
+
+The queues lead to them, so these are the messages that a broker would give to the group. `lag` counts the same
+messages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.columns import Numbers
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def unconsumed_places(store: ReadOnlyStore, group: str) -> Numbers:
+    """Return the physical offsets of the messages that a group has not consumed.
+
+    The array is int64, ascending. Raises BadRequest if the group is unknown, and OSError if a queue cannot be read.
+    """
+    groups = ConsumerGroups(store)
+    groups.check_group(group)
+    found: list[Numbers] = [np.empty(0, np.int64)]
+    for key, queue in store.queues.items():
+        for known in groups.progress(key):
+            if known.group == group:
+                found += _places(queue, max(known.offset or 0, queue.min_offset(store.commit_log.min_offset)))
+                queue.queue.close()
+    return np.unique(np.concatenate(found))
+
+
+def _places(queue: UnitQueue, start: int) -> Iterator[Numbers]:
+    """Yield the physical offsets of a queue's units from queue offset `start` on."""
+    if not isinstance(queue, ConsumeQueue):
+        yield np.array([unit.physical_offset for unit in queue.units(start, queue.max_offset)], np.int64)
+        return
+    for _, data in queue.blocks(start, queue.max_offset):
+        units = np.frombuffer(data, UNITS)
+        yield units["physicalOffset"][(units["size"] > 0) & (units["physicalOffset"] >= 0)].astype(np.int64)
