@@ -62,7 +62,7 @@ COLUMNS = {
 @click.argument("a", metavar="A", type=StoreParam())
 @click.argument("b", metavar="B", type=StoreParam())
 @layout_options
-@click.option("--bodies", is_flag=True, help="Compare bodies byte by byte (by SHA-256), and properties.")
+@click.option("--bodies", is_flag=True, help="Also compare bodies (by SHA-256) and properties.")
 @click.option(
     "--limit",
     type=COUNT,

@@ -33,9 +33,9 @@ def change_options(command: F) -> F:
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Check, before long work, that a user can answer the question at its end.
+    """Check that someone can answer the question that comes after long work.
 
-    Raises NotConfirmed if no user can answer.
+    Raises NotConfirmed if nobody can answer.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")

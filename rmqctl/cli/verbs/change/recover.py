@@ -123,7 +123,7 @@ def command(
     queue offset, with the property RMQCTL_DAMAGED, which names the damage. If the body is damaged, the placeholder's
     body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other message: let them
     check for the property. `verify` counts the placeholders of a store. Placeholders also fill log files that are
-    missing or too short, up to --placeholders-limit, because a wrong file name could ask for any amount.
+    missing or too short. --placeholders-limit bounds how much they fill: one wrong file name can leave a huge gap.
 
     While a broker has the store open, recover exits with 11, with --dry-run too.
     """
