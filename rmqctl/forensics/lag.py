@@ -196,7 +196,7 @@ class Lag:
         if queue is None:
             return QueueEnds(None, None) if self._store.is_unread(*key) else QueueEnds(0, 0)
         try:
-            ends = QueueEnds(queue.min_offset(self._store.commit_log.min_offset), queue.max_offset)
+            ends = QueueEnds(*queue.min_and_max(self._store.commit_log.min_offset))
             last = queue.find(ends.max_offset - 1) if ends.max_offset else None
         except OSError as error:
             path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"

@@ -33,16 +33,20 @@ def unconsumed_places(store: ReadOnlyStore, group: str) -> Numbers:
     for key, queue in store.queues.items():
         for known in groups.progress(key):
             if known.group == group:
-                found += _places(queue, max(known.offset or 0, queue.min_offset(store.commit_log.min_offset)))
+                low, high = queue.min_and_max(store.commit_log.min_offset)
+                found += _places(queue, max(known.offset or 0, low), high)
                 queue.queue.close()
     return np.unique(np.concatenate(found))
 
 
-def _places(queue: UnitQueue, start: int) -> Iterator[Numbers]:
-    """Yield the physical offsets of a queue's units from queue offset `start` on."""
+def _places(queue: UnitQueue, start: int, end: int) -> Iterator[Numbers]:
+    """Yield the physical offsets of a queue's units.
+
+    The units are at the queue offsets [start, end).
+    """
     if not isinstance(queue, ConsumeQueue):
-        yield np.array([unit.physical_offset for unit in queue.units(start, queue.max_offset)], np.int64)
+        yield np.array([unit.physical_offset for unit in queue.units(start, end)], np.int64)
         return
-    for _, data in queue.blocks(start, queue.max_offset):
+    for _, data in queue.blocks(start, end):
         units = np.frombuffer(data, UNITS)
         yield units["physicalOffset"][(units["size"] > 0) & (units["physicalOffset"] >= 0)].astype(np.int64)

@@ -37,6 +37,9 @@ class UnitQueue(Protocol):
         offset.
         """
 
+    def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
+        """Return the min offset, as `min_offset` does, and the max offset."""
+
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
         """Return the min offset that a broker sets right after it loads the store."""
 
@@ -191,21 +194,26 @@ class ConsumeQueue:
         The log begins at `min_physical_offset`. If the log has no message of the queue any more, the result is the max
         offset.
         """
-        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
-        return first.queue_offset if first else self.max_offset
+        return self.min_and_max(min_physical_offset)[0]
 
-    def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
+    def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
+        """Return the min offset, as `min_offset` does, and the max offset."""
+        end = self.max_offset
+        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset, end)
+        return first.queue_offset if first else end, end
+
+    def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
         Pre-blank units are never returned. The unit is found by bisection, so `holds` must also return True for all
-        later units. None if there is no such unit.
+        later units. None if there is no such unit. `end` is the max offset, if the caller knows it.
         """
 
         def behind(queue_offset: int) -> bool:
             unit = self.find(queue_offset)
             return unit is not None and not unit.is_pre_blank and holds(unit)
 
-        candidates = range(self.first_offset, self.max_offset)
+        candidates = range(self.first_offset, self.max_offset if end is None else end)
         at = bisect_left(candidates, True, key=behind)
         return self.find(candidates[at]) if at < len(candidates) else None
 
@@ -328,8 +336,13 @@ class BatchConsumeQueue:
         The base offset is the queue offset of the batch's first message. The log begins at `min_physical_offset`. If
         the log has no batch of the queue any more, the result is the max offset.
         """
+        return self.min_and_max(min_physical_offset)[0]
+
+    def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
+        """Return the min offset, as `min_offset` does, and the max offset."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
-        return first.queue_offset if first else self.max_offset
+        end = self.max_offset
+        return first.queue_offset if first else end, end
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.

@@ -140,7 +140,7 @@ def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
     """
     for queue in queues:
         try:
-            low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset
+            low, high = queue.min_and_max(store.commit_log.min_offset)
         except OSError as error:
             path = f"{queue.topic}/{queue.queue_id}"
             store.foreign.append(Damage("unreadable", 0, 0, f"the queue cannot be read: {error.strerror}", path=path))
