@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.format.message import Damage
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress, unreadable_group_files
+from rmqctl.store.read.consumers.consumer_groups import (
+    ConsumerGroups,
+    GroupProgress,
+    is_broker_group,
+    unreadable_group_files,
+)
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
 
 if TYPE_CHECKING:
@@ -102,9 +107,9 @@ class Bound(NamedTuple):
 class Lag:
     """How far the groups of a store are behind.
 
-    `queues` has a row for each queue of each group, sorted. `totals` has a row for each group. `end_ms` is the store
-    time of the last message in the log (ms since 1970), or None if the log has none. `problems` lists the parts that
-    could not be read. `incomplete` says that a result may be wrong because of them.
+    `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
+    each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has none.
+    `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of them.
 
     With `group`, only this group is looked at. Raises BadRequest if it is unknown, and OSError if the log cannot be
     read.
@@ -112,14 +117,13 @@ class Lag:
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None) -> None:
         self._store = store
-        self._ends: dict[QueueKey, QueueEnds] = {}
         self._last_offset = -1
         self._queue_ids: dict[str, list[int]] = {}
         for topic, queue_id in sorted(store.queues):
             self._queue_ids.setdefault(topic, []).append(queue_id)
         self.problems: list[str] = []
         self._popped = popped_messages(store, self.problems)
-        self.queues = sorted(self._queue_lags(group))
+        self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
         self.totals = self._totals()
         self.end_ms = self._end_ms()
         files = unreadable_group_files(store)

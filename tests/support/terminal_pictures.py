@@ -21,6 +21,7 @@ COMMANDS = {
     "query": ("query", "store", "--topic", "orders", "--key", "o1478"),
     "dump-around": ("dump", "store", "--around", "763950"),
     "recover": ("recover", "store", "--dry-run"),
+    "lag": ("lag", "store"),
     "config": ("config", "show", "store"),
     "explain": ("explain", "hole"),
 }

@@ -145,7 +145,8 @@ def _print_tables(rows: list[Row], totals: list[Row]) -> None:
     of_group |= {"RETRY": itemgetter("retryDepth"), "DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
     print_rows("lag", "groupTotals", totals, "table", (), of_group, head={})
     print()
-    of_queue: Cells = {key.upper(): itemgetter(key) for key in ENDS}
+    ends = zip(("GROUP", "TOPIC", "QUEUE", "MIN", "MAX"), ENDS, strict=True)
+    of_queue: Cells = {heading: itemgetter(key) for heading, key in ends}
     of_queue |= {"OFFSET": _offset, "BEHIND": itemgetter("behind"), **age}
     of_queue |= {"POPPED": lambda row: row["popped"] or None, "OUTSIDE": lambda row: OUTSIDE.get(row["outside"])}
     print_rows("lag", "groups", rows, "table", (), of_queue, head={})
