@@ -27,7 +27,7 @@ VERBS = {
     "queue": ("verbs.inspect.queue", "List the queues, or the units of one."),
     "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
     "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
-    "config": ("verbs.config.config", "Show the broker's configuration in the store: topics, groups, offsets."),
+    "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),
     "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),

@@ -17,6 +17,7 @@ def test_verbs_that_change_a_store_say_which_user_to_run_as() -> None:
         "append",
         "checkpoint",
         "clean",
+        "config-restore",
         "config-set-offset",
         "job-rebuild",
         "rebuild",

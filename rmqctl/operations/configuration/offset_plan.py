@@ -115,11 +115,13 @@ def _check_names(store: ReadOnlyStore, group: str, topic: str, *, new_group: boo
     problem = unknown_topic(store, topic)
     if problem:
         raise BadRequest(problem, path=str(store.path.root))
-    nearest = None if new_group else ConsumerGroups(store).nearest(group)
-    if nearest != group and not new_group:
-        near = f"; the nearest name is {nearest!r}" if nearest else ""
-        what = f"no file in config/ names the group {group!r}{near}"
-        raise BadRequest(what, path=str(store.path.root), hint="--new-group sets offsets for a group that is new")
+    if new_group:
+        return
+    try:
+        ConsumerGroups(store).check_group(group)
+    except BadRequest as error:
+        hint = f"{error.hint}; --new-group sets offsets for a group that is new"
+        raise BadRequest(error.what, path=error.path, hint=hint) from error
 
 
 def _file_names(store: ReadOnlyStore, group: str) -> list[str]:

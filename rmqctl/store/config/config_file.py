@@ -19,12 +19,13 @@ CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 DATA_VERSION = "dataVersion"
 BACKUP_SUFFIX = ".bak"
+GROUPS_CONFIG, GROUP_TABLE = "subscriptionGroup.json", "subscriptionGroupTable"
 CONFIG_FILES = (
     TOPICS_CONFIG,
     "consumerOffset.json",
     "lmqConsumerOffset.json",
     "delayOffset.json",
-    "subscriptionGroup.json",
+    GROUPS_CONFIG,
     "consumerFilter.json",
 )
 CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
@@ -52,18 +53,18 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     None. In this case, a broker starts with an empty configuration.
     """
     path = folder / name
-    main, problem = _parse(storage, path)
+    main, problem = read_config(storage, path)
     if main is not None and not problem:
         return ConfigFile(name, path, main, source=path)
     backup = path.with_name(name + BACKUP_SUFFIX)
-    content, backup_problem = _parse(storage, backup)
+    content, backup_problem = read_config(storage, backup)
     if content is not None and not backup_problem:
         return ConfigFile(name, path, content, problem, source=backup)
     return ConfigFile(name, path, None if problem or backup_problem else {}, problem or backup_problem)
 
 
-def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the content of a file, and its problem.
+def read_config(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return the content of one file, and its problem.
 
     If the file does not exist, the result is (None, ""). If the file has a problem, the content is None.
     """

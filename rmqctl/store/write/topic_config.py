@@ -102,7 +102,7 @@ class TopicConfigs:
         with self._lock:
             news, self._news = self._news, {}
         for topic, nums in news.items():
-            entry = self._topics.get(topic) or self._new_entry(topic)
+            entry = self._topics.get(topic) or new_topic(topic, self._profile, 0)
             self._topics[topic] = entry | {READ_NUMS: nums, WRITE_NUMS: max(nums, entry[WRITE_NUMS])}
         self._content = {
             **self._content,
@@ -111,12 +111,14 @@ class TopicConfigs:
         }
         write_config(self._storage, self._folder, TOPICS_CONFIG, self._content)
 
-    def _new_entry(self, topic: str) -> dict[str, Any]:
-        entry = {
-            "order": False, "perm": PERM_READ_WRITE, READ_NUMS: 0, "topicFilterType": "SINGLE_TAG",
-            "topicName": topic, "topicSysFlag": 0, WRITE_NUMS: 0,
-        }  # fmt: skip
-        return {"attributes": {}} | entry if self._profile.knows_topic_attributes else entry
+
+def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
+    """Return the entry of a topic with the settings that a broker gives it."""
+    entry = {
+        "order": False, "perm": PERM_READ_WRITE, READ_NUMS: queue_nums, "topicFilterType": "SINGLE_TAG",
+        "topicName": topic, "topicSysFlag": 0, WRITE_NUMS: queue_nums,
+    }  # fmt: skip
+    return {"attributes": {}} | entry if profile.knows_topic_attributes else entry
 
 
 def usual_queue_nums(topic: str) -> int:
@@ -124,11 +126,19 @@ def usual_queue_nums(topic: str) -> int:
 
     For a topic of producers, the result is the number that a broker uses if the producer asks for none.
     """
+    return own_queue_nums(topic) or USUAL_QUEUE_NUMS
+
+
+def own_queue_nums(topic: str) -> int | None:
+    """Return how many queues a broker gives to one of its own topics.
+
+    Topics of groups (%RETRY%, %DLQ%) are among them. None for a topic of producers.
+    """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
     if topic.startswith(ONE_QUEUE_PREFIXES) or topic in ONE_QUEUE_TOPICS:
         return 1
-    return QUEUE_NUMS.get(topic, USUAL_QUEUE_NUMS)
+    return QUEUE_NUMS.get(topic)
 
 
 def _read_queue_nums(entry: Any) -> int:

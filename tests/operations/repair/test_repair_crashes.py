@@ -1,4 +1,6 @@
-"""The process ends, or the system fails, at every storage call of recover, truncate, rebuild, undo and undo --drop.
+"""The process ends, or the system fails, at every storage call of a verb that goes through a journal.
+
+These are recover, truncate, rebuild, config set-offset and restore, undo and undo --drop.
 
 Afterwards the store is the old one, the new one, or undo brings the old one back: bytes, lengths, times. What was left
 half done is told in one line by whatever is called next. The commands run as a whole, on a store that is small enough
@@ -58,11 +60,12 @@ SAMPLED = 61  # a sample has every 61st call
 
 
 class Repair(NamedTuple):
-    """A store that something is wrong with, the command that repairs it, and what that does to it."""
+    """A store that something is wrong with, the command that repairs it, what that does to it, and its exit code."""
 
     damage: Callable[[Path], object]
     command: tuple[str, ...]
     actions: frozenset[str]
+    code: int = 3
 
 
 def flip(root: Path) -> None:
@@ -107,6 +110,19 @@ def empty_a_queue(root: Path) -> None:
         path.write_bytes(bytes(path.stat().st_size))
 
 
+def offset_of_a_group(root: Path) -> None:
+    """As 4.x writes it: nothing in it says when."""
+    (root / "config/consumerOffset.json").write_text(
+        '{\n\t"offsetTable":{\n\t\t"OrderPaid@billing":{0:1\n\t\t}\n\t}\n}'
+    )
+
+
+def tear_topics(root: Path) -> None:
+    topics = root / "config/topics.json"
+    topics.with_name("topics.json.bak").write_bytes(topics.read_bytes())
+    topics.write_bytes(topics.read_bytes()[:100])
+
+
 REPAIRS = {
     "cut": Repair(flip, ("recover",), frozenset({"zero", "delete", "rebuild-index", "set-checkpoint"})),
     "keep-going": Repair(flip, ("recover", "--keep-going"), frozenset({"write", "delete"})),
@@ -117,6 +133,13 @@ REPAIRS = {
     "short-file": Repair(cut_last_file, ("recover",), frozenset({"resize", "zero", "rebuild-index", "set-checkpoint"})),
     "truncate": Repair(lambda _: None, ("truncate", "--to", "MIDDLE"), frozenset({"zero", "delete", "rebuild-index"})),
     "rebuild": Repair(empty_a_queue, ("rebuild", "all"), frozenset({"install"})),
+    "set-offset": Repair(
+        offset_of_a_group,
+        ("config", "set-offset", "billing", "OrderPaid", "--to", "latest"),
+        frozenset({"install"}),
+        code=0,
+    ),
+    "restore": Repair(tear_topics, ("config", "restore", "topics.json"), frozenset({"install"}), code=0),
 }
 
 
@@ -161,8 +184,9 @@ class Stores:
         self._middle = messages_of(self._whole)[MIDDLE].physical_offset
 
     def command(self, name: str, root: Path) -> list[str]:
-        verb, *more = (str(self._middle) if word == "MIDDLE" else word for word in REPAIRS[name].command)
-        return [verb, str(root), *more]
+        words = [str(self._middle) if word == "MIDDLE" else word for word in REPAIRS[name].command]
+        words.insert(2 if words[0] == "config" else 1, str(root))
+        return words
 
     def repair(self, name: str, root: Path) -> Ran:
         return ran(*self.command(name, root), "--yes")
@@ -180,7 +204,7 @@ class Stores:
     def new(self, name: str, root: Path) -> Path:
         made = self._folder / f"{name}-new"
         if not made.exists():
-            assert self.repair(name, self.old(name, made)).code == 3
+            assert self.repair(name, self.old(name, made)).code == REPAIRS[name].code
         return shutil.copytree(made, root)
 
     def half(self, name: str, root: Path) -> Path:
@@ -219,6 +243,7 @@ class Expected:
 
     def __init__(self, stores: Stores, name: str, folder: Path) -> None:
         self._repair = partial(stores.repair, name)
+        self._code = REPAIRS[name].code
         self.old = tree(stores.old(name, folder / "old"))
         new = tree(stores.new(name, folder / "new"))
         self.new = without_rmqctl(without_times(new))
@@ -234,7 +259,7 @@ class Expected:
         self._check_power_failure(system)
         state = self.check_told(system.root)
         if state is not JournalState.DONE and state not in UNFINISHED:
-            assert self._repair(system.root).code == 3
+            assert self._repair(system.root).code == self._code
             self.assert_new(system.root)
         self.check_undone(system.root)
 
@@ -333,7 +358,7 @@ def test_a_repair_is_the_one_that_is_meant_and_is_taken_back(name: str, stores: 
     assert {action["action"] for action in json.loads(dry.out)["actions"]} >= REPAIRS[name].actions
     assert tree(root) == old
     expected = Expected(stores, name, tmp_path)
-    assert stores.repair(name, root).code == 3
+    assert stores.repair(name, root).code == REPAIRS[name].code
     expected.assert_new(root)
     assert ran("undo", root, "--yes").code == 0
     assert tree(root) == old
@@ -437,7 +462,7 @@ def test_an_error_at_every_call_of_a_repair(name: str, fault: Fault, step: int, 
     for system in every_fault(tmp_path, fault, step):
         root = stores.old(name, system.root)
         result = failed(system, partial(stores.repair, name), root)
-        if result.code == 3:
+        if result.code == REPAIRS[name].code:
             assert not system.happened or fault is Fault.FULL_DISK, str(system)
             continue
         assert_one_line(result, root)
@@ -460,7 +485,7 @@ class InterruptedSystem(FaultySystem):
 
 
 @STEPS
-@pytest.mark.parametrize("name", ["cut", "short-file", "truncate"])
+@pytest.mark.parametrize("name", ["cut", "short-file", "truncate", "set-offset"])
 def test_an_interruption_at_every_call_of_a_repair(name: str, step: int, stores: Stores, tmp_path: Path) -> None:
     """The store is as before, without a trace."""
     old = tree(stores.old(name, tmp_path / "old"))
@@ -473,7 +498,7 @@ def test_an_interruption_at_every_call_of_a_repair(name: str, step: int, stores:
         assert result.err.splitlines()[:-1] in ([], ["nothing was changed", ""], [""])
         assert tree(system.root) == old, str(system)
         shutil.rmtree(system.root)
-    assert result.code == 3
+    assert result.code == REPAIRS[name].code
 
 
 @STEPS
@@ -507,7 +532,7 @@ def test_short_writes_are_gone_on_with(name: str, step: int, stores: Stores, tmp
     expected = Expected(stores, name, tmp_path)
     for system in every_fault(tmp_path, Fault.SHORT_WRITE, step):
         root = stores.old(name, system.root)
-        assert failed(system, partial(stores.repair, name), root).code == 3
+        assert failed(system, partial(stores.repair, name), root).code == REPAIRS[name].code
         expected.assert_new(root)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rmqctl.cli.verbs.config.restore import command as restore
 from rmqctl.cli.verbs.config.set_offset import command as set_offset
 from rmqctl.cli.verbs.config.show import command as show
 
@@ -33,3 +34,4 @@ def command() -> None:
 
 command.add_command(show)
 command.add_command(set_offset)
+command.add_command(restore)

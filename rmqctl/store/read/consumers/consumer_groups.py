@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest
-from rmqctl.store.config.config_file import table
+from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
 from rmqctl.store.config.topics import RETRY_PREFIX
 from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
 from rmqctl.store.read.topic_names import nearest_name
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER = (
-    "subscriptionGroup.json",
-    "consumerFilter.json",
-    "consumerOrderInfo.json",
-)
-GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER)
+CONSUMER_FILTER, CONSUMER_ORDER = "consumerFilter.json", "consumerOrderInfo.json"
+GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, GROUPS_CONFIG, CONSUMER_FILTER, CONSUMER_ORDER)
 # groups that each broker lists of its own accord (SubscriptionGroupManager.init)
 BROKER_GROUPS = frozenset(
     {
@@ -70,7 +66,7 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The consumer groups that the files of a store name.
 
-    `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic that the group reads.
+    `known` has their names. `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic that the group reads.
     %RETRY% topics do not count. The groups that every broker adds by itself are not in `without_topic`.
     """
 
@@ -80,11 +76,11 @@ class ConsumerGroups:
         for stored in consumer_offsets(store):
             offsets = self._offsets.setdefault((stored.topic, stored.queue_id), {})
             offsets[stored.owner] = min(stored.offset, offsets.get(stored.owner, stored.offset))
-        self._listed = table(store.config(SUBSCRIPTION_GROUP), "subscriptionGroupTable")
+        self._listed = table(store.config(GROUPS_CONFIG), GROUP_TABLE)
         self._groups: dict[str, set[str]] = {}
         for topic, group in self._said():
             self._groups.setdefault(topic, set()).add(group)
-        self._known = set(self._listed).union(*self._groups.values())
+        self.known = set(self._listed).union(*self._groups.values())
         busy = {
             group for topic, groups in self._groups.items() if not topic.startswith(RETRY_PREFIX) for group in groups
         }
@@ -97,7 +93,7 @@ class ConsumerGroups:
         """
         groups = self._groups.get(topic, set())
         return (
-            groups | {_owner(topic.removeprefix(RETRY_PREFIX), self._known)}
+            groups | {_owner(topic.removeprefix(RETRY_PREFIX), self.known)}
             if topic.startswith(RETRY_PREFIX)
             else groups
         )
@@ -120,7 +116,7 @@ class ConsumerGroups:
         The error proposes the nearest name.
         """
         retried = [topic for topic, _ in self._store.queues if topic.startswith(RETRY_PREFIX)]
-        known = self._known.union(*map(self.groups_of, retried))
+        known = self.known.union(*map(self.groups_of, retried))
         if group in known:
             return
         near = nearest_name(group, sorted(known))
@@ -133,16 +129,7 @@ class ConsumerGroups:
 
         A group is known if a file in config/ names it.
         """
-        return not self._known.isdisjoint(self.groups_of(topic))
-
-    def nearest(self, group: str) -> str | None:
-        """Return the known group with this name, otherwise the one with the nearest name.
-
-        None if no known name is near.
-        """
-        from difflib import get_close_matches
-
-        return group if group in self._known else next(iter(get_close_matches(group, sorted(self._known), n=1)), None)
+        return not self.known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
         """Return the progress of each group that reads the topic of a queue.

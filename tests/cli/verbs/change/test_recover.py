@@ -150,6 +150,7 @@ IN_USE = (
     ("truncate", "--to", "40668"),
     ("rebuild", "all"),
     ("config", "set-offset", "group", "TopicA", "--to", "latest"),
+    ("config", "restore", "topics.json"),
 )
 
 

@@ -113,7 +113,7 @@ def test_latest_is_the_end_and_a_queue_without_files_has_0(golden: Golden, rmqct
         (("billing", "orders", "--to", "376"), "offset 376 is not in queue orders/0, which has 0 to 375"),
         (("billing", "orders", "--to", "1795253356492"), "the time is --to 2026-11-21T09:29:16.492Z"),
         (("billing", "orders", "4", "--to", "earliest"), "has no queue 4: its queues are 0, 1, 2, 3"),
-        (("biling", "orders", "--to", "earliest"), "names the group 'biling'; the nearest name is 'billing'"),
+        (("biling", "orders", "--to", "earliest"), "(the nearest name is 'billing'; --new-group sets offsets"),
         (("billing", "order", "--to", "earliest"), "the nearest name is 'orders'"),
         (("billing", "orders", "--to", "soon"), "'soon' is not a time"),
         (("billing", "orders"), "Missing option '--to'"),

@@ -1,0 +1,136 @@
+"""`rmqctl config restore`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_fields, print_table
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import (
+    open_store,
+    output_option,
+    profile_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
+from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.cli.views.config_change_view import ConfigRun, Words, carry_out, check_writable
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GROUPS_CONFIG, TOPICS_CONFIG
+
+if TYPE_CHECKING:
+    from rmqctl.operations.configuration.restore_plan import RestorePlan, Source
+
+WHOLE = "whole"
+COLUMNS = {
+    TOPICS_CONFIG: ("topic", "readQueueNums", "writeQueueNums", "perm"),
+    GROUPS_CONFIG: ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"),
+}
+
+
+@dataclass(frozen=True)
+class RestoreOptions:
+    """What the operator asks for."""
+
+    file: str
+    source: Source | None
+    profile: str | None
+    threads: int
+    progress_mode: str
+
+
+@click.command(
+    "restore",
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples="""
+        # topics.json is missing or broken: show what would be put there
+        rmqctl config restore store topics.json --dry-run
+        # go back to what the file had before the broker's last change
+        rmqctl config restore store topics.json --from bak --yes
+        # add the topics of all queues that the file does not list
+        rmqctl config restore store topics.json --from store --yes
+    """,
+)
+@store_argument
+@click.argument("file", type=click.Choice(CONFIG_FILES + CONFIG_FILES_OF_5), metavar="FILE")
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(("bak", "store")),
+    help="bak: the content of FILE.bak. store: what queues, log and the other files show.  [default: for a file that a "
+    "broker cannot load, the .bak if it is good, otherwise the store]",
+)
+@profile_option("Write new entries as brokers of this version do.")
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+@options_in(asked=RestoreOptions, how=ConfigRun)
+def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: ConfigRun) -> int:
+    """Restore a file of config/, such as topics.json.
+
+    A broker serves only the topics of topics.json, and of each topic only the queues below readQueueNums. If neither
+    the file nor its .bak can be loaded, the broker does not start.
+
+    Only topics.json and subscriptionGroup.json can be rebuilt from the store. Their entries are kept, or those of the
+    .bak, and what is missing is added. Topics come from the folders of the queues and from the offsets of groups. If no
+    entry is left, they come from the log, too, which is then read as a whole. A topic gets as many queues as the store
+    shows; one with batch consume queues gets queue.type=BatchCQ. Groups come from the %RETRY% topics, the offsets, and
+    the other files of config/. A topic that was deleted may still have queues: look at the plan.
+
+    While a broker has the store open, restore exits with 11, with --dry-run too.
+    """
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.operations.configuration.names_in_store import prepare_scan
+    from rmqctl.operations.configuration.restore_plan import plan_restore
+    from rmqctl.store.read.version_guess import guess_profile
+
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
+    warmed_up(prepare_scan)
+    with scan_progress(opened, asked.progress_mode, "restore"):
+        plan = plan_restore(opened, profile, asked.file, asked.source, asked.threads)
+    words = Words(
+        nothing_to_do=f"config/{plan.name} {_why_nothing(plan)}",
+        question=f"Restore config/{plan.name}?",
+        done=f"config/{plan.name} is restored",
+    )
+    files = [plan.change] if plan.change is not None else []
+    return carry_out(opened, files, _document(plan, profile.name), _print, plan.summary, words, how)
+
+
+def _why_nothing(plan: RestorePlan) -> str:
+    if plan.source is None:
+        return "can be loaded by a broker"
+    return "has the content of its .bak" if plan.source == "bak" else "has all that the store shows"
+
+
+def _document(plan: RestorePlan, profile: str) -> dict[str, Any]:
+    name = {TOPICS_CONFIG: "topic", GROUPS_CONFIG: "group"}.get(plan.name)
+    rows = [{name: key} | entry for key, entry in plan.entries.items()] if name is not None else []
+    return {
+        "path": f"config/{plan.name}",
+        "state": plan.problem or WHOLE,
+        "restoredFrom": plan.source,
+        "profile": profile,
+        "topics": rows if plan.name == TOPICS_CONFIG else [],
+        "groups": rows if plan.name == GROUPS_CONFIG else [],
+        "notes": list(plan.notes),
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    print_fields((key, document[key]) for key in ("path", "state", "restoredFrom"))
+    for key, keys in zip(("topics", "groups"), COLUMNS.values(), strict=True):
+        if document[key]:
+            print()
+            print_table([name.upper() for name in keys], [[row.get(name) for name in keys] for row in document[key]])

@@ -1,0 +1,83 @@
+"""The queues that a store shows without topics.json.
+
+It shows them by their folders, by the offsets of groups, and by the messages of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import Unreadable
+from rmqctl.format.message import Message
+from rmqctl.kernels import dispatch_scan, scan
+from rmqctl.kernels.warm_up import warm_up
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+
+if TYPE_CHECKING:
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+COMPACTION_LOG = "compaction/compactionLog"  # a folder for each compaction topic (5.x)
+
+
+@dataclass(frozen=True)
+class NamesInStore:
+    """The queues that a store shows.
+
+    `folders` are those that have a folder. `batch_topics` have batch consume queues, `compaction_topics` are compacted.
+    """
+
+    queues: frozenset[QueueKey]
+    folders: frozenset[QueueKey]
+    batch_topics: frozenset[str]
+    compaction_topics: frozenset[str]
+
+
+def prepare_scan() -> None:
+    """Compile or load the kernels that a scan of the log needs."""
+    warm_up(scan, dispatch_scan)
+
+
+def names_in_store(store: ReadOnlyStore, threads: int | None) -> NamesInStore:
+    """Return the queues that a store shows.
+
+    The log is scanned by `threads` threads; None: it is not scanned. Names that cannot be those of a topic are left
+    out: a damaged record may have any name.
+
+    Raises OSError, LayoutNotSupported if a topic has queues of both types, and Unreadable if a folder or a file of the
+    log cannot be read.
+    """
+    store.check_one_queue_type()
+    folders = frozenset(key for key in store.queues if is_topic_name(key[0]))
+    batch = frozenset(key[0] for key in folders if isinstance(store.queues[key], BatchConsumeQueue))
+    offsets = [(stored.topic, stored.queue_id) for stored in consumer_offsets(store)]
+    found = [*offsets, *(_in_log(store, threads) if threads is not None else ())]
+    named = frozenset((topic, queue_id) for topic, queue_id in found if is_topic_name(topic) and queue_id >= 0)
+    if store.partly_read:
+        raise Unreadable("a part of the store cannot be read, so topics may be missing", path=str(store.path.root))
+    return NamesInStore(folders | named, folders, batch, _compaction_topics(store))
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether a broker accepts a name for a topic, or makes it for a group."""
+    return len(name) > 0 and all("!" <= letter <= "~" for letter in name) and not set('"/@\\') & set(name)
+
+
+def _in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
+    builder = DispatchRequestBuilder(with_keys=False)
+    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
+        if isinstance(item, Message):
+            builder.of(item)
+    return [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues]
+
+
+def _compaction_topics(store: ReadOnlyStore) -> frozenset[str]:
+    folder = store.path.part(COMPACTION_LOG)
+    if store.storage.entry(folder).kind is not Kind.DIRECTORY:
+        return frozenset()
+    return frozenset(entry.name for entry in store.storage.listing(folder) if entry.kind is Kind.DIRECTORY)

@@ -1,0 +1,165 @@
+"""A file of config/, restored from its .bak or rebuilt from the store: the plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
+from rmqctl.operations.configuration.names_in_store import names_in_store
+from rmqctl.operations.configuration.rebuilt_entries import group_entries, topic_entries
+from rmqctl.store.config.config_file import (
+    BACKUP_SUFFIX,
+    CONFIG_SIZE_MAX,
+    DATA_VERSION,
+    GROUP_TABLE,
+    GROUPS_CONFIG,
+    TOPIC_TABLE,
+    TOPICS_CONFIG,
+    charset_of,
+    read_config,
+    table,
+)
+from rmqctl.store.config.data_version import next_version
+from rmqctl.store.config.fastjson import fastjson_dumps
+from rmqctl.store.config.fastjson_edit import with_members
+from rmqctl.store.config.topics import is_broker_topic
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.configuration.config_change import ConfigChange
+    from rmqctl.store.config.config_file import ConfigFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Source = Literal["bak", "store"]
+TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE}  # of the files that the store can rebuild
+NOUNS = {TOPICS_CONFIG: "topic", GROUPS_CONFIG: "group"}
+NAMES_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """The new content of config/`name`.
+
+    `problem` says what is wrong with the file; it is empty for a file that a broker loads. `source` is where the new
+    content comes from; None: the file stays as it is. `entries` are the topics or groups that were added or corrected.
+    `notes` say what else the operator must know.
+    """
+
+    name: str
+    problem: str
+    source: Source | None
+    change: ConfigChange | None = None
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Return one line of text for people."""
+        return f"config/{self.name} is restored from {'its .bak' if self.source == 'bak' else 'the store'}"
+
+
+def plan_restore(store: ReadOnlyStore, profile: Profile, name: str, source: Source | None, threads: int) -> RestorePlan:
+    """Return the plan that restores config/`name`.
+
+    `source` None: a file that a broker loads stays. For any other file, a good .bak is used, otherwise the store.
+
+    Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
+    OSError.
+    """
+    check_is_in_files(store)
+    config = store.config(name)
+    problem = "" if config.source == config.path else config.problem or f"{name} is missing"
+    chosen = source or _chosen(store, config, problem)
+    if chosen == "bak":
+        return _from_backup(store, config, problem)
+    if chosen == "store":
+        return _from_store(store, profile, config, problem, threads)
+    return RestorePlan(name, problem, None, notes=_unlisted(store, config.content or {}, name))
+
+
+def _chosen(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Source | None:
+    if not problem:
+        return None
+    if config.source is not None:
+        return "bak"
+    if config.name in TABLES:
+        return "store"
+    _, backup_problem = read_config(store.storage, _backup(config))
+    what = f"{problem}, and {backup_problem or 'it has no .bak'}: nothing else in the store has its content"
+    raise Unreadable(what, path=str(config.path), hint=_hint(config.name))
+
+
+def _hint(name: str) -> str:
+    if "Offset" in name:
+        return "`rmqctl config set-offset` sets the offsets of a group; a copy from a slave has all of them"
+    return "put a good copy there; without the bad files, a broker starts with an empty configuration"
+
+
+def _backup(config: ConfigFile) -> Path:
+    return config.path.with_name(config.name + BACKUP_SUFFIX)
+
+
+def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> RestorePlan:
+    """Return the plan that gives the file the bytes of its .bak."""
+    backup = _backup(config)
+    content, backup_problem = read_config(store.storage, backup)
+    if content is None:
+        hint = "--from store rebuilds it" if config.name in TABLES else _hint(config.name)
+        raise Unreadable(backup_problem or "there is no .bak", path=str(backup), hint=hint)
+    change = planned_change(store, config.name, store.storage.read_file(backup, CONFIG_SIZE_MAX))
+    return RestorePlan(config.name, problem, "bak", change, notes=_unlisted(store, content, config.name))
+
+
+def _from_store(store: ReadOnlyStore, profile: Profile, config: ConfigFile, problem: str, threads: int) -> RestorePlan:
+    """Return the plan that adds to the file what the store shows.
+
+    The entries of the file are kept, or those of its .bak if the file cannot be loaded. If there is neither, the log is
+    scanned, too. Otherwise a topic that has messages in the log but no queue is one that was deleted.
+    """
+    if config.name not in TABLES:
+        what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"
+        raise BadRequest(what, path=str(config.path), hint=f"only {' and '.join(TABLES)} can be")
+    listed = table(config, TABLES[config.name])
+    names = names_in_store(store, None if listed else threads)
+    if config.name == TOPICS_CONFIG:
+        entries = topic_entries(listed, names, profile)
+    else:
+        entries = group_entries(store, listed, names, profile)
+    version = next_version((config.content or {}).get(DATA_VERSION), profile, time.time_ns() // 1_000_000)
+    if config.source is not None:
+        raw = store.storage.read_file(config.source, CONFIG_SIZE_MAX)
+        charset = charset_of(raw)
+        text = with_members(raw.decode(charset), (TABLES[config.name],), entries)
+        after = with_members(text, (DATA_VERSION,), version).encode(charset) if entries else raw
+    else:
+        after = fastjson_dumps({DATA_VERSION: version, TABLES[config.name]: entries}).encode()
+    change = planned_change(store, config.name, after)
+    return RestorePlan(config.name, problem, "store", change, entries, _unknown(NOUNS[config.name], entries, listed))
+
+
+def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, Any]) -> tuple[str, ...]:
+    """Return a note on the settings of new entries."""
+    added = sum(name not in listed for name in entries)
+    if not added:
+        return ()
+    return (f"{counted(added, noun)} added with the settings that a broker gives: those that they had are not known",)
+
+
+def _unlisted(store: ReadOnlyStore, content: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return a note if topics.json does not list topics that have queues."""
+    if name != TOPICS_CONFIG:
+        return ()
+    listed = content.get(TOPIC_TABLE)
+    missing = sorted({topic for topic, _ in store.queues} - set(listed if isinstance(listed, dict) else ()))
+    missing = [topic for topic in missing if not is_broker_topic(topic)]
+    if not missing:
+        return ()
+    shown = ", ".join(missing[:NAMES_SHOWN_MAX]) + (", ..." if len(missing) > NAMES_SHOWN_MAX else "")
+    what = f"{counted(len(missing), 'topic')} with queues are not in it: {shown}"
+    return (f"{what}; --from store adds them, but they may have been deleted",)
