@@ -284,6 +284,25 @@ class RealRocketMQ:
             served: dict[str, Any] = self._run("Serve", store, geometry, settings, {"topics": file.name})
         return served
 
+    def consume(
+        self,
+        store: Path,
+        consumers: Sequence[tuple[str, str, int]],
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> list[dict[str, Any]]:
+        """What consumers get from a broker on a store: a row a queue with its group, topic, queueId and offsets.
+
+        A consumer is (group, topic, number of messages to wait for). Where the broker has no offset of its group, it
+        begins with a queue's first message. RuntimeError where the broker does not load the store.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-consumers-", encoding="ascii") as file:
+            file.writelines(f"{group} {topic} {count}\n" for group, topic, count in consumers)
+            file.flush()
+            rows: list[dict[str, Any]] = self._run("Consume", store, geometry, settings, {"consumers": file.name})
+        return rows
+
     def consumer_progress(
         self,
         store: Path,
