@@ -60,17 +60,19 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
     """Return the progress of each group in each queue.
 
-    The queues are the queues of the group's topics, and the queues for which the group has an offset although they do
-    not exist.
+    The queues are the queues of the group's topics, with those that have no files yet, and the queues for which the
+    group has an offset although they do not exist.
     """
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+    from rmqctl.store.read.known_topics import read_queue_ids
 
     groups = ConsumerGroups(store)
     stored = [
         GroupProgress(known.owner, known.topic, known.queue_id, known.offset) for known in consumer_offsets(store)
     ]
-    without = [known for key in store.queues for known in groups.progress(key) if known.offset is None]
+    read = ((topic, queue_id) for topic in groups.topics for queue_id in read_queue_ids(store, topic))
+    without = [known for key in {*store.queues, *read} for known in groups.progress(key) if known.offset is None]
     return sorted([*stored, *without], key=lambda known: known[:3])
 
 

@@ -20,14 +20,13 @@ from rmqctl.store.read.consumers.consumer_groups import (
     unreadable_group_files,
 )
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
+from rmqctl.store.read.known_topics import read_queue_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 
 
 class QueueEnds(NamedTuple):
@@ -173,10 +172,7 @@ class Lag:
 
         These are the queues that have a folder, and those that topics.json gives to consumers.
         """
-        listed = self._store.listed_topics.get(topic)
-        count = listed.get("readQueueNums") if isinstance(listed, dict) else None
-        read = range(min(count, READ_QUEUES_MAX)) if isinstance(count, int) else ()
-        return {*self._queue_ids.get(topic, ()), *read}
+        return {*self._queue_ids.get(topic, ()), *read_queue_ids(self._store, topic)}
 
     def _lags_of(self, key: QueueKey, readers: list[GroupProgress]) -> Iterator[QueueLag]:
         """Yield a row for each group that reads a queue."""

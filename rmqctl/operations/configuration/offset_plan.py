@@ -23,9 +23,9 @@ from rmqctl.store.config.config_file import CONFIG_SIZE_MAX, DATA_VERSION, chars
 from rmqctl.store.config.data_version import next_version
 from rmqctl.store.config.fastjson import fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
-from rmqctl.store.config.topics import READ_NUMS
 from rmqctl.store.read.consumers.consumer_groups import CONSUMER_ORDER, ConsumerGroups
 from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqctl.store.read.known_topics import read_queue_ids
 from rmqctl.store.read.topic_names import unknown_topic
 from rmqctl.store.serve.message_reader import MessageReader
 
@@ -147,10 +147,8 @@ def _queue_ids(store: ReadOnlyStore, topic: str, queue_id: int | None) -> list[i
 
     A broker serves the queues below readQueueNums. Queues that have files are included, too.
     """
-    entry = store.listed_topics.get(topic)
-    nums = entry.get(READ_NUMS) if isinstance(entry, dict) else None
     found = {known for name, known in store.queues if name == topic}
-    found |= {0} if topic.startswith(LMQ_PREFIX) else set(range(nums if isinstance(nums, int) else 0))
+    found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))
     for each in sorted(found) if queue_id is None else [queue_id]:
         if store.is_unread(topic, each):
             raise Unreadable(f"queue {topic}/{each} cannot be read", path=str(store.path.root))

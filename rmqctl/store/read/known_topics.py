@@ -13,11 +13,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.store.config.topics import is_listed
+from rmqctl.store.config.topics import READ_NUMS, is_listed
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
+
+
+def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
+    """Return the queueIds that a broker gives to the consumers of a topic.
+
+    They are the ids below the topic's readQueueNums in topics.json. Such a queue may have no files.
+    """
+    listed = store.listed_topics.get(topic)
+    count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
+    return range(min(count, READ_QUEUES_MAX) if isinstance(count, int) else 0)
 
 
 class KnownTopics:

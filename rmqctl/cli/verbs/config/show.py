@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,6 +17,23 @@ Row = dict[str, Any]
 NO_OFFSET = "none"
 
 
+class Part(NamedTuple):
+    """A part of the configuration: its key in the JSON document, and its table."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+
+
+ENDS = ("offset", "minOffset", "maxOffset", "behind")
+PARTS = {
+    "topics": Part("topics", "Topics", ("topic", "readQueueNums", "writeQueueNums", "perm", "order")),
+    "groups": Part("groups", "Groups", ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums")),
+    "offsets": Part("offsets", "Offsets of groups", ("group", "topic", "queueId", *ENDS)),
+    "delay": Part("delayOffsets", "Offsets of delay levels", ("level", *ENDS)),
+}
+
+
 @click.command(
     "show",
     cls=Verb,
@@ -26,12 +43,17 @@ NO_OFFSET = "none"
         rmqctl config show store
         # groups that have messages to consume
         rmqctl config show store -o json | jq '.offsets[] | select(.behind > 0)'
+        # only how far the delay levels are delivered
+        rmqctl config show store delay
     """,
 )
 @store_argument
+@click.argument("part", type=click.Choice(tuple(PARTS)), required=False, metavar="[topics|groups|offsets|delay]")
 @output_option("table", "json")
-def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
+def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
+
+    The table of a part that has nothing is left out. Queues that have no files yet are shown, too.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
     deleted: they do not count. A group may read a queue for which it has no offset: then the offset is "none" (null in
@@ -40,17 +62,15 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems = configuration(opened)
+    is_empty = not any(document.values())
+    if part is not None:
+        document = {key: rows for key, rows in document.items() if key == PARTS[part].key}
     if output == "json":
         print_document("config", {"store": str(store)} | document)
     else:
-        _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
-        _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
-        offsets, delays = _with_words(document["offsets"]), _with_words(document["delayOffsets"])
-        _print_part(
-            "Offsets of groups", offsets, ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind")
-        )
-        _print_part("Offsets of delay levels", delays, ("level", "offset", "minOffset", "maxOffset", "behind"))
-    if not any(document.values()):
+        for shown in PARTS.values():
+            _print_part(shown, document.get(shown.key, []))
+    if is_empty:
         remark("this store has no configuration: config/ is missing or empty")
     for problem in problems:
         remark(problem)
@@ -61,12 +81,12 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)
 
 
-def _with_words(rows: list[Row]) -> list[Row]:
-    return [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in rows]
-
-
-def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
+def _print_part(part: Part, rows: list[Row]) -> None:
     if rows:
-        print(what)
-        print_table([key.upper() for key in keys], [[row.get(key) for key in keys] for row in rows])
+        print(part.title)
+        print_table([key.upper() for key in part.columns], [[_cell(row, key) for key in part.columns] for row in rows])
         print()
+
+
+def _cell(row: Row, key: str) -> Any:
+    return NO_OFFSET if key == "offset" and row[key] is None else row.get(key)

@@ -66,8 +66,9 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The consumer groups that the files of a store name.
 
-    `known` has their names. `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic that the group reads.
-    %RETRY% topics do not count. The groups that every broker adds by itself are not in `without_topic`.
+    `known` has their names. `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic
+    that the group reads. %RETRY% topics do not count. The groups that every broker adds by itself are not in
+    `without_topic`.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

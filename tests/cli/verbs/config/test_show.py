@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import Rmqctl
 
 Golden = Callable[[str], Path]
@@ -49,3 +51,30 @@ def test_a_delay_level_without_an_offset_is_shown(golden: Golden, rmqctl: Rmqctl
     assert {row["level"]: row["offset"] for row in rows} == {level: 2 if level == 1 else None for level in levels | {1}}
     assert all(row["behind"] == row["maxOffset"] > 0 for row in rows if row["offset"] is None)
     assert rmqctl("config", "show", store).out.count("none") >= len(levels) - 1 > 0
+
+
+def test_queues_without_files_are_shown(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    topics = store / "config" / "topics.json"
+    text = topics.read_text()
+    at = text.index('"orders":{')
+    topics.write_text(text[:at] + text[at:].replace('"readQueueNums":4', '"readQueueNums":5', 1))
+    rows = [row for row in _offsets(rmqctl, store) if row["topic"] == "orders"]
+    assert [(row["queueId"], row["offset"]) for row in rows] == [(0, 375), (1, 375), (2, 376), (3, 375), (4, None)]
+
+
+@pytest.mark.parametrize(
+    ("part", "key"), [("topics", "topics"), ("groups", "groups"), ("offsets", "offsets"), ("delay", "delayOffsets")]
+)
+def test_one_part_is_shown(part: str, key: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    whole = rmqctl("config", "show", store, "-o", "json").document()
+    found = rmqctl("config", "show", store, part, "-o", "json").document()
+    assert found == {name: whole[name] for name in ("schema", "store", key)}
+    table = rmqctl("config", "show", store, part).out
+    assert table.strip() in rmqctl("config", "show", store).out
+    assert sum(line.startswith(("Topics", "Groups", "Offsets")) for line in table.splitlines()) == 1
+
+
+def test_an_unknown_part_is_wrong_usage(golden: Golden, rmqctl: Rmqctl) -> None:
+    assert rmqctl("config", "show", golden("broker-533"), "filters").code == 2
