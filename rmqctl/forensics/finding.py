@@ -324,12 +324,14 @@ CATALOGUE: dict[str, Explanation] = {
     "config-invalid": Explanation(
         "A file of config/ is not valid JSON, or it has a value of a type that a broker rejects.",
         "A broker deletes the file and reads its .bak. If the .bak is not valid either, the broker does not start, "
-        "or starts with an empty configuration.",
+        "or starts with an empty configuration. `rmqctl config restore STORE FILE` puts the .bak back; it rebuilds "
+        "topics.json and subscriptionGroup.json if there is no good one.",
     ),
     "offset-beyond-queue": Explanation(
         "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
         "queue was cut.",
-        "The group would skip new messages up to its offset: reset the offset of the group.",
+        "The group would skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
+        "sets the offset of the group to the end of each queue.",
     ),
 }
 

@@ -36,7 +36,8 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl rebuild STORE index --dry-run": (
         "index-length", "index-header", "index-chain", "index-order", "index-time", "index-dangling", "index-missing",
     ),
-    "rmqctl config show STORE": ("bad-port", "bad-compression", "config-invalid", "offset-beyond-queue"),
+    "rmqctl config show STORE": ("bad-port", "bad-compression", "offset-beyond-queue"),
+    "rmqctl config restore STORE topics.json --dry-run": ("config-invalid",),
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
     "rmqctl undo STORE --list": ("bad-journal", "placeholder"),
     "rmqctl queue STORE": ("log-start-missing",),
