@@ -24,7 +24,7 @@ from rmqctl.store.config.data_version import next_version
 from rmqctl.store.config.fastjson import fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
 from rmqctl.store.read.consumers.consumer_groups import CONSUMER_ORDER, ConsumerGroups
-from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, OFFSET_FILES
 from rmqctl.store.read.known_topics import read_queue_ids
 from rmqctl.store.read.topic_names import unknown_topic
 from rmqctl.store.serve.message_reader import MessageReader
@@ -127,8 +127,7 @@ def _check_names(store: ReadOnlyStore, group: str, topic: str, *, new_group: boo
 def _file_names(store: ReadOnlyStore, group: str) -> list[str]:
     if group.startswith(LMQ_PREFIX):
         return [LMQ_CONSUMER_OFFSET]
-    names = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
-    exist = [name for name in names if store.config(name).source is not None or store.config(name).problem]
+    exist = [name for name in OFFSET_FILES if store.config(name).source is not None or store.config(name).problem]
     return exist or [CONSUMER_OFFSET]
 
 

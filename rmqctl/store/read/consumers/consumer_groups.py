@@ -6,7 +6,7 @@ A group reads a topic if one of these files or topics says so:
 
     consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
                                 groupTopicMap: a topic of the group (5.4 and later)
-    lmqConsumerOffset.json      an entry `topic@group`
+    lmqConsumerOffset.json      an entry `topic@group` in offsetTable or lmqOffsetTable
     consumerOrderInfo.json      an entry `topic@group` (5.x, ordered POP)
     subscriptionGroup.json      a topic in the group's subscriptionDataSet (5.x)
     consumerFilter.json         a filter of the group for the topic
@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import BadRequest
 from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
 from rmqctl.store.config.topics import RETRY_PREFIX
-from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
+from rmqctl.store.read.consumers.consumer_offsets import (
+    CONSUMER_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    OFFSET_FILES,
+    consumer_offsets,
+)
 from rmqctl.store.read.topic_names import nearest_name
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 CONSUMER_FILTER, CONSUMER_ORDER = "consumerFilter.json", "consumerOrderInfo.json"
-GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, GROUPS_CONFIG, CONSUMER_FILTER, CONSUMER_ORDER)
+GROUP_FILES = (*OFFSET_FILES, GROUPS_CONFIG, CONSUMER_FILTER, CONSUMER_ORDER)
 # groups that each broker lists of its own accord (SubscriptionGroupManager.init)
 BROKER_GROUPS = frozenset(
     {
@@ -144,7 +149,8 @@ class ConsumerGroups:
         """Yield the pairs (topic, group) that the files in config/ name."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
-        yield from _split(table(offsets, "offsetTable"))
+        for name in OFFSET_FILES:
+            yield from _split(table(config(name), "offsetTable"))
         yield from _split(table(offsets, "pullOffsetTable"))
         yield from _split(table(config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable"))
         yield from _split(table(config(CONSUMER_ORDER), "table"))

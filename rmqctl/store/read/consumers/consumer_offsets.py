@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CONSUMER_OFFSET, DELAY_OFFSET = "consumerOffset.json", "delayOffset.json"
 LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
+OFFSET_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
 
 
 class StoredOffset(NamedTuple):
@@ -35,15 +36,18 @@ class StoredOffset(NamedTuple):
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
     """Return the offsets of consumerOffset.json and lmqConsumerOffset.json.
 
-    In both files, a key is `topic@group`. In consumerOffset.json, the value of a key maps each queueId to an offset. In
-    lmqConsumerOffset.json, the value of a key is one offset, which belongs to queue 0.
+    A key is `topic@group`. In offsetTable, the value of a key maps each queueId to an offset. In lmqOffsetTable, the
+    value of a key is one offset, which belongs to queue 0.
+
+    A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, and does not read
+    consumerOffset.json. If a store has both files, the offsets of both are returned, because the store does not show
+    which file its broker reads.
     """
     found = []
-    for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
-        topic, _, group = key.partition("@")
-        found += [
-            StoredOffset(group, topic, queue_id, offset, CONSUMER_OFFSET) for queue_id, offset in _integers(offsets)
-        ]
+    for name in OFFSET_FILES:
+        for key, offsets in table(store.config(name), "offsetTable").items():
+            topic, _, group = key.partition("@")
+            found += [StoredOffset(group, topic, queue_id, offset, name) for queue_id, offset in _integers(offsets)]
     for key, offset in table(store.config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable").items():
         topic, _, group = key.partition("@")
         if isinstance(offset, int):

@@ -188,6 +188,21 @@ def test_with_two_files_both_are_changed(golden: Golden, rmqctl: Rmqctl) -> None
     assert stored(store)["0"] == 9
 
 
+def test_a_broker_with_lmq_has_all_offsets_in_its_own_file(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The real 4.9.7 and 5.3.3 read them there with enableLmq, and no consumerOffset.json."""
+    store = golden("broker-497")
+    own = store / "config" / "lmqConsumerOffset.json"
+    offsets_json(store).rename(own)
+    offsets_json(store).with_name("consumerOffset.json.bak").unlink()
+    (store / "config" / "subscriptionGroup.json").unlink()
+    before = own.read_text()
+    assert set_offset(rmqctl, store, "billing", "orders", 0, "--to", 9, "--yes").code == 0
+    assert own.read_text() == before.replace("0:375", "0:9")
+    assert not offsets_json(store).exists()
+    rows = rmqctl("lag", store, "billing", "-o", "json").document()["groups"]
+    assert {row["queueId"]: row["offset"] for row in rows if row["topic"] == "orders"} == ENDS | {0: 9}
+
+
 def test_the_offset_of_an_lmq_group_is_one_number(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("533-lmq")
     topic = next(row["topic"] for row in rmqctl("queue", store, "-o", "jsonl").rows() if row["topic"][0] == "%")
