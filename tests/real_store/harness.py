@@ -29,6 +29,9 @@ JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 # for programs that nobody times: a JVM that lives for seconds compiles more than it runs
 FOR_A_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 TIMED = ("Put", "Load")
+# 4.x, and 5.x with its own copy of logback: otherwise they log every request
+LOGBACK_CONF_KEYS = ("logback.configurationFile", "rmq.logback.configurationFile")
+LOGBACK_CONF = Path(__file__).parent / "logback.xml"
 # an old store or a full disk must not make it delete files; port 0: two can run at once
 SETTINGS = {
     "fileReservedTime": "876000",
@@ -37,6 +40,18 @@ SETTINGS = {
     "haListenPort": "0",
 }
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+CHECKS_MAX = 4
+# delays, retries and transactions that take seconds; a message of the last level is never due
+TRAFFIC_SETTINGS = {
+    "messageDelayLevel": "1s 2s " + "1s " * 15 + "2h",
+    "transactionCheckInterval": "1500",
+    "transactionTimeOut": "1000",
+    "transactionCheckMax": str(CHECKS_MAX),
+    "transactionOpBatchInterval": "300",
+    "traceTopicEnable": "true",
+    "recallMessageEnable": "true",
+    "mappedFileSizeTimerLog": "102400",
+}
 
 
 class Geometry(NamedTuple):
@@ -87,6 +102,17 @@ class LoadReport(NamedTuple):
     min_phy_offset: int
     max_phy_offset: int
     queues: tuple[QueueRange, ...]
+
+
+class TrafficReport(NamedTuple):
+    """What clients logged, and what mqadmin's consumerProgress said of their groups in the end.
+
+    The key `event` of an event is sent, end (of a transaction), check, consumed, suspended (not consumed), popped,
+    recalled or offset (the last one of a group). `progress` is as in `RealRocketMQ.consumer_progress`.
+    """
+
+    events: list[dict[str, Any]]
+    progress: list[dict[str, Any]]
 
 
 class RealRocketMQ:
@@ -321,6 +347,23 @@ class RealRocketMQ:
             rows: list[dict[str, Any]] = self._run("ConsumerProgress", store, geometry, settings, {"groups": file.name})
         return rows
 
+    def traffic(
+        self,
+        store: Path,
+        count: int,
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> TrafficReport:
+        """Have a real broker write a store, used by real clients with message trace; return the clients' own log.
+
+        `count` orders are sent: plain, twice, delayed, failing once or for ever; beside them transactions, batches and,
+        with 5.x, timers and POP. The groups ledger (all), billing (by tags, with failures), audit (30 of each queue)
+        and poppers consume. `TRAFFIC_SETTINGS` make all that take seconds.
+        """
+        report = self._run("Traffic", store, geometry, {**TRAFFIC_SETTINGS, **settings}, {"count": count})
+        return TrafficReport(report["events"], report["progress"])
+
     def ask(
         self,
         store: Path,
@@ -361,6 +404,7 @@ class RealRocketMQ:
         with tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder:
             # the real store logs below user.home
             files = {"user.home": folder, "out": f"{folder}/out.json"}
+            files |= dict.fromkeys(LOGBACK_CONF_KEYS, str(LOGBACK_CONF))
             properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
             opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
             options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 POM = Path(__file__).parent / "pom.xml"
 SOURCES = Path(__file__).parent / "java"
+SOURCES_OF_5 = Path(__file__).parent / "java5"
 MAVEN_TIMEOUT = 900.0
 JAVAC_TIMEOUT = 180.0
 LOG_LINES_SHOWN = 20
@@ -28,6 +29,8 @@ def prepare(version: str) -> str:
     """The class path for a version, after whatever is missing was resolved and compiled. Raises RuntimeError."""
     home = cache_home() / version
     sources = sorted(SOURCES.glob("*.java"))
+    if version.startswith("5."):
+        sources += sorted(SOURCES_OF_5.glob("*.java"))
     lib = made(home / f"lib-{_hash([POM])}", lambda folder: _resolve(version, folder))
     classes = made(home / f"classes-{_hash([POM, *sources])}", lambda folder: _compile(sources, lib, folder))
     return f"{classes}{os.pathsep}{lib}/*"

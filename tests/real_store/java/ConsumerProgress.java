@@ -23,11 +23,16 @@ public final class ConsumerProgress {
 
     private static Object ask() throws Exception {
         RealBroker broker = RealBroker.start();
+        return rows(broker, Files.readAllLines(Paths.get(Program.text("groups")), StandardCharsets.UTF_8));
+    }
+
+    /** A row a group and queue. */
+    static List<Object> rows(RealBroker broker, List<String> groups) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt("progress");
         admin.setNamesrvAddr(broker.nameServer);
         admin.start();
         List<Object> rows = new ArrayList<>();
-        for (String group : Files.readAllLines(Paths.get(Program.text("groups")), StandardCharsets.UTF_8)) {
+        for (String group : groups) {
             findByRetryTopic(group, broker, admin);
             admin.examineConsumeStats(group).getOffsetTable().forEach((queue, offsets) -> {
                 Map<String, Object> row = new LinkedHashMap<>();
@@ -39,6 +44,7 @@ public final class ConsumerProgress {
                 rows.add(row);
             });
         }
+        admin.shutdown();
         return rows;
     }
 

@@ -72,14 +72,19 @@ final class RealStore {
     }
 
     private static MessageStoreConfig config(String conf) throws IOException {
+        MessageStoreConfig config = new MessageStoreConfig();
+        // as the broker does: a key that this version does not know is ignored
+        MixAll.properties2Object(properties(conf), config);
+        return config;
+    }
+
+    /** The keys and values of a broker.conf. */
+    static Properties properties(String conf) throws IOException {
         Properties properties = new Properties();
         try (InputStream in = Files.newInputStream(Paths.get(conf))) {
             properties.load(in);
         }
-        MessageStoreConfig config = new MessageStoreConfig();
-        // as the broker does: a key that this version does not know is ignored
-        MixAll.properties2Object(properties, config);
-        return config;
+        return properties;
     }
 
     /** config/topics.json as 5.x's broker reads it: it says which topics have batch consume queues. */
