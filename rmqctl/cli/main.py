@@ -22,6 +22,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 # name -> (module in rmqctl.cli, short help): `--help` imports no verb
 VERBS = {
     "info": ("verbs.inspect.info", "Show what a store holds: files, offsets, times, topics, checkpoint."),
+    "doctor": ("verbs.inspect.doctor", "Say why a store is not healthy, and what to type next."),
     "verify": ("verbs.inspect.verify", "Check whether a store is whole: log, queues, index, checkpoint, config."),
     "dump": ("verbs.inspect.dump", "Print the records of the log, filtered."),
     "queue": ("verbs.inspect.queue", "List the queues, or the units of one."),

@@ -333,6 +333,34 @@ CATALOGUE: dict[str, Explanation] = {
         "The group would skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
         "sets the offset of the group to the end of each queue.",
     ),
+    "unfinished-change": Explanation(
+        "The journal in STORE/.rmqctl belongs to a change that was interrupted.",
+        "`rmqctl undo STORE` brings the store back to where it was before the change.",
+    ),
+    "queue-type": Explanation(
+        "topics.json has another queue.type for a topic than the folder of the topic's queues: SimpleCQ is for "
+        "consumequeue/, BatchCQ for batchconsumequeue/.",
+        "No broker of 5.x loads this store. Correct queue.type in topics.json, or move away the folder.",
+    ),
+    "topic-unlisted": Explanation(
+        "A queue has messages, and neither topics.json nor a group's offset names its topic.",
+        "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
+        "another broker of the cluster.",
+    ),
+    "queue-beyond-topic": Explanation(
+        "A queue has messages, and topics.json gives its topic fewer queues than that.",
+        "No consumer reads the queue. Raise readQueueNums of the topic until the queue is empty.",
+    ),
+    "timer-beyond-queue": Explanation(
+        "timerQueueOffset in config/timercheck is after the end of the timer's queue: the log was cut, or the file is "
+        "of another store.",
+        "The timer skips new messages up to this offset. Entries of timerlog that lead to cut messages are tried again "
+        "for ever (RocketMQ's issue 10668).",
+    ),
+    "backup-newer": Explanation(
+        "The .bak of a file in config/ has a later data version than the file. A broker never leaves this.",
+        "Someone put an old file there. Compare both files, and keep the right one.",
+    ),
 }
 
 TERMS: dict[str, Explanation] = {

@@ -147,6 +147,11 @@ class Verification:
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
+    @property
+    def last_stored(self) -> int:
+        """Return the store time of the last message, in ms; 0: not known."""
+        return self._last
+
     def warm_up(self) -> None:
         """Compile or load the kernels.
 

@@ -16,6 +16,8 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
         rmqctl explain
         # a finding
         rmqctl explain hole
+        # a cause that `rmqctl doctor` names
+        rmqctl explain log-tail-gone
         # an exit code
         rmqctl explain 13
         # what `recover --keep-going` puts in place of what is damaged
@@ -24,15 +26,18 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 )
 @click.argument("code", required=False)
 def command(code: str | None) -> int:
-    """Explain a finding, a term or an exit code, and name the next command.
+    """Explain a finding, a cause, a term or an exit code, and name the next command.
 
     In this command, STORE is the store, OFFSET the physical offset of the finding, VERB the verb that you ran, and FILE
     a file: for --broker-conf, the broker's broker.conf. Without CODE, explain lists all of them.
     """
     from rmqctl.cli.shared.next_commands import EXIT_CODE_ADVICE, NEXT_COMMANDS
+    from rmqctl.forensics.doctor.causes import CAUSES
     from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     if code is None:
+        print_table(["CAUSE", "MEANING"], [[name, found.meaning] for name, found in CAUSES.items()])
+        print()
         print_table(["FINDING", "MEANING"], [[name, found.meaning] for name, found in CATALOGUE.items()])
         print()
         print_table(["TERM", "MEANING"], [[name, found.meaning] for name, found in TERMS.items()])
@@ -40,6 +45,11 @@ def command(code: str | None) -> int:
         print_table(
             ["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()]
         )
+        return int(ExitCode.CLEAN)
+    if code in CAUSES:
+        found = CAUSES[code]
+        fields = [("cause", code), ("meaning", found.meaning), ("means", found.means), ("known bug", found.issue)]
+        print_fields([*((name, text) for name, text in fields if text), ("next", "rmqctl doctor STORE")])
         return int(ExitCode.CLEAN)
     if code in CATALOGUE or code in TERMS:
         kind, (meaning, then) = ("finding", CATALOGUE[code]) if code in CATALOGUE else ("term", TERMS[code])
@@ -49,7 +59,7 @@ def command(code: str | None) -> int:
         then, command = EXIT_CODE_ADVICE[ExitCode(int(code))]
     else:
         raise click.BadParameter(
-            f"no finding, term or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE"
+            f"no finding, cause, term or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE"
         )
     print_fields([(kind, code), ("meaning", meaning), ("then", then), ("next", command)])
     return int(ExitCode.CLEAN)

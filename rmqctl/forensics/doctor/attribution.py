@@ -1,0 +1,282 @@
+"""Attributes findings to causes, by pure functions.
+
+Damage to the log comes first. A finding in a queue or in the index that leads to damaged or missing bytes of the log is
+a consequence of that damage. What no damage to the log explains is a cause of its own, one for each queue, topic or
+file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.doctor.causes import RANK
+from rmqctl.forensics.finding import Finding
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqctl.forensics.doctor.store_facts import StoreFacts
+    from rmqctl.store.config.topics import QueueKey
+
+DANGLING, MISSING = "dangling-unit", "missing-unit"
+FILE_FINDINGS = frozenset({"file-gap", "file-length", "file-overlap"})
+# code of a finding that names its cause -> the cause, and whether each path is a cause of its own
+NAMED_CAUSES = {
+    "link-not-followed": ("unreadable-part", True),
+    "unreadable": ("unreadable-part", True),
+    "unfinished-change": ("change-unfinished", False),
+    "log-missing": ("log-gone", False),
+    "queue-in-both-folders": ("two-queue-types", True),
+    "queue-type": ("two-queue-types", True),
+    "file-overlap": ("log-file-misplaced", True),
+    "bad-physical-offset": ("log-file-misplaced", True),
+    "bad-port": ("messages-rejected", True),
+    "bad-compression": ("messages-rejected", True),
+    "bad-queue-offset": ("record-misnumbered", True),
+    "bytes-behind-end": ("log-tail-unclean", True),
+    "foreign-file": ("foreign-files", False),
+    "bad-journal": ("journal-damaged", True),
+    "config-invalid": ("config-damaged", True),
+    "backup-newer": ("config-rolled-back", True),
+    "topic-unlisted": ("topic-unlisted", False),
+    "queue-beyond-topic": ("queue-beyond-topic", False),
+    "timer-beyond-queue": ("timer-ahead", False),
+    "checkpoint-missing": ("checkpoint-wrong", False),
+    "checkpoint-length": ("checkpoint-wrong", False),
+    "checkpoint-behind": ("checkpoint-wrong", False),
+    "checkpoint-ahead": ("checkpoint-wrong", False),
+    "abort": ("broker-died", False),
+} | dict.fromkeys(
+    (
+        "bad-magic", "bad-size", "bad-length", "bad-body-crc", "bad-property-crc", "bad-blank-size", "bad-entry",
+        "no-blank", "torn-properties", "hole",
+    ),
+    ("record-damaged", True),
+)  # fmt: skip
+# findings of queues, index and groups: the consequence of another cause, or one of their own
+DEPENDENT = frozenset(
+    {
+        DANGLING, MISSING, "unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "unit-hole", "unit-behind-end",
+        "unit-lost-message", "ext-missing", "index-length", "index-header", "index-chain", "index-order", "index-time",
+        "index-dangling", "index-missing", "offset-beyond-queue",
+    }
+)  # fmt: skip
+AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
+
+
+@dataclass
+class Group:
+    """Findings with one cause.
+
+    `findings` show the cause itself, `consequences` follow from it. `subjects` are the files or queues that it is
+    about. `ranges` are the physical offsets [begin, end) that it makes unreadable.
+    """
+
+    code: str
+    findings: list[Finding] = field(default_factory=list)
+    consequences: list[Finding] = field(default_factory=list)
+    subjects: list[str] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def physical_offset(self) -> int:
+        """Return the first offset of the log that the cause is about; 0: none."""
+        offsets = [finding.physical_offset for finding in self.findings if finding.physical_offset is not None]
+        return min([*offsets, *(begin for begin, _ in self.ranges)], default=0)
+
+    def covers(self, finding: Finding) -> bool:
+        """Return whether a finding leads into unreadable bytes.
+
+        Damage to the log may also border on them.
+        """
+        at = finding.physical_offset
+        if at is None:
+            return False
+        if finding.topic is not None or finding.size is None:
+            return any(begin <= at < end for begin, end in self.ranges)
+        return any(at <= end and at + finding.size >= begin for begin, end in self.ranges)
+
+    def touches(self, key: QueueKey) -> bool:
+        """Return whether the cause changes where a queue ends."""
+        return any((found.topic, found.queue_id) == key for found in (*self.findings, *self.consequences))
+
+    def add(self, finding: Finding, subject: str) -> None:
+        """Add a finding about a file or queue."""
+        self.findings.append(finding)
+        if subject and subject not in self.subjects:
+            self.subjects.append(subject)
+
+
+def attribute(findings: Iterable[Finding], facts: StoreFacts) -> list[Group]:
+    """Return the causes of the findings, those that matter most first."""
+    attribution = _Attribution(facts)
+    dependent = [finding for finding in findings if not attribution.take(finding)]
+    attribution.take_dependent(dependent)
+    return attribution.ranked()
+
+
+class _Attribution:
+    def __init__(self, facts: StoreFacts) -> None:
+        self._facts = facts
+        self._groups: dict[tuple[str, str], Group] = {}
+
+    def take(self, finding: Finding) -> bool:
+        """Take a finding that names its cause; False: it may follow from another."""
+        if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
+            return False
+        if finding.code == "file-gap":
+            self._gap(finding)
+        elif finding.code == "file-length":
+            self._length(finding)
+        elif finding.code == "log-start-missing":
+            self._head(finding)
+        else:
+            self._named(finding)
+        return True
+
+    def take_dependent(self, findings: Sequence[Finding]) -> None:
+        """Take the findings of queues, index and groups."""
+        self._tail(findings)
+        of_index, of_groups = [], []
+        of_queue: dict[QueueKey, list[Finding]] = {}
+        for finding in findings:
+            if finding.code == "offset-beyond-queue":
+                of_groups.append(finding)
+            elif (covering := self._covering(finding)) is not None:
+                covering.consequences.append(finding)
+            elif finding.code.startswith("index-"):
+                of_index.append(finding)
+            elif finding.topic is not None and finding.queue_id is not None:
+                of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
+        for key, found in of_queue.items():
+            self._queue(key, found)
+        for finding in of_index:
+            code = "index-damaged" if self._facts.has_index else "index-gone"
+            self._group(code).add(finding, finding.path or INDEX)
+        for finding in of_groups:
+            self._group_offset(finding)
+        self._follow_from_death()
+
+    def ranked(self) -> list[Group]:
+        """Return the causes by rank, then by their place in the log."""
+        return sorted(self._groups.values(), key=lambda group: (RANK[group.code], group.physical_offset))
+
+    def _group(self, code: str, key: str = "") -> Group:
+        return self._groups.setdefault((code, key), Group(code))
+
+    def _named(self, finding: Finding) -> None:
+        code, is_each = NAMED_CAUSES[finding.code]
+        covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
+        if covering is not None and (covering.code != code or finding.path not in covering.subjects):
+            covering.consequences.append(finding)
+            covering.ranges += _range_of(finding)
+            return
+        group = self._group(code, finding.path if is_each else "")
+        group.add(finding, finding.path)
+        if code == "record-damaged":
+            group.ranges += _range_of(finding)
+
+    def _gap(self, finding: Finding) -> None:
+        begin = finding.physical_offset or 0
+        end = begin + (finding.size or 0)
+        group = self._group("log-file-gone", str(begin))
+        group.ranges.append((begin, end))
+        for path in self._facts.files_between(begin, end):
+            group.add(finding, path)
+        group.findings = [finding]
+
+    def _length(self, finding: Finding) -> None:
+        at = finding.physical_offset or 0
+        is_empty_end = finding.path == self._facts.log_files.get(at) and at == max(self._facts.log_files)
+        code = "log-file-empty" if is_empty_end and finding.size == self._facts.log_file_size else "log-file-length"
+        group = self._group(code, finding.path)
+        group.add(finding, finding.path)
+        base = next((base for base, path in self._facts.log_files.items() if path == finding.path), at)
+        if at - base < self._facts.log_file_size:  # a file that is too long lacks nothing
+            group.ranges += _range_of(finding)
+
+    def _head(self, finding: Finding) -> None:
+        group = self._group("log-head-gone")
+        begin, end = self._facts.oldest_unit, self._facts.log_begin
+        group.findings.append(finding)
+        group.subjects = self._facts.files_between(begin, end) if begin is not None else [finding.path]
+
+    def _tail(self, findings: Sequence[Finding]) -> None:
+        """Find out whether the end of the log is lost.
+
+        It is lost if a unit leads exactly to the place where the log ends.
+        """
+        end = self._facts.log_end
+        behind = [
+            finding
+            for finding in findings
+            if finding.code == DANGLING and finding.physical_offset is not None and finding.physical_offset >= end
+        ]
+        offsets = [finding.physical_offset or 0 for finding in behind]
+        if min(offsets, default=-1) != end:
+            return
+        group = self._group("log-tail-gone")
+        group.ranges.append((end, OFFSET_MAX))
+        group.subjects = self._facts.files_between(end, max(offsets) + 1)
+
+    def _covering(self, finding: Finding) -> Group | None:
+        """Return the damage to the log that explains a finding; None if nothing does."""
+        if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
+            return None
+        if finding.code == MISSING and (finding.topic, finding.queue_id) not in self._facts.queue_ends:
+            return None
+        covering = [group for group in self._groups.values() if group.covers(finding)]
+        return min(covering, key=lambda group: RANK[group.code], default=None)
+
+    def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
+        codes = {finding.code for finding in findings}
+        if not self._facts.queue_ends:
+            group = self._group("queues-gone")
+        elif key not in self._facts.queue_ends:
+            group = self._group("queue-gone", key[0])
+        elif codes == {MISSING} and all(self._is_behind(key, finding) for finding in findings):
+            group = self._group("queue-behind")
+        elif codes <= AHEAD_OF_LOG:
+            group = self._group("queue-ahead", f"{key[0]}/{key[1]}")
+        else:
+            group = self._group("queue-damaged", f"{key[0]}/{key[1]}")
+        for finding in findings:
+            group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
+
+    def _is_behind(self, key: QueueKey, finding: Finding) -> bool:
+        return finding.queue_offset is not None and finding.queue_offset >= self._facts.queue_ends[key]
+
+    def _group_offset(self, finding: Finding) -> None:
+        key = (finding.topic or "", finding.queue_id or 0)
+        for group in self._groups.values():
+            if group.touches(key):
+                group.consequences.append(finding)
+                return
+        self._group("group-ahead", finding.path).add(finding, finding.path)
+
+    def _follow_from_death(self) -> None:
+        """Let queues and index that are behind the log follow from the broker's death.
+
+        They are no cause of their own if the next start fills them.
+        """
+        died = self._groups.get(("broker-died", ""))
+        if died is None:
+            return
+        died.findings.insert(0, Finding("abort", CHECKPOINT, None, self._facts.checkpoint))
+        died.subjects = [ABORT, CHECKPOINT]
+        if not self._facts.is_healed:
+            return
+        for code in ("queue-behind", "index-damaged"):
+            group = self._groups.get((code, ""))
+            if group is not None and all(found.code in (MISSING, "index-missing") for found in group.findings):
+                died.consequences += group.findings
+                del self._groups[code, ""]
+
+
+def _range_of(finding: Finding) -> list[tuple[int, int]]:
+    """Return the range of the log that a finding is about, if any."""
+    at = finding.physical_offset
+    return [] if at is None else [(at, at + (finding.size or 1))]

@@ -1,0 +1,189 @@
+"""The causes that `rmqctl doctor` knows, as a table.
+
+A cause explains many findings: one lost file of the log gives a finding in each queue and in the index. The order of
+the table is the rank: a cause is listed before causes that matter less or may only follow from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
+
+
+class CauseKind(NamedTuple):
+    """A kind of cause.
+
+    `summary` says what happened; {subjects} are the files or queues, {detail} is the first finding's detail. `means`
+    says what this means for producers and consumers. `confidence` says how sure rmqctl is. `issue` names the bug of the
+    broker, if the cause or its effect is one.
+    """
+
+    summary: str
+    means: str
+    confidence: str = CERTAIN
+    issue: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """Return the summary without the names of a store's files."""
+        words = self.summary.partition(": {")[0].partition("; {")[0].format(subjects="the given files")
+        return f"{words}."
+
+
+_SKIPPED = "Brokers skip missing messages silently: no consumer gets them, and no client sees an error."
+_REPUT = "a broker of 5.3 that finds a queue behind the log after a clean shutdown can lose a message of it for good"
+
+CAUSES: dict[str, CauseKind] = {
+    "unreadable-part": CauseKind(
+        "A part of the store cannot be read: {subjects}: {detail}",
+        "Nothing can be said about this part. Correct the permissions, or copy the disk, before anything is changed.",
+    ),
+    "change-unfinished": CauseKind(
+        "A change by rmqctl was not finished: {detail}",
+        "The store is between two states. Do not start a broker before the change is undone.",
+    ),
+    "log-gone": CauseKind(
+        "The commit log is missing: {subjects}: {detail}",
+        "All messages are gone unless the log is elsewhere (storePathCommitLog in broker.conf). A broker that starts "
+        "now deletes all queues.",
+    ),
+    "two-queue-types": CauseKind(
+        "A topic has queues of two types, or of another type than topics.json says: {subjects}: {detail}",
+        "No broker of 5.x loads this store. Producers and consumers of all topics wait until it does.",
+    ),
+    "log-file-length": CauseKind(
+        "A file of the commit log does not have its full length: {subjects}: {detail}",
+        "Messages in the missing part are lost. The file was cut, or only partly copied: look for a whole copy of it.",
+    ),
+    "log-file-gone": CauseKind(
+        "Files of the commit log are missing in the middle: {subjects}",
+        f"{_SKIPPED} Look for the files on a slave or in a copy before you repair.",
+    ),
+    "log-head-gone": CauseKind(
+        "The first files of the commit log are missing: {subjects}",
+        "Consumers cannot read the messages of these files. If someone deleted them on purpose, nothing else is wrong.",
+        LIKELY,
+    ),
+    "log-tail-gone": CauseKind(
+        "The end of the commit log is missing: queues lead into {subjects}, and no message is there",
+        "Producers were told that these messages are stored, and consumers may have got them; they are not in the log "
+        "any more. A slave may have them.",
+        LIKELY,
+    ),
+    "log-file-misplaced": CauseKind(
+        "Records of the commit log lie at another place than they say: {subjects}: {detail}",
+        "A file has a wrong name, is a copy of another one, or holds old bytes. Brokers serve what the queues lead to, "
+        "and that may be another message.",
+        LIKELY,
+    ),
+    "record-damaged": CauseKind(
+        "The commit log is damaged in {subjects}: {detail}",
+        "Consumers do not get the damaged messages, or get them with wrong content. All messages after the damage are "
+        "at risk: a start that scans the damage ends the log there.",
+    ),
+    "queues-gone": CauseKind(
+        "All consume queues are missing (consumequeue/)",
+        "Consumers get nothing, although the log has the messages.",
+    ),
+    "queue-gone": CauseKind(
+        "Consume queues are missing: {subjects}",
+        "Consumers of these queues get nothing, although the log has the messages.",
+    ),
+    "queue-damaged": CauseKind(
+        "A consume queue does not agree with the log: {subjects}: {detail}",
+        "Consumers of this queue miss messages, get another message, or get a torn one. The log has the messages.",
+    ),
+    "queue-ahead": CauseKind(
+        "A consume queue goes on after the end of the log: {subjects}: {detail}",
+        "Its last units lead to no message. A consumer that reaches them waits, until a new message is stored at that "
+        "place of the log and is delivered to the wrong queue.",
+    ),
+    "start-refused": CauseKind(
+        "A broker cannot start with this store: {detail}",
+        "Producers and consumers wait until the broker starts.",
+        LIKELY,
+        "RocketMQ's issues 9728 and 10108, if a queue's last file has no unit",
+    ),
+    "queue-behind": CauseKind(
+        "Consume queues end before the log does: {subjects}: {detail}",
+        "Consumers do not get the last messages of these queues, although the log has them.",
+        CERTAIN,
+        _REPUT,
+    ),
+    "log-file-empty": CauseKind(
+        "The last file of the commit log is empty: {subjects}: {detail}",
+        "It holds no message. Brokers of 4.x do not start while it is there; 5.3 deletes it.",
+    ),
+    "messages-rejected": CauseKind(
+        "Clients reject messages of the commit log: {subjects}: {detail}",
+        "Brokers serve these messages, and Java clients reject them together with all messages of the same pull. "
+        "Consumers may stop here.",
+    ),
+    "record-misnumbered": CauseKind(
+        "A record has a wrong queue offset: {subjects}: {detail}",
+        "The message is delivered at its right place. Consumers see a wrong offset.",
+    ),
+    "log-tail-unclean": CauseKind(
+        "There are bytes after the end of the commit log: {subjects}: {detail}",
+        "Old records there can become part of the log again when new messages are stored.",
+        CERTAIN,
+        "RocketMQ's issue 10666",
+    ),
+    "index-gone": CauseKind(
+        "The index is missing (index/)",
+        "Look-ups by key find nothing. Producers and consumers notice nothing.",
+    ),
+    "index-damaged": CauseKind(
+        "The index does not agree with the log: {subjects}: {detail}",
+        "Look-ups by key miss messages. Producers and consumers notice nothing.",
+    ),
+    "config-damaged": CauseKind(
+        "A file of config/ cannot be loaded: {subjects}: {detail}",
+        "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "
+        "empty file: topics, groups or offsets are missing then.",
+    ),
+    "config-rolled-back": CauseKind(
+        "A file of config/ is older than its own .bak: {subjects}: {detail}",
+        "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",
+        POSSIBLE,
+    ),
+    "topic-unlisted": CauseKind(
+        "Topics with messages are not in config/topics.json: {subjects}",
+        "Producers and consumers of these topics get the error that the topic does not exist, unless the broker "
+        "creates topics by itself.",
+        LIKELY,
+    ),
+    "queue-beyond-topic": CauseKind(
+        "Queues have messages, and topics.json has fewer queues for the topic: {subjects}: {detail}",
+        "No consumer reads these queues.",
+        LIKELY,
+    ),
+    "timer-ahead": CauseKind(
+        "The timer has read further than its queue goes: {subjects}: {detail}",
+        "New delayed messages are skipped until the queue reaches that place: they are delivered late or never.",
+        LIKELY,
+    ),
+    "checkpoint-wrong": CauseKind(
+        "The checkpoint is wrong: {detail}",
+        "Producers and consumers notice nothing. A start after a crash takes longer, and rebuilds the newest index "
+        "file; with a checkpoint of the future it may begin too late.",
+    ),
+    "foreign-files": CauseKind(
+        "Files that RocketMQ does not create lie in the store: {subjects}: {detail}",
+        "In commitlog/, such a file prevents a 4.x broker from starting.",
+    ),
+    "journal-damaged": CauseKind(
+        "A journal of rmqctl is damaged: {subjects}: {detail}",
+        "Producers and consumers notice nothing. rmqctl changes nothing in this store, and cannot undo that change.",
+    ),
+    "group-ahead": CauseKind(
+        "The offset of a consumer group, or of a delay level, is after the end of its queue: {subjects}: {detail}",
+        "The group gets no message until the queue reaches its offset, and skips all that are stored until then.",
+    ),
+    "broker-died": CauseKind(
+        "The broker was not shut down cleanly: `abort` is there, and no broker holds the store; {detail}",
+        "What the store holds is whole, unless another cause says otherwise.",
+    ),
+}
+RANK = {code: rank for rank, code in enumerate(CAUSES)}

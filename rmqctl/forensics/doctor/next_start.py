@@ -1,0 +1,70 @@
+"""What the next start of a broker does to a store, in words."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.store.recovery.simulation import RestartOutcome
+
+# causes that a start meets at a place of the log
+OF_LOG = frozenset({"log-file-gone", "log-file-misplaced", "record-damaged", "messages-rejected", "record-misnumbered"})
+OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
+
+
+def is_blocking(restart: RestartOutcome, group: Group) -> bool:
+    """Return whether the start fails because of a file of the cause."""
+    why = restart.refused or restart.hangs
+    return why is not None and any(PurePosixPath(subject).name in why for subject in group.subjects)
+
+
+def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
+    """Return the outcome of the start for a JSON document, without the queues."""
+    found = restart.to_json() if restart is not None else {}
+    return {key: value for key, value in found.items() if key != "queues"}
+
+
+def describe_start(restart: RestartOutcome | None, group: Group, *, is_healed: bool) -> str:
+    """Return what the next start does to the store, and to a cause."""
+    if restart is None:
+        return "rmqctl does not simulate a start of this layout."
+    version = f"a broker of {restart.profile.name}"
+    if restart.refused is not None:
+        return f"{version} does not start: {restart.refused}."
+    if restart.hangs is not None:
+        return f"{version} waits for ever: {restart.hangs}."
+    words = [f"{version} starts: {_recovery(restart)}"]
+    if group.code in OF_LOG:
+        words += [_reach(restart, group)]
+    elif group.code in OF_QUEUES:
+        words += ["It fills the queues from the log." if is_healed else "It does not give the queues all they miss."]
+    if restart.dropped_index_files:
+        words += [f"It deletes {counted(len(restart.dropped_index_files), 'index file')}, and builds what it scans."]
+    return " ".join(words)
+
+
+def _recovery(restart: RestartOutcome) -> str:
+    begin = f" from {restart.start_file_path}" if restart.start_file_path else ""
+    lost = restart.lost
+    if not lost.records:
+        return f"the {restart.mode.value} recovery{begin} loses no message; the log ends at {restart.max_phy_offset}."
+    why = f" ({restart.end.why})" if restart.end is not None and restart.end.why else ""
+    return (
+        f"the {restart.mode.value} recovery{begin} ends the log at {restart.max_phy_offset}{why} and loses "
+        f"{counted(lost.records, 'message')}, {counted(lost.bytes, 'byte')}."
+    )
+
+
+def _reach(restart: RestartOutcome, group: Group) -> str:
+    """Return whether the recovery scans the place of a cause."""
+    if restart.start_file_path is None:
+        return ""
+    begin = int(PurePosixPath(restart.start_file_path).name)
+    ends = [end for _, end in group.ranges] or [group.physical_offset + 1]
+    if max(ends) <= begin:
+        return "It begins after this place: the damage stays, and a later start can reach it."
+    return "It passes over this place." if restart.max_phy_offset > group.physical_offset else "It stops there."

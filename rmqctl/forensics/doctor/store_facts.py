@@ -1,0 +1,126 @@
+"""What an attribution of findings needs to know of the store, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+FILES_NAMED_MAX = 1000  # names of missing files that are spelled out
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """Facts of a store. Offsets of the log are physical offsets in bytes.
+
+    `log_files` maps the first offset of each log file to its path, `log_file_size` is the usual size. The log's last
+    good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is the smallest
+    offset that a queue points to, None if no queue points before the log. `owners` has the group of each stored offset,
+    by its file, topic, queueId and the offset. `is_healed` says that the next start of a broker fills the queues that
+    are behind the log. `checkpoint` describes the checkpoint in words.
+    """
+
+    log_files: Mapping[int, str] = field(default_factory=dict)
+    log_file_size: int = 0
+    log_end: int = 0
+    queue_ends: Mapping[QueueKey, int] = field(default_factory=dict)
+    has_index: bool = True
+    has_abort: bool = False
+    oldest_unit: int | None = None
+    owners: Mapping[tuple[str, str | None, int | None, int | None], str] = field(default_factory=dict)
+    is_healed: bool = False
+    checkpoint: str = ""
+
+    @property
+    def log_begin(self) -> int:
+        """Return the offset of the first log file; 0 without files."""
+        return min(self.log_files, default=0)
+
+    @property
+    def log_folder(self) -> str:
+        """Return the folder of the last log file."""
+        return str(PurePosixPath(self.log_files[max(self.log_files)]).parent) if self.log_files else COMMITLOG
+
+    def file_of(self, offset: int) -> str:
+        """Return the path of the file that has, or should have, an offset of the log."""
+        base = max((base for base in self.log_files if base <= offset), default=None)
+        if base is not None and (offset < base + self.log_file_size or not self.log_file_size):
+            return self.log_files[base]
+        size = max(self.log_file_size, 1)
+        grid = self.log_begin % size
+        return f"{self.log_folder}/{max((offset - grid) // size * size + grid, 0):020d}"
+
+    def files_between(self, begin: int, end: int) -> list[str]:
+        """Return the paths of all files that should have the offsets [begin, end)."""
+        size = max(self.log_file_size, 1)
+        offsets = [at for at, _ in zip(range(begin, end, size), range(FILES_NAMED_MAX), strict=False)]
+        return list(dict.fromkeys(map(self.file_of, [*offsets, *([end - 1] if end > begin else [])])))
+
+
+def facts_of(
+    store: ReadOnlyStore, findings: Iterable[Finding], log_end: int, last_stored: int, *, is_healed: bool
+) -> StoreFacts:
+    """Return the facts of a store with these findings.
+
+    `last_stored` is the store time of the last message, in ms. Raises OSError.
+    """
+    codes = {finding.code for finding in findings}
+    log = store.commit_log.queue
+    has_queues = store.path.layout in (Layout.FILES, Layout.COMBINED)
+    return StoreFacts(
+        log_files={file.file_from_offset: file.name for file in log.files},
+        log_file_size=log.file_size,
+        log_end=log_end,
+        queue_ends={key: queue.max_offset for key, queue in store.queues.items()} if codes and has_queues else {},
+        has_index=has_queues and bool(store.index.files),
+        has_abort=store.path.has_abort,
+        oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,
+        owners=_owners(store) if "offset-beyond-queue" in codes else {},
+        is_healed=is_healed,
+        checkpoint=_checkpoint_in_words(store, last_stored),
+    )
+
+
+def _oldest_unit(store: ReadOnlyStore) -> int | None:
+    offsets = []
+    for queue in store.queues.values():
+        start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0
+        first = next((unit for unit in queue.units(start, queue.max_offset) if not unit.is_pre_blank), None)
+        if first is not None:
+            offsets.append(first.physical_offset)
+        queue.queue.close()
+    return min(offsets, default=None)
+
+
+def _owners(store: ReadOnlyStore) -> dict[tuple[str, str | None, int | None, int | None], str]:
+    return {
+        (f"{CONFIG}/{known.source}", known.topic, known.queue_id, known.offset): known.owner
+        for known in consumer_offsets(store)
+    }
+
+
+def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
+    try:
+        found = store.checkpoint()
+    except OSError:
+        found = None
+    if found is None:
+        return f"{CHECKPOINT} is missing or too short: an abnormal recovery scans the whole log"
+    flushed = min(found.physic_msg_timestamp, found.logics_msg_timestamp)
+    if flushed <= 0:
+        return f"{CHECKPOINT} is zero: an abnormal recovery scans the whole log"
+    distance = last_stored - flushed
+    side = "before" if distance >= 0 else "after"
+    return f"{CHECKPOINT} vouches for messages up to {flushed}, {abs(distance)} ms {side} the last message was stored"

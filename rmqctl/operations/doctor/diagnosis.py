@@ -1,0 +1,115 @@
+"""The diagnosis: what each cause means, and what to do next.
+
+Pure functions of an examination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.doctor.attribution import Group, attribute
+from rmqctl.forensics.doctor.causes import CAUSES, RANK
+from rmqctl.forensics.doctor.next_start import describe_start, is_blocking, start_to_json
+from rmqctl.operations.doctor.prescription import Prescriber
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.operations.doctor.examination import Examination
+
+SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause, for people and for JSON.
+
+    `evidence` is a list of findings; the last ones stand for all consequences of one code. `then` says what the
+    store is like after the command `next_command`.
+    """
+
+    code: str
+    summary: str
+    evidence: tuple[Finding, ...]
+    means: str
+    restart: dict[str, Any]
+    next_command: str
+    then: str
+    confidence: str
+    issue: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cause for a JSON document."""
+        return {
+            "code": self.code,
+            "summary": self.summary,
+            "evidence": [finding.to_json() for finding in self.evidence],
+            "means": self.means,
+            "restart": self.restart,
+            "next": self.next_command,
+            "then": self.then,
+            "confidence": self.confidence,
+            "brokerIssue": self.issue or None,
+        }
+
+
+def diagnose(examination: Examination, target: str, options: str = "") -> list[Cause]:
+    """Return the causes, those that matter most first.
+
+    `target` is the store for a command line, with the options that belong to it; `options` are those for `recover`. A
+    cause for which the next start fails comes before all others.
+    """
+    groups = attribute(examination.findings, examination.facts)
+    restart = examination.restart
+    blocking = [group for group in groups if restart is not None and is_blocking(restart, group)]
+    if restart is not None and (restart.refused or restart.hangs) and not groups:
+        groups = [Group("start-refused", subjects=[restart.refused or restart.hangs or ""])]
+    groups.sort(key=lambda group: (group not in blocking, RANK[group.code], group.physical_offset))
+    prescriber = Prescriber(examination, target, options)
+    return [_cause(group, examination, prescriber) for group in groups]
+
+
+def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Cause:
+    kind = CAUSES[group.code]
+    command, then = prescriber.of(group)
+    return Cause(
+        code=group.code,
+        summary=kind.summary.format(subjects=_subjects(group), detail=_detail(group)),
+        evidence=(*group.findings[:FINDINGS_SHOWN], *_in_short(group.consequences)),
+        means=kind.means,
+        restart=start_to_json(examination.restart)
+        | {"detail": describe_start(examination.restart, group, is_healed=examination.facts.is_healed)},
+        next_command=command,
+        then=then,
+        confidence=kind.confidence,
+        issue=kind.issue,
+    )
+
+
+def _subjects(group: Group) -> str:
+    named = ", ".join(group.subjects[:SUBJECTS_NAMED])
+    more = len(group.subjects) - SUBJECTS_NAMED
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _detail(group: Group) -> str:
+    if not group.findings:
+        return group.subjects[0] if group.subjects else ""
+    more = sum(finding.count for finding in group.findings[1:]) if group.code != "broker-died" else 0
+    first = group.findings[0]
+    place = f" (physical offset {first.physical_offset})" if first.physical_offset is not None else ""
+    short = first.detail.partition("; ")[0]
+    return f"{short}{place}" + (f"; and {counted(more, 'more place')}" if more else "")
+
+
+def _in_short(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the first finding of each code, which counts all of the code."""
+    from dataclasses import replace
+
+    by_code: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_code.setdefault(finding.code, []).append(finding)
+    return [replace(found[0], count=sum(one.count for one in found)) for found in by_code.values()]

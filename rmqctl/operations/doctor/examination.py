@@ -1,0 +1,171 @@
+"""Examines a store in one pass of the log; more passes only plan repairs.
+
+The first pass gives the findings and the outcome of the broker's next start.
+
+The passes for a repair are those of the planner of `recover`. They are needed only where something is wrong. This is
+the reason why the examination is here and not in `rmqctl.forensics`: what inspects cannot import a planner of changes.
+Which finding belongs to which cause is decided in `rmqctl.forensics.doctor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
+from rmqctl.forensics.audit.config_audit import audit_config_against_queues
+from rmqctl.forensics.audit.state_audit import audit_abort
+from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
+from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.verify import LEVEL_ALL, Verification
+from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+from rmqctl.store.config.store_path import Layout
+from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
+from rmqctl.store.read.tag_index import indexes_tags
+from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.read.commit_log import ScanSummary
+    from rmqctl.store.read.file_scan import RecordRun, ScanItem
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.simulation import RestartOutcome
+
+LEVEL_LOG = 1
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What `recover` would do, and what `recover --keep-going` would do.
+
+    None: the verb refuses, for the reason `refused`, or nothing is wrong. `profile` must be given to the verb; empty:
+    the store shows the profile.
+    """
+
+    plain: RecoveryPlan | None = None
+    keep_going: RecoveryPlan | None = None
+    refused: str = ""
+    profile: str = ""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found in a store, and what could be done.
+
+    `restart` is the outcome of a broker's next start; None: rmqctl does not simulate it for this layout.
+    """
+
+    report: VerifyReport
+    findings: tuple[Finding, ...]
+    facts: StoreFacts
+    restart: RestartOutcome | None
+    repairs: Repairs
+
+
+class Examiner:
+    """Examines a store once, with `threads` threads.
+
+    The simulated start is that of a broker of `profile`. `blocked` says why no repair can be planned;
+    empty: it can.
+    """
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
+        self._store = store
+        self._profile = profile
+        self._threads = threads
+        self._blocked = blocked
+        self._simulation: RestartSimulation | None = None
+        self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
+        self._verification = Verification(store, self._level, threads, self._scan)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels."""
+        self._verification.warm_up()
+
+    def run(self) -> Examination:
+        """Examine the store. Raises OSError."""
+        self._verification.run()
+        report = self._verification.report
+        findings = (*report.findings, *self._beside_verify())
+        restart = self._restart()
+        repairs = self._repairs() if findings or _is_troubled(restart) else Repairs()
+        facts = facts_of(
+            self._store,
+            findings,
+            report.summary.end,
+            self._verification.last_stored,
+            is_healed=_is_healed(restart, repairs.plain),
+        )
+        return Examination(report, findings, facts, restart, repairs)
+
+    def _beside_verify(self) -> Iterator[Finding]:
+        """Yield the findings that verify does not report, or not at this level."""
+        try:
+            check_none_unfinished(self._store.storage, self._store.path.root)
+        except NeedsRecovery as error:
+            yield Finding("unfinished-change", RMQCTL_FOLDER, None, error.what)
+        except RmqctlError:  # a journal that cannot be read: verify reports it
+            pass
+        if self._level < LEVEL_ALL:
+            yield from audit_abort(self._store)
+        else:
+            yield from audit_config_against_queues(self._store)
+
+    def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
+        """Scan the log, for the verification and for the simulated start."""
+        if builder is not None and self._store.path.layout is Layout.FILES:
+            self._simulation = RestartSimulation(self._store, self._profile, builder)
+        take = builder.take if builder else None
+        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads):
+            if self._simulation is not None:
+                self._simulation.hear(item)
+            yield item
+
+    def _restart(self) -> RestartOutcome | None:
+        if self._simulation is not None:
+            return self._simulation.finish()
+        return plan_restart(self._store, self._profile) if self._store.path.layout is Layout.FILES else None
+
+    def _repairs(self) -> Repairs:
+        if self._blocked:
+            return Repairs(refused=self._blocked)
+        try:
+            plain = self._plan(keep_going=False)
+        except RmqctlError as error:
+            return Repairs(refused=error.what)
+        found = Repairs(plain, profile=self._profile_to_give())
+        if not plain.keepable and not plain.repair.leaves:
+            return found
+        try:
+            return replace(found, keep_going=self._plan(keep_going=True))
+        except RmqctlError:
+            return found
+
+    def _profile_to_give(self) -> str:
+        """Return the profile if the store does not show how to index; otherwise nothing."""
+        try:
+            indexes_tags(self._store, None)
+        except BadRequest:
+            return self._profile.name
+        return ""
+
+    def _plan(self, *, keep_going: bool) -> RecoveryPlan:
+        return RecoveryPlanner(self._store, self._profile, None, self._threads, keep_going=keep_going).plan()
+
+
+def _is_troubled(restart: RestartOutcome | None) -> bool:
+    """Return whether a start fails, never ends, or loses messages."""
+    return restart is not None and bool(restart.refused or restart.hangs or restart.lost.records)
+
+
+def _is_healed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> bool:
+    """Return whether a start fills each queue as far as a repair does."""
+    if restart is None or plan is None or _is_troubled(restart):
+        return False
+    ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in restart.queues}
+    return all(ends.get((queue.topic, queue.queue_id), 0) >= queue.max_offset for queue in plan.repair.queues)

@@ -1,0 +1,119 @@
+"""The next command for a cause, and what the store is like after it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.operations.doctor.examination import Examination, Repairs
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+
+LOOK = "This changes nothing; `rmqctl explain {code}` says what to do by hand."
+QUEUES_BEGIN_LATER = (
+    "Look for the files first. The queues then begin with the first message that the log has. A queue without a "
+    "message in the log stays as it is, because it keeps the number of its next message."
+)
+# cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
+COMMANDS = {
+    "log-head-gone": (
+        "rmqctl rebuild {target} queues --yes",
+        QUEUES_BEGIN_LATER,
+    ),
+    "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
+    "topic-unlisted": ("rmqctl config restore {target} {name} --yes", "topics.json then lists them."),
+    "config-rolled-back": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak."),
+    "group-ahead": (
+        "rmqctl config set-offset {target} {group} {topic} {queue} --to latest --yes",
+        "The group then gets the next message that is stored.",
+    ),
+    "change-unfinished": (
+        "rmqctl undo {target} --yes",
+        "The store is then as before the change. Run doctor again.",
+    ),
+    "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
+    "journal-damaged": ("rmqctl undo {target} --list", LOOK),
+    "messages-rejected": ("rmqctl dump {target} --around {offset} --body hex", LOOK),
+    "record-misnumbered": ("rmqctl dump {target} --around {offset}", LOOK),
+    "queue-beyond-topic": ("rmqctl config show {target}", LOOK),
+    "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
+}
+UNDO = "`rmqctl undo` takes it back."
+LOOK_AGAIN = "rmqctl verify {target}"
+
+
+class Prescriber:
+    """Names the next command for each cause of an examination.
+
+    `target` is the store with its options, quoted; `options` are further ones for `recover`.
+    """
+
+    def __init__(self, examination: Examination, target: str, options: str) -> None:
+        self._examination = examination
+        self._target = target
+        self._plan, how = _better(examination.repairs)
+        profile = examination.repairs.profile
+        self._options = (options or (f" --profile {profile}" if profile else "")) + how
+
+    def of(self, group: Group) -> tuple[str, str]:
+        """Return the next command for a cause, and what the store is like after it."""
+        if group.code in COMMANDS:
+            command, then = COMMANDS[group.code]
+            return command.format(**self._places(group)), then.format(code=self._code(group))
+        refused = self._examination.repairs.refused
+        if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
+            why = f"`rmqctl recover` refuses: {refused}. " if refused else ""
+            return LOOK_AGAIN.format(target=self._target), why + LOOK.format(code=self._code(group))
+        return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan)
+
+    def _is_mended(self, group: Group) -> bool:
+        """Return whether the repair leaves none of the findings that show the cause."""
+        leaves = self._plan.repair.leaves if self._plan is not None else {}
+        return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
+
+    def _code(self, group: Group) -> str:
+        return group.findings[0].code if group.findings else group.code
+
+    def _places(self, group: Group) -> dict[str, str]:
+        first = group.findings[0] if group.findings else None
+        path = group.subjects[0] if group.subjects else ""
+        found = {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": "0"}
+        if first is not None:
+            owner = self._examination.facts.owners.get(
+                (first.path, first.topic, first.queue_id, first.queue_offset), ""
+            )
+            found |= {
+                "offset": str(first.physical_offset or 0),
+                "group": shlex.quote(owner),
+                "topic": shlex.quote(first.topic or ""),
+                "queue": str(first.queue_id or 0),
+            }
+        return found
+
+
+def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str]:
+    """Return the plan that keeps more, and the option for it.
+
+    `--keep-going` is better if it loses fewer messages, or if `verify` finds less afterwards.
+    """
+    plain, other = repairs.plain, repairs.keep_going
+    if plain is None or other is None:
+        return plain, ""
+    ours, theirs = _cost(plain), _cost(other)
+    return (other, " --keep-going") if theirs < ours else (plain, "")
+
+
+def _cost(plan: RecoveryPlan) -> tuple[int, int]:
+    return sum(plan.repair.leaves.values()), plan.repair.lost.records
+
+
+def _after(plan: RecoveryPlan) -> str:
+    repair = plan.repair
+    lost = f"It loses {counted(repair.lost.records, 'message')}" if repair.lost.records else "It loses no message"
+    placed = " and puts placeholders in their place, so that all after them stay" if repair.placeholders.served else ""
+    left = ", ".join(f"{count} {code}" for code, count in sorted(repair.leaves.items()))
+    return f"{lost}{placed}. `verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"

@@ -1,0 +1,97 @@
+"""Findings and their causes: fifty findings of one lost file are one cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rmqctl.forensics.doctor.attribution import DEPENDENT, FILE_FINDINGS, NAMED_CAUSES, attribute
+from rmqctl.forensics.doctor.causes import CAUSES
+from rmqctl.forensics.doctor.store_facts import StoreFacts
+from rmqctl.forensics.finding import CATALOGUE, Finding
+
+SIZE = 1000
+FACTS = StoreFacts(
+    log_files={base: f"commitlog/{base:020d}" for base in (1000, 2000, 3000)},
+    log_file_size=SIZE,
+    log_end=3500,
+    queue_ends={("orders", number): 10 for number in range(50)},
+)
+
+
+def unit(code: str, at: int, queue_id: int = 0, queue_offset: int = 5, count: int = 1) -> Finding:
+    path = f"consumequeue/orders/{queue_id}/00000000000000000000"
+    return Finding(code, path, at, "detail", topic="orders", queue_id=queue_id, queue_offset=queue_offset, count=count)
+
+
+def in_log(code: str, at: int, size: int = 100) -> Finding:
+    return Finding(code, FACTS.file_of(at), at, "detail", size=size)
+
+
+def test_every_finding_has_a_cause() -> None:
+    assert NAMED_CAUSES.keys() | DEPENDENT | FILE_FINDINGS | {"log-start-missing"} == CATALOGUE.keys()
+    assert {code for code, _ in NAMED_CAUSES.values()} <= CAUSES.keys()
+
+
+def test_a_lost_file_is_one_cause() -> None:
+    gap = Finding("file-gap", "commitlog/00000000000000003000", 2000, "detail", size=SIZE)
+    units = [unit("unit-lost-message", 2000 + 10 * number, number) for number in range(50)]
+    (cause,) = attribute([gap, *units, Finding("index-dangling", "index/1", 2500, "detail")], FACTS)
+    assert (cause.code, cause.subjects, cause.findings) == ("log-file-gone", ["commitlog/00000000000000002000"], [gap])
+    assert len(cause.consequences) == 51
+
+
+def test_the_end_of_the_log_is_lost_where_a_unit_continues_it() -> None:
+    ended = replace(FACTS, log_end=4000)
+    (cause,) = attribute([unit("dangling-unit", 4100, 1), unit("dangling-unit", 4000, 2)], ended)
+    assert (cause.code, cause.subjects) == ("log-tail-gone", ["commitlog/00000000000000004000"])
+
+
+def test_a_queue_that_goes_on_elsewhere_is_ahead() -> None:
+    (cause,) = attribute([unit("dangling-unit", 3600)], FACTS)
+    assert (cause.code, cause.subjects) == ("queue-ahead", ["consumequeue/orders/0"])
+
+
+def test_the_first_files_are_named_from_the_oldest_unit() -> None:
+    finding = Finding("log-start-missing", "commitlog/00000000000000001000", 0, "detail", size=1000, count=9)
+    (cause,) = attribute([finding], replace(FACTS, oldest_unit=40))
+    assert cause.subjects == ["commitlog/00000000000000000000"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "offset"),
+    [
+        ({}, "queues-gone", 0),
+        ({("orders", 1): 10}, "queue-gone", 0),
+        ({("orders", 0): 5}, "queue-behind", 5),
+        ({("orders", 0): 9}, "queue-damaged", 5),
+    ],
+)
+def test_what_is_missing_of_the_queues(ends: dict[tuple[str, int], int], code: str, offset: int) -> None:
+    (cause,) = attribute([unit("missing-unit", 1500, queue_offset=offset, count=4)], replace(FACTS, queue_ends=ends))
+    assert cause.code == code
+
+
+def test_damage_comes_first_and_takes_its_consequences() -> None:
+    found = attribute([in_log("bad-magic", 1500), unit("unit-lost-message", 1550), unit("unit-size", 1700, 3)], FACTS)
+    assert [(cause.code, len(cause.consequences)) for cause in found] == [("record-damaged", 1), ("queue-damaged", 0)]
+
+
+def test_a_cut_file_takes_the_record_that_the_cut_tore() -> None:
+    cut = Finding("file-length", "commitlog/00000000000000002000", 2400, "detail", size=600)
+    (cause,) = attribute([cut, in_log("bad-size", 2390, 10), unit("unit-lost-message", 2390)], FACTS)
+    assert (cause.code, len(cause.consequences)) == ("log-file-length", 2)
+
+
+@pytest.mark.parametrize(("healed", "codes"), [(True, ["broker-died"]), (False, ["queue-behind", "broker-died"])])
+def test_queues_behind_follow_from_the_death_if_a_start_fills_them(healed: bool, codes: list[str]) -> None:
+    findings = [unit("missing-unit", 3400, queue_offset=10), Finding("abort", "abort", None, "detail")]
+    assert [cause.code for cause in attribute(findings, replace(FACTS, is_healed=healed, has_abort=True))] == codes
+
+
+def test_an_offset_after_a_queue_that_lost_messages_is_a_consequence() -> None:
+    beyond = Finding("offset-beyond-queue", "config/consumerOffset.json", None, "detail", topic="orders", queue_id=0)
+    (cause,) = attribute([unit("dangling-unit", 3500), beyond], FACTS)
+    assert (cause.code, cause.consequences[-1:]) == ("log-tail-gone", [beyond])
+    assert [cause.code for cause in attribute([beyond], FACTS)] == ["group-ahead"]
