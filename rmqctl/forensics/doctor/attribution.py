@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.causes import RANK
+from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
@@ -151,8 +152,7 @@ class _Attribution:
                 of_index.append(finding)
             elif finding.topic is not None and finding.queue_id is not None:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
-        for key, found in of_queue.items():
-            self._queue(key, found)
+        self._queues(of_queue)
         for finding in of_index:
             code = "index-damaged" if self._facts.has_index else "index-gone"
             self._group(code).add(finding, finding.path or INDEX)
@@ -230,6 +230,24 @@ class _Attribution:
             return None
         covering = [group for group in self._groups.values() if group.covers(finding)]
         return min(covering, key=lambda group: RANK[group.code], default=None)
+
+    def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
+        moved = moved_records(of_queue)
+        for finding in moved:
+            path = self._facts.file_of(finding.physical_offset or 0)
+            self._group("record-of-another-queue", path).add(finding, path)
+        rest = {
+            key: [one for one in found if not any(one is other for other in moved)] for key, found in of_queue.items()
+        }
+        rest = {key: found for key, found in rest.items() if found}
+        replaced = replaced_file(rest, self._facts)
+        for key, found in rest.items():
+            if replaced is None:
+                self._queue(key, found)
+                continue
+            group = self._group("log-file-replaced", replaced)
+            group.consequences += found
+            group.subjects = [replaced]
 
     def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
         codes = {finding.code for finding in findings}

@@ -82,6 +82,17 @@ CAUSES: dict[str, CauseKind] = {
         "Consumers do not get the damaged messages, or get them with wrong content. All messages after the damage are "
         "at risk: a start that scans the damage ends the log there.",
     ),
+    "record-of-another-queue": CauseKind(
+        "A record names another queue than the one that leads to it: {subjects}: {detail}",
+        "Bits of its topic or queueId changed; no checksum covers them. Consumers of its queue still get the message, with "
+        "a wrong topic or queueId.",
+        LIKELY,
+    ),
+    "log-file-replaced": CauseKind(
+        "A file of the commit log does not belong to this log: no queue agrees with {subjects}",
+        "Consumers get other messages than those that were stored for them, or none. Look for the right file.",
+        LIKELY,
+    ),
     "queues-gone": CauseKind(
         "All consume queues are missing (consumequeue/)",
         "Consumers get nothing, although the log has the messages.",
@@ -105,12 +116,6 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
         "RocketMQ's issues 9728 and 10108, if a queue's last file has no unit",
     ),
-    "queue-behind": CauseKind(
-        "Consume queues end before the log does: {subjects}: {detail}",
-        "Consumers do not get the last messages of these queues, although the log has them.",
-        CERTAIN,
-        _REPUT,
-    ),
     "log-file-empty": CauseKind(
         "The last file of the commit log is empty: {subjects}: {detail}",
         "It holds no message. Brokers of 4.x do not start while it is there; 5.3 deletes it.",
@@ -129,6 +134,12 @@ CAUSES: dict[str, CauseKind] = {
         "Old records there can become part of the log again when new messages are stored.",
         CERTAIN,
         "RocketMQ's issue 10666",
+    ),
+    "queue-behind": CauseKind(
+        "Consume queues end before the log does: {subjects}: {detail}",
+        "Consumers do not get the last messages of these queues, although the log has them.",
+        CERTAIN,
+        _REPUT,
     ),
     "index-gone": CauseKind(
         "The index is missing (index/)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -12,14 +13,30 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 # causes that a start meets at a place of the log
-OF_LOG = frozenset({"log-file-gone", "log-file-misplaced", "record-damaged", "messages-rejected", "record-misnumbered"})
+OF_LOG = frozenset(
+    {
+        "log-file-gone",
+        "log-file-misplaced",
+        "log-file-replaced",
+        "record-damaged",
+        "record-of-another-queue",
+        "messages-rejected",
+        "record-misnumbered",
+    }
+)
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
 
 
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
     """Return whether the start fails because of a file of the cause."""
     why = restart.refused or restart.hangs
-    return why is not None and any(PurePosixPath(subject).name in why for subject in group.subjects)
+    return why is not None and any(_named(subject) in why for subject in group.subjects)
+
+
+def _named(subject: str) -> str:
+    """Return the name of a file, or the path of a queue."""
+    name = PurePosixPath(subject).name
+    return subject if name.isdigit() and not is_file_name(name) else name
 
 
 def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
@@ -31,7 +48,7 @@ def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
 def describe_start(restart: RestartOutcome | None, group: Group, *, is_healed: bool) -> str:
     """Return what the next start does to the store, and to a cause."""
     if restart is None:
-        return "rmqctl does not simulate a start of this layout."
+        return "rmqctl cannot simulate a start with this store."
     version = f"a broker of {restart.profile.name}"
     if restart.refused is not None:
         return f"{version} does not start: {restart.refused}."

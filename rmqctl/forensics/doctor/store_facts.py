@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
@@ -83,7 +84,7 @@ def facts_of(
         log_files={file.file_from_offset: file.name for file in log.files},
         log_file_size=log.file_size,
         log_end=log_end,
-        queue_ends={key: queue.max_offset for key, queue in store.queues.items()} if codes and has_queues else {},
+        queue_ends={key: queue_end(store, *key) or 0 for key in store.queues} if codes and has_queues else {},
         has_index=has_queues and bool(store.index.files),
         has_abort=store.path.has_abort,
         oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,

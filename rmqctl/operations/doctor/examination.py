@@ -9,6 +9,7 @@ Which finding belongs to which cause is decided in `rmqctl.forensics.doctor`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,8 @@ class Examiner:
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Scan the log, for the verification and for the simulated start."""
         if builder is not None and self._store.path.layout is Layout.FILES:
-            self._simulation = RestartSimulation(self._store, self._profile, builder)
+            with suppress(OSError):  # verify reports what cannot be read
+                self._simulation = RestartSimulation(self._store, self._profile, builder)
         take = builder.take if builder else None
         for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads):
             if self._simulation is not None:
@@ -129,7 +131,12 @@ class Examiner:
     def _restart(self) -> RestartOutcome | None:
         if self._simulation is not None:
             return self._simulation.finish()
-        return plan_restart(self._store, self._profile) if self._store.path.layout is Layout.FILES else None
+        has_log = bool(self._store.commit_log.queue.files)
+        return (
+            plan_restart(self._store, self._profile)
+            if self._store.path.layout is Layout.FILES and not has_log
+            else None
+        )
 
     def _repairs(self) -> Repairs:
         if self._blocked:
@@ -138,12 +145,14 @@ class Examiner:
             plain = self._plan(keep_going=False)
         except RmqctlError as error:
             return Repairs(refused=error.what)
+        except OSError as error:
+            return Repairs(refused=f"{error.filename}: {error.strerror}")
         found = Repairs(plain, profile=self._profile_to_give())
         if not plain.keepable and not plain.repair.leaves:
             return found
         try:
             return replace(found, keep_going=self._plan(keep_going=True))
-        except RmqctlError:
+        except (RmqctlError, OSError):
             return found
 
     def _profile_to_give(self) -> str:

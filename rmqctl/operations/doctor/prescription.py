@@ -6,6 +6,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from rmqctl.forensics.doctor.next_start import OF_QUEUES
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Prescriber:
             return command.format(**self._places(group)), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
+            if refused and group.code in OF_QUEUES:
+                return f"rmqctl rebuild {self._target} queues --yes", f"`rmqctl recover` refuses: {refused}. {UNDO}"
             why = f"`rmqctl recover` refuses: {refused}. " if refused else ""
             return LOOK_AGAIN.format(target=self._target), why + LOOK.format(code=self._code(group))
         return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan)

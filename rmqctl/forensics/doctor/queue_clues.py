@@ -1,0 +1,59 @@
+"""What several queues say together of the log that they lead to.
+
+One record that names another queue gives findings in two queues. One file of another log gives findings in all queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqctl.forensics.doctor.store_facts import StoreFacts
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.store.config.topics import QueueKey
+
+MISMATCH, MISSING = "unit-mismatch", "missing-unit"
+FEW = 2  # more records that two queues claim are no flipped bits: the files of these queues were swapped
+MANY_QUEUES = 3
+
+
+def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
+    """Return the findings on records that name another queue than the one that leads to them.
+
+    Such a record has no right unit in the queue that it names, and the unit of another queue leads to it.
+    """
+    places: dict[int, list[tuple[QueueKey, Finding]]] = {}
+    for key, findings in of_queue.items():
+        for finding in findings:
+            if finding.code in (MISMATCH, MISSING) and finding.count == 1 and finding.physical_offset is not None:
+                places.setdefault(finding.physical_offset, []).append((key, finding))
+    claimed = {
+        at: found
+        for at, found in places.items()
+        if len({key for key, _ in found}) > 1 and any(finding.code == MISMATCH for _, finding in found)
+    }
+    pairs = Counter(frozenset(key for key, _ in found) for found in claimed.values())
+    return [
+        finding
+        for found in claimed.values()
+        if pairs[frozenset(key for key, _ in found)] <= FEW
+        for _, finding in found
+    ]
+
+
+def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
+    """Return the file of the log that does not fit several queues, if all their findings lead into it.
+
+    None: there is no such file, or it is the log's only one.
+    """
+    mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
+    offsets = [
+        found.physical_offset for key in of_queue for found in of_queue[key] if found.physical_offset is not None
+    ]
+    files = {facts.file_of(offset) for offset in offsets}
+    if len(mismatched) < MANY_QUEUES or len(files) != 1 or len(facts.log_files) < MANY_QUEUES:
+        return None
+    return files.pop()
