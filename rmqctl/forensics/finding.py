@@ -343,7 +343,7 @@ CATALOGUE: dict[str, Explanation] = {
         "No broker of 5.x loads this store. Correct queue.type in topics.json, or move away the folder.",
     ),
     "topic-unlisted": Explanation(
-        "A queue has messages, and neither topics.json nor a group's offset names its topic.",
+        "A queue has messages, and topics.json does not list its topic.",
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
         "another broker of the cluster.",
     ),

@@ -36,10 +36,14 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl rebuild STORE index --dry-run": (
         "index-length", "index-header", "index-chain", "index-order", "index-time", "index-dangling", "index-missing",
     ),
-    "rmqctl config show STORE": ("bad-port", "bad-compression", "offset-beyond-queue"),
+    "rmqctl config show STORE": (
+        "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-beyond-topic",
+        "backup-newer",
+    ),
     "rmqctl config restore STORE topics.json --dry-run": ("config-invalid",),
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
-    "rmqctl undo STORE --list": ("bad-journal", "placeholder"),
+    "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
+    "rmqctl queue STORE rmq_sys_wheel_timer 0": ("timer-beyond-queue",),
     "rmqctl queue STORE": ("log-start-missing",),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
+from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from rmqctl.cli.views.metrics_file import MetricsFile
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
     from rmqctl.operations.doctor.diagnosis import Cause
     from rmqctl.operations.doctor.examination import Examination
+    from rmqctl.operations.doctor.situation import Situation
 
 WIDTH, INDENT = 100, "                "
-EVIDENCE_SHOWN = 6
+EVIDENCE_SHOWN, GROUPS_NAMED = 6, 5
+GAUGES = {
+    "healthy": "Whether the store is healthy: 1 or 0.",
+    "causes": "How many causes of a code doctor names; see `rmqctl explain CODE`.",
+    "findings": "What verify and the audit of the configuration found, all places counted.",
+    "messages": "Messages of the commit log.",
+    "log_max_offset_bytes": "The physical offset at which the commit log ends.",
+    "restart_fails": "Whether a start of the broker now fails, or never ends: 1 or 0.",
+    "restart_lost_messages": "Messages that a start of the broker now loses.",
+    "behind_messages": "Messages that a consumer group has not consumed yet.",
+    "expired_files": "Files that a broker would delete now.",
+    "waiting_messages": "Messages in these files that are still needed.",
+}
 
 
-def report_json(examination: Examination, causes: Sequence[Cause], profile: Profile) -> dict[str, Any]:
+def report_json(
+    examination: Examination, causes: Sequence[Cause], situation: Situation, profile: Profile
+) -> dict[str, Any]:
     """Return the keys of doctor's document."""
     report = examination.report
     return {
@@ -32,10 +50,10 @@ def report_json(examination: Examination, causes: Sequence[Cause], profile: Prof
         "causes": [cause.to_json() for cause in causes],
         "notes": report.notes,
         "seconds": round(report.seconds, 6),
-    }
+    } | situation.to_json()
 
 
-def print_page(examination: Examination, causes: Sequence[Cause]) -> None:
+def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
     """Print one line for a healthy store, otherwise a paragraph for each cause."""
     report = examination.report
     what = f"{counted(report.summary.messages, 'message')}, the log ends at {report.summary.end}"
@@ -46,6 +64,41 @@ def print_page(examination: Examination, causes: Sequence[Cause]) -> None:
     for number, cause in enumerate(causes, 1):
         print()
         _print_cause(number, cause)
+    print()
+    for line in _situation_in_words(situation):
+        print(printable(line))
+
+
+def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
+    """Set the gauges of the verdict."""
+    restart = examination.restart
+    gauges.set("healthy", int(not causes))
+    counts = Counter(cause.code for cause in causes)
+    for code in CAUSES:
+        gauges.set("causes", counts[code], code=code)
+    gauges.set("findings", sum(finding.count for finding in examination.findings))
+    gauges.set("messages", examination.report.summary.messages)
+    gauges.set("log_max_offset_bytes", examination.report.summary.end)
+    if restart is not None:
+        gauges.set("restart_fails", int(bool(restart.refused or restart.hangs)))
+        gauges.set("restart_lost_messages", restart.lost.records)
+    for group, behind in situation.groups:
+        gauges.set("behind_messages", behind, group=group)
+    if situation.cleanup is not None:
+        gauges.set("expired_files", situation.cleanup.files)
+        gauges.set("waiting_messages", situation.cleanup.waiting.total)
+
+
+def _situation_in_words(situation: Situation) -> Iterator[str]:
+    named = ", ".join(f"{group} {behind}" for group, behind in situation.groups[:GROUPS_NAMED])
+    more = len(situation.groups) - GROUPS_NAMED
+    if named:
+        yield f"groups behind: {named}" + (f" and {more} more" if more > 0 else "") + " (`rmqctl lag`)"
+    cleanup = situation.cleanup
+    if cleanup is not None and cleanup.files:
+        what = f"{counted(cleanup.files, 'file')}, {counted(cleanup.bytes, 'byte')}"
+        waiting = f", with {counted(cleanup.waiting.total, 'message')} still needed" if cleanup.waiting.total else ""
+        yield f"a broker would delete now: {what}{waiting} (`rmqctl clean --dry-run`)"
 
 
 def _print_cause(number: int, cause: Cause) -> None:

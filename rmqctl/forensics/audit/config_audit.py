@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.audit.state_audit import CONFIG_FILES, queue_end
+from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics, load_config
+from rmqctl.store.config.config_file import CONFIG_FILES, TOPICS_CONFIG, batch_topics, load_config
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
-from rmqctl.store.read.known_topics import KnownTopics
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -39,7 +38,7 @@ def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
-    listed, known, path = store.listed_topics, KnownTopics(store), f"{CONFIG}/{TOPICS_CONFIG}"
+    listed, path = store.listed_topics, f"{CONFIG}/{TOPICS_CONFIG}"
     batches = batch_topics(store.config(TOPICS_CONFIG))
     for (topic, queue_id), queue in sorted(store.queues.items()) if listed else ():
         end = queue_end(store, topic, queue_id)
@@ -48,7 +47,7 @@ def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
             continue
         if topic not in listed:
             what = f"{topic} is not in topics.json, and its queue {queue_id} ends at {end}"
-            finding = Finding("topic-unlisted", path, None, what) if topic not in known else None
+            finding = Finding("topic-unlisted", path, None, what) if not is_broker_topic(topic) else None
         elif isinstance(queue, BatchConsumeQueue) != (topic in batches):
             wanted = "BatchCQ" if topic in batches else "SimpleCQ"
             what = f"topics.json says queue.type={wanted} for {topic}, and its queue is of the other type"

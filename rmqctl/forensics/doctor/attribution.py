@@ -42,8 +42,8 @@ NAMED_CAUSES = {
     "bad-journal": ("journal-damaged", True),
     "config-invalid": ("config-damaged", True),
     "backup-newer": ("config-rolled-back", True),
-    "topic-unlisted": ("topic-unlisted", False),
-    "queue-beyond-topic": ("queue-beyond-topic", False),
+    "topic-unlisted": ("topics-lost", False),
+    "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "checkpoint-missing": ("checkpoint-wrong", False),
     "checkpoint-length": ("checkpoint-wrong", False),
@@ -154,8 +154,7 @@ class _Attribution:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
         self._queues(of_queue)
         for finding in of_index:
-            code = "index-damaged" if self._facts.has_index else "index-gone"
-            self._group(code).add(finding, finding.path or INDEX)
+            self._index(finding)
         for finding in of_groups:
             self._group_offset(finding)
         self._follow_from_death()
@@ -233,12 +232,11 @@ class _Attribution:
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
         moved = moved_records(of_queue)
+        numbers = {id(finding) for finding in moved}
         for finding in moved:
             path = self._facts.file_of(finding.physical_offset or 0)
             self._group("record-of-another-queue", path).add(finding, path)
-        rest = {
-            key: [one for one in found if not any(one is other for other in moved)] for key, found in of_queue.items()
-        }
+        rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}
         rest = {key: found for key, found in rest.items() if found}
         replaced = replaced_file(rest, self._facts)
         for key, found in rest.items():
@@ -248,6 +246,7 @@ class _Attribution:
             group = self._group("log-file-replaced", replaced)
             group.consequences += found
             group.subjects = [replaced]
+            group.ranges = self._facts.ranges_of(replaced)
 
     def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
         codes = {finding.code for finding in findings}
@@ -263,6 +262,14 @@ class _Attribution:
             group = self._group("queue-damaged", f"{key[0]}/{key[1]}")
         for finding in findings:
             group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
+
+    def _index(self, finding: Finding) -> None:
+        covering = self._covering(finding)
+        if covering is not None:
+            covering.consequences.append(finding)
+        else:
+            code = "index-damaged" if self._facts.has_index else "index-gone"
+            self._group(code).add(finding, finding.path or INDEX)
 
     def _is_behind(self, key: QueueKey, finding: Finding) -> bool:
         return finding.queue_offset is not None and finding.queue_offset >= self._facts.queue_ends[key]

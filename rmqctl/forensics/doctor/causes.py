@@ -84,8 +84,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "record-of-another-queue": CauseKind(
         "A record names another queue than the one that leads to it: {subjects}: {detail}",
-        "Bits of its topic or queueId changed; no checksum covers them. Consumers of its queue still get the message, with "
-        "a wrong topic or queueId.",
+        "Bits of its topic or queueId changed; no checksum covers them. Consumers of its queue still get the message, "
+        "with a wrong topic or queueId.",
         LIKELY,
     ),
     "log-file-replaced": CauseKind(
@@ -159,13 +159,13 @@ CAUSES: dict[str, CauseKind] = {
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",
         POSSIBLE,
     ),
-    "topic-unlisted": CauseKind(
+    "topics-lost": CauseKind(
         "Topics with messages are not in config/topics.json: {subjects}",
         "Producers and consumers of these topics get the error that the topic does not exist, unless the broker "
         "creates topics by itself.",
         LIKELY,
     ),
-    "queue-beyond-topic": CauseKind(
+    "queue-unread": CauseKind(
         "Queues have messages, and topics.json has fewer queues for the topic: {subjects}: {detail}",
         "No consumer reads these queues.",
         LIKELY,

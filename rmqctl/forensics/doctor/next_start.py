@@ -15,15 +15,10 @@ if TYPE_CHECKING:
 # causes that a start meets at a place of the log
 OF_LOG = frozenset(
     {
-        "log-file-gone",
-        "log-file-misplaced",
-        "log-file-replaced",
-        "record-damaged",
-        "record-of-another-queue",
-        "messages-rejected",
-        "record-misnumbered",
+        "log-file-gone", "log-file-misplaced", "log-file-replaced", "record-damaged", "record-of-another-queue",
+        "messages-rejected", "record-misnumbered",
     }
-)
+)  # fmt: skip
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
 
 

@@ -21,7 +21,7 @@ MANY_QUEUES = 3
 
 
 def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
-    """Return the findings on records that name another queue than the one that leads to them.
+    """Return the findings on records that name another queue than their own.
 
     Such a record has no right unit in the queue that it names, and the unit of another queue leads to it.
     """
@@ -45,15 +45,13 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 
 
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
-    """Return the file of the log that does not fit several queues, if all their findings lead into it.
+    """Return the file of the log that does not fit several queues.
 
-    None: there is no such file, or it is the log's only one.
+    All their findings lead into it. None: there is no such file, or the log has too few files to tell.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
-    offsets = [
-        found.physical_offset for key in of_queue for found in of_queue[key] if found.physical_offset is not None
-    ]
-    files = {facts.file_of(offset) for offset in offsets}
+    offsets = [found.physical_offset for findings in of_queue.values() for found in findings]
+    files = {facts.file_of(offset) for offset in offsets if offset is not None}
     if len(mismatched) < MANY_QUEUES or len(files) != 1 or len(facts.log_files) < MANY_QUEUES:
         return None
     return files.pop()

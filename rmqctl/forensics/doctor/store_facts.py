@@ -63,6 +63,10 @@ class StoreFacts:
         grid = self.log_begin % size
         return f"{self.log_folder}/{max((offset - grid) // size * size + grid, 0):020d}"
 
+    def ranges_of(self, path: str) -> list[tuple[int, int]]:
+        """Return the offsets [begin, end) that a log file has."""
+        return [(base, base + self.log_file_size) for base, name in self.log_files.items() if name == path]
+
     def files_between(self, begin: int, end: int) -> list[str]:
         """Return the paths of all files that should have the offsets [begin, end)."""
         size = max(self.log_file_size, 1)

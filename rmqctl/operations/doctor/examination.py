@@ -84,6 +84,11 @@ class Examiner:
         self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
 
+    @property
+    def reads_queues(self) -> bool:
+        """Return whether the store's queues can be read, and not its log alone."""
+        return self._level == LEVEL_ALL
+
     def warm_up(self) -> None:
         """Compile or load the kernels."""
         self._verification.warm_up()
@@ -131,12 +136,9 @@ class Examiner:
     def _restart(self) -> RestartOutcome | None:
         if self._simulation is not None:
             return self._simulation.finish()
-        has_log = bool(self._store.commit_log.queue.files)
-        return (
-            plan_restart(self._store, self._profile)
-            if self._store.path.layout is Layout.FILES and not has_log
-            else None
-        )
+        if self._store.path.layout is not Layout.FILES or self._store.commit_log.queue.files:
+            return None
+        return plan_restart(self._store, self._profile)
 
     def _repairs(self) -> Repairs:
         if self._blocked:

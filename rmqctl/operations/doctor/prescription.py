@@ -6,7 +6,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.doctor.next_start import OF_QUEUES
+from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COMMANDS = {
         QUEUES_BEGIN_LATER,
     ),
     "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
-    "topic-unlisted": ("rmqctl config restore {target} {name} --yes", "topics.json then lists them."),
+    "topics-lost": ("rmqctl config restore {target} {name} --yes", "topics.json then lists them."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak."),
     "group-ahead": (
         "rmqctl config set-offset {target} {group} {topic} {queue} --to latest --yes",
@@ -38,13 +38,11 @@ COMMANDS = {
     ),
     "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
-    "messages-rejected": ("rmqctl dump {target} --around {offset} --body hex", LOOK),
-    "record-misnumbered": ("rmqctl dump {target} --around {offset}", LOOK),
-    "queue-beyond-topic": ("rmqctl config show {target}", LOOK),
+    "queue-unread": ("rmqctl config show {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 UNDO = "`rmqctl undo` takes it back."
-LOOK_AGAIN = "rmqctl verify {target}"
+LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl verify {target}"
 
 
 class Prescriber:
@@ -70,7 +68,8 @@ class Prescriber:
             if refused and group.code in OF_QUEUES:
                 return f"rmqctl rebuild {self._target} queues --yes", f"`rmqctl recover` refuses: {refused}. {UNDO}"
             why = f"`rmqctl recover` refuses: {refused}. " if refused else ""
-            return LOOK_AGAIN.format(target=self._target), why + LOOK.format(code=self._code(group))
+            look = LOOK_AT_LOG if group.code in OF_LOG else LOOK_AT_ALL
+            return look.format(**self._places(group)), why + LOOK.format(code=self._code(group))
         return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan)
 
     def _is_mended(self, group: Group) -> bool:

@@ -95,3 +95,21 @@ def test_an_offset_after_a_queue_that_lost_messages_is_a_consequence() -> None:
     (cause,) = attribute([unit("dangling-unit", 3500), beyond], FACTS)
     assert (cause.code, cause.consequences[-1:]) == ("log-tail-gone", [beyond])
     assert [cause.code for cause in attribute([beyond], FACTS)] == ["group-ahead"]
+
+
+def test_two_queues_that_disagree_about_one_record_blame_the_record() -> None:
+    found = attribute([unit("missing-unit", 1500, 7), unit("unit-mismatch", 1500, 8)], FACTS)
+    assert [(cause.code, cause.subjects) for cause in found] == [
+        ("record-of-another-queue", ["commitlog/00000000000000001000"])
+    ]
+
+
+def test_queues_whose_files_were_swapped_are_damaged_themselves() -> None:
+    both = [unit("unit-mismatch", at, number) for at in (1100, 1200, 1300) for number in (7, 8)]
+    assert [cause.code for cause in attribute(both, FACTS)] == ["queue-damaged", "queue-damaged"]
+
+
+def test_a_file_that_no_queue_agrees_with_is_of_another_log() -> None:
+    mismatched = [unit("unit-mismatch", 2000 + 10 * number, number) for number in range(20)]
+    (cause,) = attribute([*mismatched, Finding("index-dangling", "index/1", 2500, "detail")], FACTS)
+    assert (cause.code, cause.subjects) == ("log-file-replaced", ["commitlog/00000000000000002000"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,11 +9,13 @@ import click
 from rmqctl.cli.shared.confirm import change_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
+from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.sizes import SizeType
 from rmqctl.cli.shared.times import HoursType, TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.clean_metrics import CleanMetrics, with_metrics
+from rmqctl.cli.views.clean_metrics import CleanMetrics
 from rmqctl.cli.views.clean_run import CleanOptions, CleanRun
+from rmqctl.cli.views.metrics_file import with_metrics
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -126,44 +126,16 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     files that rmqctl deletes.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
-    _check_places([store], files)
+    check_places([store], files)
     gauges = CleanMetrics(store)
 
     def run() -> int:
         _wait_for_lock(store, asked)
         opened = open_store(store, broker_conf, follow_links)
-        _check_places(opened.path.commitlogs, files)
+        check_places(opened.path.commitlogs, files)
         return CleanRun(opened, asked, output, gauges).run()
 
     return with_metrics(gauges, asked.metrics, run)
-
-
-def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """Check that rmqctl's own files are not in the folders of a broker.
-
-    If a path exists and will be replaced or appended to, it must be a file.
-    """
-    from rmqctl.logfile.access.owner import is_root
-
-    for option, file in files.items():
-        if file is None:
-            continue
-        place = Path(os.path.realpath(file))
-        if any(place.is_relative_to(os.path.realpath(folder)) for folder in folders):
-            raise click.BadParameter(
-                f"{file} is inside the store, where a broker may mistake it for its own: choose another place",
-                param_hint=option,
-            )
-        if not place.parent.is_dir():
-            raise click.BadParameter(f"there is no folder {file.parent}", param_hint=option)
-        if place.exists() and not place.is_file():
-            raise click.BadParameter(f"{file} is not a regular file", param_hint=option)
-        if is_root() and place.exists() and place.stat().st_nlink > 1:
-            what = (
-                f"{file} has several names (hard links): root does not write to what somebody else may have linked "
-                "there"
-            )
-            raise click.BadParameter(what, param_hint=option)
 
 
 def _wait_for_lock(store: Path, asked: CleanOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -18,16 +18,28 @@ from rmqctl.cli.shared.options import (
     store_argument,
     threads_option,
 )
+from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.views.doctor_view import print_page, report_json
+from rmqctl.cli.views.doctor_view import GAUGES, print_page, report_json, set_gauges
+from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
 from rmqctl.cli.views.repair_view import check_complete
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode, LayoutNotSupported, RmqctlError
+from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class DoctorOptions(NamedTuple):
+    """The options of `rmqctl doctor` that say how to examine and to print."""
+
+    profile: str | None
+    output: str
+    threads: int
+    progress_mode: str
 
 
 @click.command(
@@ -38,11 +50,18 @@ if TYPE_CHECKING:
         rmqctl doctor /data/rocketmq/store
         # the next command, for a script
         rmqctl doctor store -o json | jq -r '.causes[0].next'
+        # from cron: metrics for node_exporter's textfile collector
+        rmqctl doctor store --watch /var/lib/node_exporter/rmqctl-doctor.prom
         # what a cause means
         rmqctl explain log-file-gone
     """,
 )
 @store_argument
+@click.option(
+    "--watch",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the verdict to this file as metrics, for Prometheus. Run doctor from cron to keep it current.",
+)
 @profile_option("Say what a start of a broker of this version would do.")
 @output_option("table", "json")
 @threads_option
@@ -55,6 +74,7 @@ def command(
     output: str,
     threads: int,
     progress_mode: str,
+    watch: Path | None,
 ) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
@@ -68,23 +88,38 @@ def command(
     Prints one line if the store is healthy. Exits with 1 if not, with 4 if some input could not be read. A store whose
     broker died is not healthy, even if it is whole: the next start of its broker runs the abnormal recovery.
     """
+    asked = DoctorOptions(profile, output, threads, progress_mode)
+    check_places([store], {"--watch": watch})
+    gauges = MetricsFile("doctor", store, GAUGES)
+
+    def run() -> int:
+        opened = _open(store, broker_conf, follow_links)
+        check_places(opened.path.commitlogs, {"--watch": watch})
+        return _examine(opened, _target(store, broker_conf, follow_links), asked, gauges)
+
+    return with_metrics(gauges, watch, run)
+
+
+def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
     from rmqctl.operations.doctor.diagnosis import diagnose
     from rmqctl.operations.doctor.examination import Examiner
+    from rmqctl.operations.doctor.situation import Situation, situation_of
     from rmqctl.store.read.version_guess import guess_profile
 
-    opened = _open(store, broker_conf, follow_links)
-    known = _profile(profile) or guess_profile(opened)
-    examiner = Examiner(opened, known, threads, _blocked(opened))
+    profile = _profile(asked.profile) or guess_profile(store)
+    examiner = Examiner(store, profile, asked.threads, _blocked(store))
     warmed_up(examiner.warm_up)
-    with scan_progress(opened, progress_mode, "doctor"):
+    with scan_progress(store, asked.progress_mode, "doctor"):
         examination = examiner.run()
-    options = f" --profile {profile}" if profile else ""
-    causes = diagnose(examination, _target(store, broker_conf, follow_links), options)
-    if output == "json":
-        print_document("doctor", {"store": str(store)} | report_json(examination, causes, known))
+    causes = diagnose(examination, target, f" --profile {asked.profile}" if asked.profile else "")
+    situation = situation_of(store, profile) if examiner.reads_queues else Situation()
+    set_gauges(gauges, examination, causes, situation)
+    if asked.output == "json":
+        document = report_json(examination, causes, situation, profile)
+        print_document("doctor", {"store": root_text(store.path.root)} | document)
     else:
-        print_page(examination, causes)
-    note_unfinished_change(opened)
+        print_page(examination, causes, situation)
+    note_unfinished_change(store)
     if examination.report.incomplete:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if causes else ExitCode.CLEAN)

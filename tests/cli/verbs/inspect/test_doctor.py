@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.forensics.doctor.causes import CAUSES
 from tests.conftest import (
     GOLDEN_NAMES,
     Rmqctl,
@@ -25,6 +26,7 @@ KEYS = {"code", "summary", "evidence", "means", "restart", "next", "confidence"}
 FEW_GOLDEN = ("broker-497", "broker-533", "533-lmq", "471-crash")
 # all messages of a queue were in the lost first file: its units keep the queue's offset, so they stay
 WHOLE_QUEUE_LOST = ("533-propcrc--first-file-expired",)
+ORDERS = '"orders":{\n\t\t\t"attributes":'
 ROUNDS = 3  # commands until nothing is wrong any more; two damages may need two
 
 
@@ -99,3 +101,78 @@ def test_an_undamaged_store_is_one_line(name: str, tmp_path: Path, rmqctl: Rmqct
         result = rmqctl("doctor", store)
         assert (result.code, len(result.out.splitlines()), result.err) == (0, 1, "")
         assert result.out.startswith("healthy: ")
+
+
+def damaged(name: str, into: Path) -> Path:
+    store = unpack(CASES[name]["base"], into)
+    apply_damage(store, CASES[name]["ops"])
+    return store
+
+
+def test_one_lost_file_is_one_cause_on_the_page(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("doctor", damaged("471-basic--last-file-missing-abnormal", tmp_path))
+    assert result.code == 1
+    assert result.out.startswith("not healthy: 2 causes; ")
+    assert all(len(line) <= 100 for line in result.out.splitlines() if "rmqctl recover" not in line)
+    headings = [line for line in result.out.splitlines() if line[:1].isdigit()]
+    assert headings == ["1. log-tail-gone (likely)", "2. broker-died (certain)"]
+
+
+def test_watch_writes_the_verdict_as_metrics(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, metrics = damaged("497-basic--body-flip-last-normal", tmp_path), tmp_path / "doctor.prom"
+    assert rmqctl("doctor", store, "--watch", metrics).code == 1
+    text = metrics.read_text()
+    for gauge, value in (("healthy", 0), ("exit_status", 1), ("restart_fails", 0)):
+        assert f'rmqctl_doctor_{gauge}{{store="{store}"}} {value}\n' in text
+    lost = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]["lost"]["records"]
+    assert lost > 0
+    assert f'rmqctl_doctor_restart_lost_messages{{store="{store}"}} {lost}\n' in text
+    assert f'rmqctl_doctor_causes{{store="{store}",code="record-damaged"}} 1\n' in text
+    assert f'rmqctl_doctor_causes{{store="{store}",code="index-gone"}} 0\n' in text
+    inside = rmqctl("doctor", store, "--watch", store / "x.prom")
+    assert (inside.code, "inside the store" in inside.err) == (2, True)
+
+
+@pytest.mark.parametrize("code", CAUSES)
+def test_every_cause_is_explained(code: str, rmqctl: Rmqctl) -> None:
+    result = rmqctl("explain", code)
+    assert result.code == 0
+    assert CAUSES[code].means in result.out
+    assert "{" not in result.out
+
+
+def test_the_next_command_has_the_options_of_this_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = damaged("471-basic--cq-missing-normal", tmp_path), tmp_path / "the broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=65536\n")
+    found = rmqctl("doctor", store, "--broker-conf", conf, "--profile", "4.9", "-o", "json").document()
+    command = found["causes"][0]["next"]
+    assert command == f"rmqctl recover {store} --broker-conf '{conf}' --profile 4.9 --yes"
+
+
+def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("doctor", unpack("broker-533-rocksdb", tmp_path))
+    assert (result.code, result.out.startswith("healthy: ")) == (0, True)
+    assert "only its log is read" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code"),
+    [
+        ("topics.json", '"orders"', '"odrers"', "topics-lost"),
+        ("topics.json", ORDERS + "{}", ORDERS + '{"queue.type":"BatchCQ"}', "two-queue-types"),
+        ("delayOffset.json", "3:32", "3:99", "group-ahead"),
+        ("topics.json", '"counter":5', '"counter":4', "config-rolled-back"),
+        ("consumerOffset.json", '"offsetTable":{', '"offsetTable":', "config-damaged"),
+    ],
+)
+def test_config_is_compared_with_queues_and_bak(
+    name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = unpack("broker-533", tmp_path)
+    path = store / "config" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    found = diagnosis(store, rmqctl)
+    assert [cause["code"] for cause in found["causes"]][:1] == [code]
+    assert name in str(found["causes"][0])

@@ -1,0 +1,114 @@
+"""Gauges for Prometheus.
+
+They go into a text file for node_exporter's textfile collector. A dozen gauges are a dozen lines, so rmqctl does not
+need the client library, which is made for processes that keep running.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.complaint import exit_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+# gauges of every verb that writes metrics
+USUAL = {
+    "last_run_timestamp_seconds": "When {verb} ran last.",
+    "duration_seconds": "How long the last run took.",
+    "exit_status": "Exit status of the last run; see `rmqctl {verb} --help`.",
+}
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class MetricsFile:
+    """The gauges of a run of a verb on `store`.
+
+    `meanings` has the help text of each gauge of the verb, in the order of the file. A gauge without a measured value
+    is left out.
+    """
+
+    def __init__(self, verb: str, store: Path, meanings: Mapping[str, str]) -> None:
+        self._prefix = f"rmqctl_{verb}_"
+        self._meanings = {name: text.format(verb=verb) for name, text in (USUAL | dict(meanings)).items()}
+        self._store = str(store.absolute())
+        self._began = time.time()
+        self._descriptor: int | None = None
+        self._values: dict[tuple[str, str], float] = {}
+        self.set("last_run_timestamp_seconds", round(self._began, 3))
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set the gauge `name` with these labels, besides that of the store."""
+        text = "".join(f',{label}="{_escaped(of)}"' for label, of in labels.items())
+        self._values[name, text] = value
+
+    def hold(self, path: Path | None) -> None:
+        """Keep the file at `path` open.
+
+        root is going to become another user, who may have no right to replace the file. Raises OSError.
+        """
+        from rmqctl.logfile.access.owner import is_root
+        from rmqctl.logfile.system.storage import Kind
+        from rmqctl.logfile.system.writable_storage import WritableStorage
+
+        if path is not None and is_root():
+            storage = WritableStorage(path.parent)
+            is_there = storage.entry(path).kind is not Kind.MISSING
+            self._descriptor = storage.open_for_writing(path) if is_there else storage.make_file(path)
+
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format, version 0.0.4."""
+        lines = []
+        for name, meaning in self._meanings.items():
+            found = [self._line(name, labels, value) for (of, labels), value in self._values.items() if of == name]
+            if found:
+                lines += [f"# HELP {self._prefix}{name} {meaning}", f"# TYPE {self._prefix}{name} gauge", *found]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _line(self, name: str, labels: str, value: float) -> str:
+        return f'{self._prefix}{name}{{store="{_escaped(self._store)}"{labels}}} {value}'
+
+    def write(self, path: Path, exit_status: int) -> None:
+        """Write the metrics of the finished run to the file at `path`. Raises OSError."""
+        from rmqctl.logfile.system.writable_storage import WritableStorage
+
+        self.set("exit_status", exit_status)
+        self.set("duration_seconds", round(time.time() - self._began, 3))
+        storage, data = WritableStorage(path.parent), self.text().encode()
+        try:
+            storage.replace_file(path, data)
+        except PermissionError:
+            if self._descriptor is None:
+                raise
+            storage.write(self._descriptor, 0, data)
+            storage.resize(self._descriptor, len(data))
+
+
+def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]) -> int:
+    """Run a verb, and write its result to the file at `path`.
+
+    The file is written even after an error, except after a wrong command line, because `path` itself may be wrong then.
+    If `path` is None, no file is written. Raises OSError if only the writing fails.
+    """
+    if path is None:
+        return run()
+    try:
+        status = run()
+    except click.UsageError:
+        raise
+    except BaseException as error:
+        with suppress(OSError):
+            metrics.write(path, exit_status(error))
+        raise
+    metrics.write(path, status)
+    return status
+
+
+def _escaped(label: str) -> str:
+    return label.translate(_ESCAPED)
