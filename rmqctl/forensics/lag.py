@@ -7,7 +7,7 @@ no offset for a queue, every message of the queue counts.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import Damage
@@ -19,6 +19,7 @@ from rmqctl.store.read.consumers.consumer_groups import (
     is_broker_group,
     unreadable_group_files,
 )
+from rmqctl.store.read.consumers.delayed_retries import delayed_retries
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
 from rmqctl.store.read.known_topics import read_queue_ids
 
@@ -82,13 +83,14 @@ class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
     `behind` counts the messages of its topics, `retry_depth` those of its %RETRY% topics, and `dlq_depth` all messages
-    of its dead-letter queue.
+    of its dead-letter queue. `retries_delayed` counts the retries that are not in a %RETRY% topic yet.
     """
 
     group: str
     behind: int
     oldest_ms: int | None
     retry_depth: int
+    retries_delayed: int
     dlq_depth: int
     popped: int
 
@@ -121,6 +123,9 @@ class Lag:
         for topic, queue_id in sorted(store.queues):
             self._queue_ids.setdefault(topic, []).append(queue_id)
         self.problems: list[str] = []
+        self._groups = ConsumerGroups(store)
+        if group is not None:
+            self._groups.check_group(group)
         self._popped = popped_messages(store, self.problems)
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
         self.totals = self._totals()
@@ -153,9 +158,7 @@ class Lag:
         return [row for row in self.queues if is_over(row)]
 
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
-        groups = ConsumerGroups(self._store)
-        if group is not None:
-            groups.check_group(group)
+        groups = self._groups
         topics = groups.topics | {topic for topic in self._queue_ids if topic.startswith(RETRY_PREFIX)}
         keys = {(topic, queue_id) for topic in topics for queue_id in self._queues_of(topic)}
         for key in keys.union(groups.queues_with_offset()):
@@ -219,9 +222,12 @@ class Lag:
         rows: dict[str, list[QueueLag]] = defaultdict(list)
         for row in self.queues:
             rows[row.group].append(row)
-        return [self._total(group, of_group) for group, of_group in rows.items()]
+        delayed: Counter[str] = Counter()
+        for topic, count in delayed_retries(self._store, self.problems).items():
+            delayed.update(dict.fromkeys(self._groups.groups_of(topic), count))
+        return [self._total(group, of_group, delayed[group]) for group, of_group in rows.items()]
 
-    def _total(self, group: str, rows: list[QueueLag]) -> GroupLag:
+    def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:
         """Return the sums of a group's rows.
 
         An offset after the end of its queue counts as 0 messages behind.
@@ -238,7 +244,7 @@ class Lag:
             low, high = self._ends_of((topic, queue_id))
             dlq_depth += (high or 0) - (low or 0)
         oldest = min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None)
-        return GroupLag(group, behind, oldest, retry_depth, dlq_depth, sum(row.popped for row in rows))
+        return GroupLag(group, behind, oldest, retry_depth, delayed, dlq_depth, sum(row.popped for row in rows))
 
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.

@@ -80,8 +80,8 @@ def command(
     `behind` counts the messages that the group has not consumed. If it has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is when the oldest of them was stored; its age counts to the last
     message of the log, not to now. For each group, `retry` counts the messages in its %RETRY% topics that it has not
-    consumed, `dlq` those in its dead-letter queue, and `popped` those that it popped and has not acknowledged. CSV and
-    JSON Lines have a row for each queue.
+    consumed, and `delayed` the retries that still wait for their delay. `dlq` counts the messages in its dead-letter
+    queue, and `popped` those that it popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
     """
     from rmqctl.forensics.lag import Lag
 
@@ -124,6 +124,7 @@ def _total_row(lag: Lag, total: GroupLag) -> Row:
         "behind": total.behind,
         **_oldest(lag, total.oldest_ms),
         "retryDepth": total.retry_depth,
+        "retriesDelayed": total.retries_delayed,
         "dlqDepth": total.dlq_depth,
         "popped": total.popped,
     }
@@ -142,7 +143,8 @@ def _print_tables(rows: list[Row], totals: list[Row]) -> None:
         return
     age: Cells = {"OLDEST": itemgetter("oldestStoreTime"), "AGE": _age}
     of_group: Cells = {"GROUP": itemgetter("group"), "BEHIND": itemgetter("behind"), **age}
-    of_group |= {"RETRY": itemgetter("retryDepth"), "DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
+    of_group |= {"RETRY": itemgetter("retryDepth"), "DELAYED": itemgetter("retriesDelayed")}
+    of_group |= {"DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
     print_rows("lag", "groupTotals", totals, "table", (), of_group, head={})
     print()
     ends = zip(("GROUP", "TOPIC", "QUEUE", "MIN", "MAX"), ENDS, strict=True)

@@ -66,6 +66,20 @@ def test_totals_have_retries_dead_letters_and_messages_in_flight(golden: Golden,
     assert by_queue(document)["popgroup", "%RETRY%popgroup_popt", 0]["popped"] == 1
 
 
+def test_retries_that_wait_for_their_delay(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    scheduled = rmqctl("dump", store, "--topic", "SCHEDULE_TOPIC_XXXX", "-o", "jsonl").rows()
+    retries = [row for row in scheduled if row["properties"]["REAL_TOPIC"] == "%RETRY%billing"]
+    assert 0 < len(retries) < len(scheduled)
+
+    def delayed() -> list[int]:
+        return [total["retriesDelayed"] for total in lag(rmqctl, store)["groupTotals"]]
+
+    assert delayed() == [0, 0]
+    (store / "config" / "delayOffset.json").write_text("{}")
+    assert delayed() == [len(retries), 0]
+
+
 def test_offsets_outside_their_queue(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     add_offsets(store, {"orders@billing": {"0": 1, "1": 400}})

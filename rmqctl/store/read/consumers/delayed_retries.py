@@ -1,0 +1,38 @@
+"""Retries that wait for their delay.
+
+A message that a group could not consume goes to SCHEDULE_TOPIC_XXXX first. When its delay is over, the broker copies
+it to the group's %RETRY% topic, which the property REAL_TOPIC names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rmqctl.format.properties import REAL_TOPIC
+from rmqctl.store.config.topics import RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
+    """Return how many retries wait for their delay, by their %RETRY% topic.
+
+    Only messages after the offset in delayOffset.json are read. A queue that cannot be read is appended to `problems`.
+    """
+    delivered = {found.queue_id: found.offset for found in delay_offsets(store)}
+    found: Counter[str] = Counter()
+    for (topic, queue_id), queue in store.queues.items():
+        if topic != SCHEDULE_TOPIC:
+            continue
+        try:
+            low, high = queue.min_and_max(store.commit_log.min_offset)
+            for unit in queue.units(max(low, delivered.get(queue_id, 0)), high):
+                message = store.commit_log.message_at(unit.physical_offset)
+                real = "" if message is None else message.properties.get(REAL_TOPIC, "")
+                found[real] += real.startswith(RETRY_PREFIX)
+        except OSError as error:
+            problems.append(f"queue {topic} {queue_id}: {error.strerror}")
+    return +found
