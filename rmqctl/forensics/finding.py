@@ -354,8 +354,8 @@ CATALOGUE: dict[str, Explanation] = {
     "timer-beyond-queue": Explanation(
         "timerQueueOffset in config/timercheck is after the end of the timer's queue: the log was cut, or the file is "
         "of another store.",
-        "The timer skips new messages up to this offset. Entries of timerlog that lead to cut messages are tried again "
-        "for ever (RocketMQ's issue 10668).",
+        "A broker of a late 5.x goes on at the queue's end. Entries of timerlog that lead to cut messages are tried "
+        "again for ever (RocketMQ's issue 10668).",
     ),
     "backup-newer": Explanation(
         "The .bak of a file in config/ has a later data version than the file. A broker never leaves this.",

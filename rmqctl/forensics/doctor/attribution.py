@@ -198,6 +198,13 @@ class _Attribution:
             group.ranges += _range_of(finding)
 
     def _head(self, finding: Finding) -> None:
+        """Take a missing start of the log.
+
+        If no queue leads both before the log and into it, someone has accepted the loss: `rebuild` begins queues with
+        the first message that the log has. Only queues without a message in the log are left.
+        """
+        if not self._facts.spans_log_begin:
+            return
         group = self._group("log-head-gone")
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         group.findings.append(finding)

@@ -170,15 +170,17 @@ CAUSES: dict[str, CauseKind] = {
         "No consumer reads these queues.",
         LIKELY,
     ),
-    "timer-ahead": CauseKind(
-        "The timer has read further than its queue goes: {subjects}: {detail}",
-        "New delayed messages are skipped until the queue reaches that place: they are delivered late or never.",
-        LIKELY,
-    ),
     "checkpoint-wrong": CauseKind(
         "The checkpoint is wrong: {detail}",
         "Producers and consumers notice nothing. A start after a crash takes longer, and rebuilds the newest index "
         "file; with a checkpoint of the future it may begin too late.",
+    ),
+    "timer-ahead": CauseKind(
+        "The timer has read further than its queue goes: {subjects}: {detail}",
+        "The log was cut after the timer had read it. Delayed messages that were cut are not delivered, and the broker "
+        "tries the timer's entries for them again for ever.",
+        LIKELY,
+        "RocketMQ's issue 10668",
     ),
     "foreign-files": CauseKind(
         "Files that RocketMQ does not create lie in the store: {subjects}: {detail}",

@@ -28,7 +28,8 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path, `log_file_size` is the usual size. The log's last
     good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is the smallest
-    offset that a queue points to, None if no queue points before the log. `owners` has the group of each stored offset,
+    offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a queue leads to
+    messages before the log and to messages in it. `owners` has the group of each stored offset,
     by its file, topic, queueId and the offset. `is_healed` says that the next start of a broker fills the queues that
     are behind the log. `checkpoint` describes the checkpoint in words.
     """
@@ -40,6 +41,7 @@ class StoreFacts:
     has_index: bool = True
     has_abort: bool = False
     oldest_unit: int | None = None
+    spans_log_begin: bool = True
     owners: Mapping[tuple[str, str | None, int | None, int | None], str] = field(default_factory=dict)
     is_healed: bool = False
     checkpoint: str = ""
@@ -82,6 +84,7 @@ def facts_of(
     `last_stored` is the store time of the last message, in ms. Raises OSError.
     """
     codes = {finding.code for finding in findings}
+    ends = _physical_ends(store) if "log-start-missing" in codes else []
     log = store.commit_log.queue
     has_queues = store.path.layout in (Layout.FILES, Layout.COMBINED)
     return StoreFacts(
@@ -91,22 +94,25 @@ def facts_of(
         queue_ends={key: queue_end(store, *key) or 0 for key in store.queues} if codes and has_queues else {},
         has_index=has_queues and bool(store.index.files),
         has_abort=store.path.has_abort,
-        oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,
+        oldest_unit=min((first for first, _ in ends), default=None),
+        spans_log_begin=any(first < log.min_offset <= last for first, last in ends),
         owners=_owners(store) if "offset-beyond-queue" in codes else {},
         is_healed=is_healed,
         checkpoint=_checkpoint_in_words(store, last_stored),
     )
 
 
-def _oldest_unit(store: ReadOnlyStore) -> int | None:
-    offsets = []
+def _physical_ends(store: ReadOnlyStore) -> list[tuple[int, int]]:
+    """Return, for each queue, the offsets that its first and last unit point to."""
+    found = []
     for queue in store.queues.values():
         start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0
         first = next((unit for unit in queue.units(start, queue.max_offset) if not unit.is_pre_blank), None)
-        if first is not None:
-            offsets.append(first.physical_offset)
+        last = queue.last()
+        if first is not None and last is not None:
+            found.append((first.physical_offset, last.physical_offset))
         queue.queue.close()
-    return min(offsets, default=None)
+    return found
 
 
 def _owners(store: ReadOnlyStore) -> dict[tuple[str, str | None, int | None, int | None], str]:

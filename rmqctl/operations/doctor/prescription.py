@@ -11,6 +11,7 @@ from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.forensics.finding import Finding
     from rmqctl.operations.doctor.examination import Examination, Repairs
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
 
@@ -41,6 +42,7 @@ COMMANDS = {
     "queue-unread": ("rmqctl config show {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
+COMMANDS_MAX = 20  # in one line
 UNDO = "`rmqctl undo` takes it back."
 LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl verify {target}"
 
@@ -62,14 +64,18 @@ class Prescriber:
         """Return the next command for a cause, and what the store is like after it."""
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
-            return command.format(**self._places(group)), then.format(code=self._code(group))
+            each = group.findings if group.code == "group-ahead" else group.findings[:1]
+            commands = [command.format(**self._places(group, finding)) for finding in each]
+            return " && ".join(commands[:COMMANDS_MAX]), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             if refused and group.code in OF_QUEUES:
                 return f"rmqctl rebuild {self._target} queues --yes", f"`rmqctl recover` refuses: {refused}. {UNDO}"
             why = f"`rmqctl recover` refuses: {refused}. " if refused else ""
             look = LOOK_AT_LOG if group.code in OF_LOG else LOOK_AT_ALL
-            return look.format(**self._places(group)), why + LOOK.format(code=self._code(group))
+            return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
+                code=self._code(group)
+            )
         return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan)
 
     def _is_mended(self, group: Group) -> bool:
@@ -80,8 +86,7 @@ class Prescriber:
     def _code(self, group: Group) -> str:
         return group.findings[0].code if group.findings else group.code
 
-    def _places(self, group: Group) -> dict[str, str]:
-        first = group.findings[0] if group.findings else None
+    def _places(self, group: Group, first: Finding | None) -> dict[str, str]:
         path = group.subjects[0] if group.subjects else ""
         found = {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": "0"}
         if first is not None:

@@ -144,7 +144,7 @@ def _blocked(store: ReadOnlyStore) -> str:
     try:
         check_complete(store)
     except RmqctlError as error:
-        return error.what
+        return f"{error.what}; {error.hint}" if error.hint else error.what
     return ""
 
 
