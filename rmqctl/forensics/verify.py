@@ -19,6 +19,7 @@ from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.bit_flip import find_bit_flip
 from rmqctl.forensics.finding import Finding, of_damage
+from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
@@ -42,6 +43,8 @@ BROKER_OVERLOOKS = frozenset(
         "bytes-behind-end", "file-length", "unreadable",
     }
 )  # fmt: skip
+# what ends the log, or keeps the store from loading, for some brokers: the simulation of a restart knows
+ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
 # DLedger's scan looks at the headers of entries alone
 DLEDGER_STOPS_AT = frozenset({"bad-entry", "bad-blank-size", "hole", "no-blank"})
 # causes come first: what is found below them may be nothing but their consequence
@@ -67,7 +70,8 @@ class VerifyReport:
     Offsets are in bytes; `seconds` is the time of the scan. `behind_damage` counts the good messages, and their bytes,
     after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
     --keep-going` wrote in place of damaged or missing messages. It is None if the level is 1, because they are not
-    counted then.
+    counted then. `restart_now` is what a restart now makes of the damage. It is None if nothing in the log can end the
+    log, or if this is not known.
     """
 
     level: int
@@ -80,6 +84,7 @@ class VerifyReport:
     broker_stops_at: int | None = None
     behind_damage_messages: int = 0
     behind_damage_bytes: int = 0
+    restart_now: RestartReach | None = None
 
     @property
     def incomplete(self) -> bool:
@@ -105,6 +110,7 @@ class VerifyReport:
                 "records": self.behind_damage_messages,
                 "bytes": self.behind_damage_bytes,
             },
+            "restartNow": self.restart_now and self.restart_now.to_json(),
             "findings": [finding.to_json() for finding in self.findings],
             "notes": self.notes,
         }
@@ -144,6 +150,7 @@ class Verification:
         self._oldest = 0
         self._newest = 0
         self._last = 0
+        self._tally = DamageTally()
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
@@ -189,6 +196,7 @@ class Verification:
             self.report.findings += self._index.findings
             self.report.notes += self._index.notes()
         self.report.seconds = time.perf_counter() - started
+        self._restart_now()
         self._beside_the_log()
         self.report.findings += [
             Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
@@ -196,6 +204,16 @@ class Verification:
         self.report.findings.sort(
             key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES)
         )
+
+    def _restart_now(self) -> None:
+        """Find out whether a restart now reaches damage that can end a log."""
+        codes = {finding.code for finding in self.report.findings}
+        if self.report.broker_stops_at is None and not codes & ENDS_SOME_LOGS:
+            return
+        try:
+            self.report.restart_now = self._tally.reach(self._store)
+        except OSError as error:
+            self.report.notes.append(f"whether a restart now reaches the damage is unknown: {error}")
 
     def _beside_the_log(self) -> None:
         """Check abort, checkpoint and configuration, and that the log is complete."""
@@ -255,6 +273,7 @@ class Verification:
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
         """Take good messages that follow one another."""
+        self._tally.good(messages, size)
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size
@@ -279,6 +298,7 @@ class Verification:
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):
             self.report.findings.append(self._finding(damage))
+        self._tally.damage(damage)
         if self.report.broker_stops_at is None and not self._is_overlooked(damage):
             self.report.broker_stops_at = damage.physical_offset
         message = damage.message_in_its_place

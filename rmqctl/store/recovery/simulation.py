@@ -155,6 +155,11 @@ class RestartSimulation:
         return min(self._scan.position, reput_from)
 
     @property
+    def scan_start(self) -> int:
+        """Return the physical offset where the broker's scan begins; 0 without a scan."""
+        return self._scan_start
+
+    @property
     def scan_end(self) -> ScanEnd | None:
         """Return where the scan ended the log.
 

@@ -127,14 +127,34 @@ def _remark_summary(report: VerifyReport) -> None:
             f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain "
             "placeholder`)"
         )
-    if any(finding.code == "file-length" for finding in report.findings):
-        remark("no broker loads this store as it is: a file has a wrong length")
-    elif report.broker_stops_at is not None:
+    _remark_restart(report)
+    if report.findings:
+        remark("`rmqctl explain CODE` says what a finding means, and what to do next")
+
+
+def _remark_restart(report: VerifyReport) -> None:
+    """Report what a restart now makes of the damage, and what a later one may."""
+    now = report.restart_now
+    later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
+    if now is None:
+        if later:
+            remark(f"if a broker's start scans offset {report.broker_stops_at}, it {later}")
+    elif now.refused is not None:
+        remark(f"a restart now fails, because the broker does not load the store: {now.refused}")
+    elif now.ends_at is not None:
+        words = _words_of_drop(now.ends_at, now.records, now.bytes)
+        remark(f"a restart now {words}; `rmqctl recover STORE --dry-run` shows what a repair would keep")
+    elif later:
         remark(
-            f"if a broker's start scans offset {report.broker_stops_at}, it ends the log there and drops "
-            f"{counted(report.behind_damage_messages, 'good message')} ({counted(report.behind_damage_bytes, 'byte')}) "
-            "after it; `rmqctl recover STORE --dry-run` shows whether the next start does"
+            f"a restart now drops nothing: its scan begins at {now.scans_from}, after the damage; a later start that "
+            f"scans offset {report.broker_stops_at} {later}"
         )
+
+
+def _words_of_drop(end: int | None, messages: int, size: int) -> str:
+    if end is None:
+        return ""
+    return f"ends the log at {end} and drops {counted(messages, 'good message')} ({counted(size, 'byte')}) after it"
 
 
 def _print_findings(report: VerifyReport) -> None:

@@ -1,0 +1,90 @@
+"""Whether a restart of the broker now would reach the damage of the log.
+
+The answer needs no further scan of the log. The rule where recovery begins (`rmqctl.store.recovery.rules`) decides
+which damage it reaches. The broker's own check of the record decides whether the log ends there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.store.config.store_path import Layout
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Damage
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+# no bytes that a broker's scan checks: they are between its files, after its end, or unknown to us
+NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behind-end", "unreadable"})
+
+
+class RestartReach(NamedTuple):
+    """What a restart now makes of the damage of the log.
+
+    The broker is one of `profile`. `refused`: it does not load the store, for this reason. Otherwise, its scan begins
+    at the physical offset `scans_from`. `ends_at` is the offset where damage ends the log; None: the scan reaches no
+    damage that ends it. `records` and `bytes` count the good messages after `ends_at`.
+    """
+
+    profile: str
+    refused: str | None = None
+    scans_from: int = 0
+    ends_at: int | None = None
+    records: int = 0
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the part `restartNow` of `verify -o json`."""
+        if self.refused is not None:
+            return {"profile": self.profile, "refused": self.refused}
+        return {
+            "profile": self.profile,
+            "scansFrom": self.scans_from,
+            "offset": self.ends_at,
+            "records": self.records,
+            "bytes": self.bytes,
+        }
+
+
+class DamageTally:
+    """Collects the damage of a scan of the log, with the good messages before it."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._bytes = 0
+        self._before: list[tuple[Damage, int, int]] = []
+
+    def good(self, messages: int, size: int) -> None:
+        """Count good messages that follow one another, of `size` bytes."""
+        self._messages += messages
+        self._bytes += size
+
+    def damage(self, damage: Damage) -> None:
+        """Note a damaged place."""
+        if damage.code not in NOT_SCANNED:
+            self._before.append((damage._replace(message=None), self._messages, self._bytes))
+
+    def reach(self, store: ReadOnlyStore) -> RestartReach | None:
+        """Return what a restart now makes of the damage; the scan is at its end.
+
+        None: the layout of the store is not simulated. Raises OSError if a queue cannot be read.
+        """
+        if store.path.layout not in (Layout.FILES, Layout.COMBINED):
+            return None
+        from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+        from rmqctl.store.read.version_guess import guess_profile
+        from rmqctl.store.recovery.simulation import RestartSimulation
+
+        profile = guess_profile(store)
+        restart = RestartSimulation(store, profile, DispatchRequestBuilder(with_keys=False))
+        if restart.refused is not None:
+            return RestartReach(profile.name, restart.refused)
+        start = restart.scan_start
+        for damage, messages, size in self._before:
+            if damage.end > start:
+                restart.pass_over(damage.physical_offset)
+                restart.damage(damage)
+            if restart.scan_end is not None:
+                dropped = self._messages - messages, self._bytes - size
+                return RestartReach(profile.name, None, start, restart.scan_end.physical_offset, *dropped)
+        return RestartReach(profile.name, None, start)
