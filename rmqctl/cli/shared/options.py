@@ -84,6 +84,12 @@ def store_argument(command: F) -> F:
     return click.argument("store", type=LocalPath())(layout_options(command))
 
 
+def stores_argument(command: F) -> F:
+    """Add the argument STORE..., and the options for the layout."""
+    argument = click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=LocalPath())
+    return argument(layout_options(command))
+
+
 def layout_options(command: F) -> F:
     """Add --broker-conf and --follow-links."""
     command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(

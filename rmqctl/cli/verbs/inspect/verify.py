@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_rows, print_table, print_toned, remark
-from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
@@ -16,16 +15,17 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     progress_option,
-    store_argument,
+    stores_argument,
     threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.scan_progress import scan_progress
-from rmqctl.errors import ExitCode
-from rmqctl.logfile.system.remote_storage import root_text
-from rmqctl.text import counted
+from rmqctl.cli.views.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
+from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
         rmqctl verify store --level 1
         # how many findings of each kind
         rmqctl verify store -o jsonl | jq -r .code | sort | uniq -c
+        # all brokers of a cluster, one after the other
+        rmqctl verify /mnt/incident/*/store
         # what a finding means
         rmqctl explain bad-body-crc
     """,
 )
-@store_argument
+@stores_argument
 @click.option(
     "--level",
     type=click.IntRange(1, 3),
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 @threads_option
 @progress_option
 def command(
-    store: Path,
+    stores: tuple[Path, ...],
     broker_conf: Path | None,
     follow_links: bool,
     level: int,
@@ -75,101 +77,45 @@ def command(
 
     -o jsonl and -o csv print one finding a line; -o json prints one document. Exits with 1 if there are findings, with
     4 if some input could not be read.
+
+    Several stores are verified one after the other. A line of -o jsonl or -o csv then also has the store, and the
+    document of -o json has the list `reports`. A store that cannot be verified does not stop the others. The exit code
+    is the largest one.
     """
+
+    def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
+        opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
+        return opened, _verify(opened, level, threads, progress_mode, receipts=not ignore_receipts)
+
+    if len(stores) > 1:
+        return print_stores(_each(stores, verified), output)
+    return print_report(*verified(stores[0]), output)
+
+
+def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, *, receipts: bool) -> VerifyReport:
     from rmqctl.forensics.verify import Verification
 
-    opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
-    verification = Verification(opened, level, threads, receipts=not ignore_receipts)
-    report = verification.report
+    verification = Verification(store, level, threads, receipts=receipts)
     warmed_up(verification.warm_up)
     try:
-        with scan_progress(opened, progress_mode, "verify"):
+        with scan_progress(store, progress_mode, "verify"):
             verification.run()
     except KeyboardInterrupt:
-        _remark_summary(report)
+        remark_summary(verification.report)
         raise
-    note_unfinished_change(opened)
-    return print_report(opened, report, output)
+    note_unfinished_change(store)
+    return verification.report
 
 
-def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
-    """Print the findings of verify, and return its exit code."""
-    if output == "json":
-        print_document("verify", {"store": root_text(store.path.root)} | report.to_json())
-    elif output == "table":
-        _print_findings(report)
-    else:
-        from rmqctl.forensics.finding import FINDING_KEYS
-
-        print_rows(
-            "verify", "findings", (finding.to_json() for finding in report.findings), output, FINDING_KEYS, {}, head={}
-        )
-    for note in report.notes:
-        remark(f"note: {note}")
-    _remark_summary(report)
-    if report.incomplete:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if report.findings else ExitCode.CLEAN)
-
-
-def _remark_summary(report: VerifyReport) -> None:
-    summary = report.summary
-    remark(
-        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: "
-        f"{counted(summary.messages, 'message')}, "
-        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to "
-        f"{summary.ok_up_to}; "
-        f"stopped at {summary.end}: {summary.stopped}"
-    )
-    if report.placeholders:
-        placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
-        remark(
-            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain "
-            "placeholder`)"
-        )
-    _remark_restart(report)
-    if report.findings:
-        remark("`rmqctl explain CODE` says what a finding means, and what to do next")
-
-
-def _remark_restart(report: VerifyReport) -> None:
-    """Report what a restart now makes of the damage, and what a later one may."""
-    now = report.restart_now
-    later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
-    if now is None:
-        if later:
-            remark(f"if a broker's start scans offset {report.broker_stops_at}, it {later}")
-    elif now.refused is not None:
-        remark(f"a restart now fails, because the broker does not load the store: {now.refused}")
-    elif now.ends_at is not None:
-        words = _words_of_drop(now.ends_at, now.records, now.bytes)
-        remark(f"a restart now {words}; `rmqctl recover STORE --dry-run` shows what a repair would keep")
-    elif later:
-        remark(
-            f"a restart now drops nothing: its scan begins at {now.scans_from}, after the damage; a later start that "
-            f"scans offset {report.broker_stops_at} {later}"
-        )
-
-
-def _words_of_drop(end: int | None, messages: int, size: int) -> str:
-    if end is None:
-        return ""
-    return f"ends the log at {end} and drops {counted(messages, 'good message')} ({counted(size, 'byte')}) after it"
-
-
-def _print_findings(report: VerifyReport) -> None:
-    if not report.findings:
-        print_toned(f"level {report.level}: no findings", Tone.GOOD)
-        return
-    rows = [
-        [
-            Toned(finding.code, Tone.BAD),
-            finding.path,
-            finding.physical_offset,
-            finding.file_offset,
-            finding.count if finding.count > 1 else None,
-            finding.detail,
-        ]
-        for finding in report.findings
-    ]
-    print_table(["CODE", "FILE", "PHYSICALOFFSET", "AT BYTE", "COUNT", "DETAIL"], rows)
+def _each(
+    stores: tuple[Path, ...], verified: Callable[[Path], tuple[ReadOnlyStore, VerifyReport]]
+) -> Iterator[VerifiedStore]:
+    """Yield each store when it is verified; an error of one does not stop the others."""
+    for store in stores:
+        try:
+            opened, report = verified(store)
+        except (RmqctlError, OSError) as error:
+            yield VerifiedStore(store, report_error(error), None, str(error))
+        else:
+            opened.close()
+            yield VerifiedStore(store, int(exit_code_of(report)), report)

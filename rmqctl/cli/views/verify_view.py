@@ -1,0 +1,191 @@
+"""The output of `rmqctl verify` and `rmqctl job verify`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import is_terminal, print_document, print_rows, print_table, print_toned, remark
+from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.errors import ExitCode
+from rmqctl.logfile.system.remote_storage import root_text
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+RESULTS = {
+    ExitCode.CLEAN: Toned("whole", Tone.GOOD),
+    ExitCode.FINDINGS: Toned("findings", Tone.BAD),
+    ExitCode.PARTIAL: Toned("partly read", Tone.ATTENTION),
+}
+NOT_VERIFIED = Toned("not verified", Tone.BAD)
+
+
+class VerifiedStore(NamedTuple):
+    """One of several stores: its report, or the error because of which it has none."""
+
+    store: Path
+    exit_code: int
+    report: VerifyReport | None
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an element of the list `reports`."""
+        found = self.report.to_json() if self.report is not None else {"error": self.error}
+        return {"store": str(self.store), "exitCode": self.exit_code} | found
+
+
+def exit_code_of(report: VerifyReport) -> ExitCode:
+    """Return the exit code for one store."""
+    if report.incomplete:
+        return ExitCode.PARTIAL
+    return ExitCode.FINDINGS if report.findings else ExitCode.CLEAN
+
+
+def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
+    """Print the findings in one store, and return the exit code."""
+    if output == "json":
+        print_document("verify", {"store": root_text(store.path.root)} | report.to_json())
+    elif output == "table":
+        _print_findings(report)
+    else:
+        from rmqctl.forensics.finding import FINDING_KEYS
+
+        rows = (finding.to_json() for finding in report.findings)
+        print_rows("verify", "findings", rows, output, FINDING_KEYS, {}, head={})
+    remark_report(report)
+    return int(exit_code_of(report))
+
+
+def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
+    """Print the findings in several stores, each when it is verified.
+
+    Returns the worst exit code, which is the largest.
+    """
+    done: list[VerifiedStore] = []
+    if output == "table":
+        for one in verified:
+            done.append(one)
+            _print_store(one)
+        _print_summary(done)
+    elif output == "json":
+        stores = [str(one.store) for one in _remarked(verified, done)]
+        print_document("verify", {"stores": stores, "reports": [one.to_json() for one in done]})
+    else:
+        from rmqctl.forensics.finding import FINDING_KEYS
+
+        rows = (
+            {"store": str(one.store)} | finding.to_json()
+            for one in _remarked(verified, done)
+            for finding in (one.report.findings if one.report is not None else ())
+        )
+        print_rows("verify", "findings", rows, output, ("store", *FINDING_KEYS), {}, head={}, live=True)
+    return max(one.exit_code for one in done)
+
+
+def _print_store(one: VerifiedStore) -> None:
+    if one.report is None:
+        return
+    print(printable(f"{one.store}:"))
+    if not is_terminal(sys.stdout):
+        remark(f"{one.store}:")
+    _print_findings(one.report)
+    remark_report(one.report)
+    print()
+
+
+def _print_summary(verified: Sequence[VerifiedStore]) -> None:
+    rows = [
+        [one.store, RESULTS[ExitCode(one.exit_code)], report.summary.messages, len(report.findings), one.exit_code]
+        if (report := one.report) is not None
+        else [one.store, NOT_VERIFIED, None, None, one.exit_code]
+        for one in verified
+    ]
+    print_table(["STORE", "RESULT", "MESSAGES", "FINDINGS", "EXIT CODE"], rows)
+
+
+def _remarked(verified: Iterable[VerifiedStore], done: list[VerifiedStore]) -> Iterator[VerifiedStore]:
+    """Yield each store after its remarks on stderr, and add it to `done`."""
+    for one in verified:
+        done.append(one)
+        if one.report is not None:
+            remark(f"{one.store}:")
+            remark_report(one.report)
+        yield one
+
+
+def remark_report(report: VerifyReport) -> None:
+    """Print notes and the summary of a verification on stderr."""
+    for note in report.notes:
+        remark(f"note: {note}")
+    remark_summary(report)
+
+
+def remark_summary(report: VerifyReport) -> None:
+    """Print what the scan has read and found so far on stderr."""
+    summary = report.summary
+    remark(
+        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: "
+        f"{counted(summary.messages, 'message')}, "
+        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to "
+        f"{summary.ok_up_to}; "
+        f"stopped at {summary.end}: {summary.stopped}"
+    )
+    if report.placeholders:
+        placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
+        remark(
+            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain "
+            "placeholder`)"
+        )
+    _remark_restart(report)
+    if report.findings:
+        remark("`rmqctl explain CODE` says what a finding means, and what to do next")
+
+
+def _remark_restart(report: VerifyReport) -> None:
+    """Report what a restart now makes of the damage, and what a later one may."""
+    now = report.restart_now
+    later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
+    if now is None:
+        if later:
+            remark(f"if a broker's start scans offset {report.broker_stops_at}, it {later}")
+    elif now.refused is not None:
+        remark(f"a restart now fails, because the broker does not load the store: {now.refused}")
+    elif now.ends_at is not None:
+        words = _words_of_drop(now.ends_at, now.records, now.bytes)
+        remark(f"a restart now {words}; `rmqctl recover STORE --dry-run` shows what a repair would keep")
+    elif later:
+        remark(
+            f"a restart now drops nothing: its scan begins at {now.scans_from}, after the damage; a later start that "
+            f"scans offset {report.broker_stops_at} {later}"
+        )
+
+
+def _words_of_drop(end: int | None, messages: int, size: int) -> str:
+    if end is None:
+        return ""
+    return f"ends the log at {end} and drops {counted(messages, 'good message')} ({counted(size, 'byte')}) after it"
+
+
+def _print_findings(report: VerifyReport) -> None:
+    if not report.findings:
+        print_toned(f"level {report.level}: no findings", Tone.GOOD)
+        return
+    rows = [
+        [
+            Toned(finding.code, Tone.BAD),
+            finding.path,
+            finding.physical_offset,
+            finding.file_offset,
+            finding.count if finding.count > 1 else None,
+            finding.detail,
+        ]
+        for finding in report.findings
+    ]
+    print_table(["CODE", "FILE", "PHYSICALOFFSET", "AT BYTE", "COUNT", "DETAIL"], rows)
