@@ -5,15 +5,15 @@ The records are selected by filters, by ranges, or as the last N records. New re
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
+from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.forensics.message_row import damage_row, message_row
-from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
-POLL_SECONDS = 0.2
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
 
@@ -32,7 +31,8 @@ class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
     `on_damage` is called with each damage in the selected range, without its body. `damages` counts these calls.
-    `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
+    `on_cut` is called with the physical offset from which the log is written again, while it is followed. `incomplete`
+    is set if something could not be read. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Dump:
         body: str = "none",
         damaged: bool = False,
         on_damage: Callable[[Damage], None],
+        on_cut: Callable[[int], None] = lambda _: None,
         threads: int = 1,
     ) -> None:
         self.summary = ScanSummary()
@@ -54,6 +55,7 @@ class Dump:
         self._body = body
         self._damaged = damaged
         self._on_damage = on_damage
+        self._on_cut = on_cut
         self._threads = threads
 
     def warm_up(self) -> None:
@@ -63,14 +65,14 @@ class Dump:
 
         warm_up(scan, filter_scan, json_lines)
 
-    def rows(self) -> Iterator[Row]:
-        """Yield all rows, in the order of the log."""
+    def rows(self, end: int | None = None) -> Iterator[Row]:
+        """Yield all rows, in the order of the log, up to physical offset `end`."""
         self.warm_up()
 
         def take(columns: Columns) -> tuple[str, list[Message]]:
             return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
 
-        for item in self._scan(take):
+        for item in self._scan(take, end):
             if isinstance(item, RecordRun):
                 path, messages = item.result
                 for message in messages:
@@ -98,31 +100,38 @@ class Dump:
                 else:
                     yield piece
 
-    def _scan(self, take: Callable[[Columns], Any]) -> Iterator[ScanItem | RecordRun]:
+    def _scan(self, take: Callable[[Columns], Any], end: int | None = None) -> Iterator[ScanItem | RecordRun]:
         return self._log.scan_columns(
             self.summary,
             take,
             threads=self._threads,
             start=self._first_file(),
-            stop=self._wanted.to_offset,
+            stop=self._stop(end),
             segment_size=SMALL_SEGMENT_SIZE,
         )
 
-    def tail(self, count: int) -> list[Row]:
-        """Return the last `count` rows.
+    def _stop(self, end: int | None) -> int | None:
+        """Return where reading stops: at `end`, or where the filter's range ends.
+
+        It is a physical offset; None: at the log's end.
+        """
+        return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
+
+    def tail(self, count: int, end: int | None = None) -> list[Row]:
+        """Return the last `count` rows, of those before physical offset `end`.
 
         Records can only be read forwards. So the function reads the end of the log, and begins earlier and earlier
         until it has enough rows. Each step back is larger than the step before.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
-        end, _ = self._log.end()
+        last, _ = self._log.end() if end is None else (end, None)
         span = count * TAIL_RECORD_SIZE
         while True:
-            start = max(end - span, first)
+            start = max(last - span, first)
             self.summary = ScanSummary()
             rows: deque[Row] = deque(maxlen=count)
             heard: list[Damage] = []
-            for item in self._log.scan(self.summary, start=start, stop=self._wanted.to_offset):
+            for item in self._log.scan(self.summary, start=start, stop=self._stop(end)):
                 rows.extend(self._rows_of(item))
                 heard += [item._replace(message=None)] if isinstance(item, Damage) else []
             if len(rows) == count or start == first:
@@ -154,52 +163,20 @@ class Dump:
         self.summary.stopped = f"{context} records after {physical_offset}"
         return [row for rows in (*before, *behind) for row in rows]
 
-    def follow(self, position: int | None = None) -> Iterator[Row]:
-        """Yield new rows without an end, from `position` on (default: the log's end).
+    def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
+        """Yield new rows as a broker appends them, without an end.
 
-        Only completely written records are yielded. A record counts as completely written if (1) it is valid, (2) its
-        last byte was written (files are zero before, and a broker copies a record from its first byte to its last), and
-        (3) another record follows, or the record stays unchanged for a whole poll. Damage is skipped if complete
-        records follow it.
+        First come the last `tail` rows, or with `from_start` all rows that the filter selects. No row comes twice.
         """
-        if position is None:
-            position, _ = self._log.end()
-        unsure: Message | None = None
-        while self._wanted.to_offset is None or position < self._wanted.to_offset:
-            item = self._log.at(position)
-            if isinstance(item, Blank):
-                position = item.end
-            elif isinstance(item, Message) and last_byte_written(item) and (item == unsure or self._is_followed(item)):
-                position, unsure = item.end, None
+        end = end_of_records(self._log)
+        if tail is not None:
+            yield from self.tail(tail, end)
+        elif from_start:
+            yield from self.rows(end)
+        for item in LogFollower(self._log, end, self._on_cut).items(self._wanted.to_offset):
+            if isinstance(item, Message):
                 self.summary.count(item)
-                yield from self._row(item)
-            elif (passed := self._past_damage(item, position)) is not None:
-                position, unsure = passed, None
-            else:
-                unsure = item if isinstance(item, Message) and last_byte_written(item) else None
-                time.sleep(POLL_SECONDS)
-                self._log.queue.refresh()
-
-    def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
-        """Return where to continue after damage or missing files.
-
-        The result is None if nothing follows: a broker may be writing a record there.
-        """
-        if not isinstance(item, Damage):
-            return None
-        if item.code == "outside-log":
-            later = [file.file_from_offset for file in self._log.queue.files if file.file_from_offset > position]
-            following = later[0] if later else None
-        else:
-            following = self._log.next_record(position + 1)
-        if following is not None:
-            lost = "file-gap" if item.code == "outside-log" else item.code
-            self._hear(item._replace(code=lost, size=following - position, message=None))
-        return following
-
-    def _is_followed(self, message: Message) -> bool:
-        following = self._log.at(message.end)
-        return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
+            yield from self._row(item)
 
     def _row(self, item: ScanItem) -> Iterator[Row]:
         self._hear_if_damage(item)
@@ -248,12 +225,3 @@ class Dump:
                 break
             start = file.file_from_offset
         return start
-
-
-def last_byte_written(message: Message) -> bool:
-    """Return whether the last byte of a record was written.
-
-    A broker writes a record over zeros, from its first byte to its last.
-    """
-    last = message.properties_bytes or message.topic_bytes
-    return not last or last[-1] != 0

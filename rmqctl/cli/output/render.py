@@ -148,6 +148,8 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
             continue
         if not number:
             print(aligned(columns, widths, cell_len))
+            if not is_terminal(sys.stdout):
+                print(aligned(["-" * width for width in widths], widths, cell_len))
         print(aligned(map(_cell, cells), widths, cell_len))
 
 

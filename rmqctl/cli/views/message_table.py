@@ -15,8 +15,10 @@ def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[
 
     The record that has the physical offset `asked` is marked.
     """
-    columns: dict[str, Callable[[Row], Any]] = {
-        "ASKED": lambda row: Toned("asked", Tone.ASKED) if _has(row, asked) else None,
+    columns: dict[str, Callable[[Row], Any]] = {}
+    if asked is not None:
+        columns["ASKED"] = lambda row: Toned("asked", Tone.ASKED) if _has(row, asked) else None
+    columns |= {
         "PHYSICALOFFSET": lambda row: row["physicalOffset"],
         "SIZE": lambda row: row["size"],
         "STORED": lambda row: row.get("storeTime"),
@@ -32,6 +34,7 @@ def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[
     return columns
 
 
-def _has(row: Row, physical_offset: int | None) -> bool:
-    start = row["physicalOffset"]
-    return physical_offset is not None and start <= physical_offset < start + max(row["size"], 1)
+def _has(row: Row, physical_offset: int) -> bool:
+    start: int = row["physicalOffset"]
+    size: int = row["size"]
+    return start <= physical_offset < start + max(size, 1)

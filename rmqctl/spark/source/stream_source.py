@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.dump import last_byte_written
+from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
 from rmqctl.spark.scan.log_split import Split, head_of, warm_up_once

@@ -40,6 +40,7 @@ def test_live_rows_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     live(ROWS * 2)
     assert capsys.readouterr().out.splitlines() == [
         "OFFSET  KEYS  DAMAGE",
+        "------  ----  ------",
         "7       a",
         "123456789  o1 c2",
         "7          a",

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from rmqctl.errors import ExitCode
 from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from rmqctl.forensics.dump import Dump
     from rmqctl.forensics.message_filter import Filter
@@ -140,7 +140,8 @@ class DumpOptions:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Continue with what a broker appends, until Ctrl-C or --limit. Half-written records are never printed.",
+    help="Print what a broker appends from now on, until Ctrl-C or --limit; after the records of --tail, --since or "
+    "--from-offset. No record is printed twice, and none half-written.",
 )
 @click.option("--damaged", is_flag=True, help="Print damaged places as rows too, with `damage` and `detail`.")
 @output_option(*OUTPUTS)
@@ -170,7 +171,13 @@ def command(
     if asked.group is not None:
         wanted = _only_unconsumed(wanted, opened, asked.group)
     dump = Dump(
-        opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads
+        opened,
+        wanted,
+        body=body,
+        damaged=damaged or output == "table",
+        on_damage=_remark_damage,
+        on_cut=_remark_cut,
+        threads=threads,
     )
     whole_files = asked.around is None and not asked.tail and not asked.follow
     if whole_files:
@@ -199,25 +206,12 @@ def command(
 
 
 def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
-    """Return the rows that the options select.
-
-    With --follow, new rows come after the others.
-    """
+    """Return the rows that the options select."""
     if asked.around is not None:
         return dump.around(asked.around, asked.context)
-    if asked.tail is not None:
-        last = dump.tail(asked.tail)
-        return chain(last, dump.follow(dump.summary.end)) if asked.follow else last
-    if not asked.follow:
-        return dump.rows()
-    if asked.from_offset is None and asked.since is None:
-        return dump.follow()
-    return _rows_and_more(dump)
-
-
-def _rows_and_more(dump: Dump) -> Iterator[dict[str, Any]]:
-    yield from dump.rows()
-    yield from dump.follow(dump.summary.end)
+    if asked.follow:
+        return dump.follow(tail=asked.tail, from_start=(asked.from_offset, asked.since) != (None, None))
+    return dump.rows() if asked.tail is None else dump.tail(asked.tail)
 
 
 def _filter(asked: DumpOptions) -> Filter:
@@ -290,6 +284,10 @@ def _check_order(low: int | None, high: int | None, low_option: str, high_option
 
 def _remark_damage(damage: Damage) -> None:
     remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+
+
+def _remark_cut(physical_offset: int) -> None:
+    remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
 def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:

@@ -295,8 +295,8 @@ def test_follow_never_prints_a_torn_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [4, 30, 90, 95, 105, 108, 112])
 def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> None:
     """Whatever part of the last record is there, the poll's decision is the same: not yet."""
-    from rmqctl.forensics.dump import Dump
-    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.forensics.follow import LogFollower
+    from rmqctl.format.message import Message
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
     records = sample_records(2)
@@ -306,7 +306,7 @@ def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> No
     write_log(tmp_path, records[:1], file_size=4096)
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.write_bytes((data + second[:part]).ljust(4096, b"\0"))
-    follower = Dump(ReadOnlyStore(tmp_path), Filter(), on_damage=print).follow(len(data))
+    follower = LogFollower(ReadOnlyStore(tmp_path).commit_log, len(data), print).items(None)
     polls = 0
 
     def poll(_: float) -> None:
@@ -316,8 +316,9 @@ def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> No
             path.write_bytes((data + second).ljust(4096, b"\0"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmqctl.forensics.dump.time.sleep", poll)
-        row = next(follower)
+        patch.setattr("rmqctl.forensics.follow.time.sleep", poll)
+        found = next(follower)
     assert polls > 4
-    assert row["physicalOffset"] == len(data)
-    assert row["properties"] == {"KEYS": "abc"}
+    assert isinstance(found, Message)
+    assert found.physical_offset == len(data)
+    assert found.properties == {"KEYS": "abc"}

@@ -1,0 +1,169 @@
+"""Follow a log while a broker writes it.
+
+No record is given twice, and none is left out: not where the log rolls to its next file, and not where a broker that
+starts again cuts the log and writes over the records that it cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+
+from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.store.read.commit_log import ScanSummary
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.commit_log import CommitLog
+    from rmqctl.store.read.file_scan import ScanItem
+
+POLL_SECONDS = 0.2
+REMEMBERED_RECORDS = 1024
+REMEMBERED_BYTES = 256 * 1024  # before the start
+HEAD_BYTES = 88  # of a record, up to BODYLENGTH: it has the store time, so that no two records have the same
+
+
+class Passed(NamedTuple):
+    """A record that was passed: its physical offset, and the first bytes of it."""
+
+    physical_offset: int
+    head: bytes
+
+
+class LogFollower:
+    """Yields what a broker appends to `log` from physical offset `position` on.
+
+    `on_cut` is called with the physical offset from which the log was written again. A cut is noticed if it leaves one
+    of the last 1024 records that were passed.
+    """
+
+    def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
+        self._log = log
+        self._position = position
+        self._on_cut = on_cut
+        self._passed: deque[Passed] = deque(maxlen=REMEMBERED_RECORDS)
+        self._cut: dict[
+            int, bytes
+        ] = {}  # records that were passed and cut: their bytes stay until they are overwritten
+        self._cut_end = 0
+        self._remember_before(position)
+
+    def items(self, until: int | None) -> Iterator[Message | Damage]:
+        """Yield messages, and damage that whole records follow.
+
+        The end is at physical offset `until`; without `until`, there is no end. Only completely written messages are
+        yielded. A message counts as completely written if (1) it is valid, (2) its last byte was written (files are
+        zero before, and a broker copies a record from its first byte to its last), and (3) another record follows, or
+        the message stays unchanged for a whole poll.
+        """
+        unsure: Message | None = None
+        while until is None or self._position < until:
+            item = self._log.at(self._position)
+            if isinstance(item, Blank):
+                self._remember(item)
+                self._position = item.end
+            elif self._is_written(item) and (item == unsure or self._is_followed(item)):
+                unsure = None
+                self._remember(item)
+                self._position = item.end
+                yield item
+            elif (damage := self._followed_damage(item)) is not None:
+                unsure = None
+                self._position = damage.end
+                yield damage
+            else:
+                unsure = item if self._is_written(item) else None
+                time.sleep(POLL_SECONDS)
+                self._log.queue.refresh()
+                self._go_back_to_cut()
+
+    def _followed_damage(self, item: ScanItem | None) -> Damage | None:
+        """Return damage, or missing files, with the size up to where the log continues.
+
+        None: nothing follows, so a broker may be writing a record there.
+        """
+        if not isinstance(item, Damage):
+            return None
+        if item.code == "outside-log":
+            later = (file.file_from_offset for file in self._log.queue.files)
+            following = next((base for base in later if base > self._position), None)
+        else:
+            following = self._log.next_record(self._position + 1)
+            while following is not None and self._is_cut(following):
+                following = self._log.next_record(following + 1)
+        if following is None:
+            return None
+        code = "file-gap" if item.code == "outside-log" else item.code
+        return item._replace(code=code, size=following - self._position, message=None)
+
+    def _is_written(self, item: ScanItem | None) -> TypeGuard[Message]:
+        return isinstance(item, Message) and last_byte_written(item) and not self._is_cut(item.physical_offset)
+
+    def _is_cut(self, physical_offset: int) -> bool:
+        """Return whether a message that was cut is still at an offset."""
+        return physical_offset in self._cut and self._cut[physical_offset] == self._head(physical_offset)
+
+    def _is_followed(self, message: Message) -> bool:
+        if message.end < self._cut_end:
+            return False  # by bytes of records that were cut
+        following = self._log.at(message.end)
+        return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
+
+    def _remember_before(self, position: int) -> None:
+        """Remember the records before the start: they can be cut, too."""
+        file = self._log.queue.at_or_before(position - 1)
+        if file is None or position <= self._log.min_offset:
+            return
+        start = max(position - REMEMBERED_BYTES, file.file_from_offset)
+        for item in self._log.scan(ScanSummary(), start=start, stop=position):
+            if isinstance(item, Message | Blank):
+                self._remember(item)
+
+    def _remember(self, item: Message | Blank) -> None:
+        self._passed.append(Passed(item.physical_offset, self._head(item.physical_offset)))
+
+    def _head(self, physical_offset: int) -> bytes:
+        """Return the first bytes of a record; nothing if they cannot be read."""
+        file = self._log.queue.find(physical_offset)
+        try:
+            return file.read(physical_offset - file.file_from_offset, HEAD_BYTES) if file is not None else b""
+        except OSError:
+            return b""
+
+    def _go_back_to_cut(self) -> None:
+        """Go back to the first passed record that is not the same any more.
+
+        Records in files that were deleted because they expired do not count.
+        """
+        first = self._log.min_offset
+        for number, passed in enumerate(self._passed):
+            if passed.physical_offset >= first and self._head(passed.physical_offset) != passed.head:
+                self._cut_end = max(self._cut_end, self._position)
+                self._position = passed.physical_offset
+                self._cut |= dict(islice(self._passed, number, None))
+                self._passed = deque(islice(self._passed, number), REMEMBERED_RECORDS)
+                self._on_cut(self._position)
+                return
+
+
+def last_byte_written(message: Message) -> bool:
+    """Return whether the last byte of a record was written.
+
+    A broker writes a record over zeros, from its first byte to its last.
+    """
+    last = message.properties_bytes or message.topic_bytes
+    return not last or last[-1] != 0
+
+
+def end_of_records(log: CommitLog) -> int:
+    """Return the physical offset where the last whole record of the log ends.
+
+    There may be damage before it.
+    """
+    end, _ = log.end()
+    summary = ScanSummary()
+    for _ in log.scan(summary, start=end):
+        pass
+    return max(end, summary.end)
