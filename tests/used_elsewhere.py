@@ -9,6 +9,7 @@ _: Any = None
 # click calls these
 _.format_commands
 _.format_epilog
+_.shell_complete
 
 # for a type in quotes
 _.BufferedIOBase

@@ -128,8 +128,8 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
-    except SystemExit:  # click's way where the reader of a help text goes away
-        return int(ExitCode.PIPE_CLOSED)
+    except SystemExit as end:  # click's way where the reader of a help text goes away, and after a shell completion
+        return int(ExitCode.PIPE_CLOSED) if end.code else int(ExitCode.CLEAN)
     except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rmqctl.cli.shared.names import complete_names
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 
 EVERY_VERB = (ExitCode.CLEAN, ExitCode.USAGE, ExitCode.BUG, ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED)
@@ -52,6 +53,7 @@ class Verb(click.Command):
     ) -> None:
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
         super().__init__(*args, **kwargs)
+        complete_names(self.params)
         lines = inspect.cleandoc(examples).splitlines()
         self.examples = [(line, what.removeprefix("# ")) for what, line in zip(lines[::2], lines[1::2], strict=True)]
         self.exit_codes = tuple(sorted(exit_codes))

@@ -1,0 +1,100 @@
+"""Shell completion of names in a store, and of codes that `explain` knows.
+
+Every argument and option of a verb with one of the names in TYPES completes, without more code in the verb. Completion
+must be fast and silent: it lists folders and reads small files, and an error only means that nothing is proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.errors import EXIT_CODE_MEANINGS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
+PROPOSED_MAX = 1000
+
+
+class NameType(click.types.StringParamType):
+    """A text that the shell completes.
+
+    `names` returns names with their meanings, which may be empty.
+    """
+
+    def __init__(self, names: Callable[[click.Context], Mapping[str, str]]) -> None:
+        self._names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Propose the names that begin with `incomplete`; none if they cannot be read."""
+        from click.shell_completion import CompletionItem
+
+        try:
+            found = [item for item in self._names(ctx).items() if item[0].startswith(incomplete)]
+        except (OSError, ValueError):
+            return []
+        return [CompletionItem(name, help=meaning or None) for name, meaning in found[:PROPOSED_MAX]]
+
+
+def complete_names(parameters: Iterable[click.Parameter]) -> None:
+    """Make the parameters that stand for a name complete it."""
+    for parameter in parameters:
+        if parameter.type is click.STRING and parameter.name in TYPES:
+            parameter.type = TYPES[parameter.name]
+
+
+def _store_of(context: click.Context) -> Path:
+    """Return the store of a command line, as far as it is typed.
+
+    click leaves it in `args` where an option still lacks its value. Raises ValueError if no store is typed yet.
+    """
+    typed = context.params.get("store") or (context.params.get("stores") or context.args or [None])[0]
+    if typed is None:
+        raise ValueError("no store yet")
+    return Path(typed)
+
+
+def _topics(context: click.Context) -> dict[str, str]:
+    """Return the topics that have queues; without queues, those of topics.json."""
+    store = _store_of(context)
+    folders = [store / folder for folder in QUEUE_FOLDERS]
+    found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
+    return dict.fromkeys(sorted(found or _table(store, "topics.json", "topicConfigTable")), "")
+
+
+def _groups(context: click.Context) -> dict[str, str]:
+    """Return the groups that have an offset or a configuration."""
+    store = _store_of(context)
+    with_offset = {key.partition("@")[2] for key in _table(store, "consumerOffset.json", "offsetTable")} - {""}
+    configured = set(_table(store, "subscriptionGroup.json", "subscriptionGroupTable"))
+    return dict.fromkeys(sorted(with_offset | configured), "")
+
+
+def _table(store: Path, name: str, key: str) -> dict[str, Any]:
+    """Return a table of a config file, as a broker loads it; empty without the file."""
+    from rmqctl.logfile.system.storage import Storage
+    from rmqctl.store.config.config_file import load_config, table
+
+    return table(load_config(Storage(store), store / "config", name), key)
+
+
+def _codes(_: click.Context) -> dict[str, str]:
+    """Return the codes that `explain` knows."""
+    from rmqctl.forensics.finding import CATALOGUE, TERMS
+
+    found = {code: explained.meaning.split(". ")[0] for code, explained in (CATALOGUE | TERMS).items()}
+    return found | {str(int(code)): meaning for code, meaning in EXIT_CODE_MEANINGS.items()}
+
+
+TYPES = {
+    "topic": NameType(_topics),
+    "topics": NameType(_topics),
+    "group": NameType(_groups),
+    "groups": NameType(_groups),
+    "code": NameType(_codes),
+}
