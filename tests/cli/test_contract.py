@@ -35,6 +35,7 @@ STORE_VERBS = (
     ("queue",),
     ("query", "--unique-key", "x"),
     ("lag",),
+    ("trace", "--unique-key", "x"),
     ("config", "show"),
     ("checkpoint",),
     ("undo",),
@@ -86,14 +87,14 @@ class TestWhatIsNoStore:
         assert "Permission denied" in self.one_line(rmqctl, verb, store, 4)
 
     def test_rocksdb(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
-        if verb[0] in ("info", "dump"):  # the log is all that these need
+        if verb[0] in ("info", "dump", "trace"):  # the log is all that these need
             assert "RocksDB" in rmqctl(verb[0], golden("broker-533-rocksdb"), *verb[1:]).err
         else:
             assert "RocksDB" in self.one_line(rmqctl, verb, golden("broker-533-rocksdb"), 13)
 
     def test_dledger(self, verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
         (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
-        if verb[0] in ("info", "dump"):
+        if verb[0] in ("info", "dump", "trace"):
             assert "DLedger" in rmqctl(verb[0], tmp_path, *verb[1:]).err
         else:
             assert "DLedger" in self.one_line(rmqctl, verb, tmp_path, 13)

@@ -279,6 +279,11 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
         print(line)
 
 
+def print_line_of_text(text: str) -> None:
+    """Print a line of text on stdout, safe for a terminal."""
+    print(printable(text))
+
+
 def print_toned(text: str, tone: Tone) -> None:
     """Print a line; on a terminal, in the colour of `tone`."""
     print(_coloured(printable(text), tone, sys.stdout))

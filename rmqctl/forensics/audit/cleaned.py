@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
+from rmqctl.format.body import bounded_json
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config import bounded_json
 from rmqctl.store.config.store_path import QUEUE_PARTS
 
 if TYPE_CHECKING:

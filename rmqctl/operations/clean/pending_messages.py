@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqctl.format.body import op_message
 from rmqctl.format.columns import UNITS
 from rmqctl.operations.clean.plan_types import PendingCounts
-from rmqctl.store.config.topics import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_broker_topic
+from rmqctl.store.config.topics import (
+    DLQ_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    is_broker_topic,
+)
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
@@ -41,9 +49,7 @@ if TYPE_CHECKING:
 
     Counts = npt.NDArray[np.int64]  # of messages, one a file of the log
 
-TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
-_DIGITS_MAX = 19  # of a queue offset, which has 64 bits; int() raises ValueError for thousands
 COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 
 
@@ -220,10 +226,7 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Return the queue offsets of decided half messages.
-
-        The body of an op message has one offset (4.x), or several with commas between them (5.x).
-        """
+        """Return the queue offsets of decided half messages."""
         queue = self._store.queues.get(key)
         decided: set[int] = set()
         strange: int | None = None
@@ -231,10 +234,11 @@ class Outstanding:
             return decided
         for unit in queue.units(checked.get(key, 0), queue.max_offset):
             message = self._store.commit_log.message_at(unit.physical_offset)
-            words = bytes(message.body).split(b",") if message is not None else []
-            numbers = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
-            decided.update(numbers)
-            if strange is None and len(numbers) < sum(map(bool, words)):  # a comma at the end leaves an empty word
+            if message is None:
+                continue
+            body = op_message.decode(bytes(message.body))
+            decided.update(body.half_offsets)
+            if strange is None and not body.is_whole:
                 strange = unit.queue_offset
         if strange is not None:
             self.problems.append(

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from rmqctl.store.config import bounded_json
+from rmqctl.format.body import bounded_json
 
 SIGNS_MAX = 2_000_000  # in about 500,000 fields: 50,000 topics of topics.json
 # a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqctl.errors import Unreadable
-from rmqctl.store.config import bounded_json
+from rmqctl.format.body import bounded_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -126,6 +126,17 @@ class IndexFile:
             else [entry.phy_offset for entry in self._chain(header, key_hash) if entry.key_hash == key_hash]
         )
 
+    def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
+        """Return the store time (ms) of the message that an entry leads to.
+
+        The time is exact to a second. None if the file has no entry with this key hash and physical offset.
+        """
+        header = self.header()
+        entries = self._chain(header, key_hash) if header is not None else iter(())
+        times = (entry.time_diff for entry in entries if (entry.key_hash, entry.phy_offset) == (key_hash, phy_offset))
+        seconds = next(times, None)
+        return None if header is None or seconds is None else header.begin_timestamp + seconds * 1000
+
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets of a key hash, newest first.
 
@@ -253,6 +264,15 @@ class IndexService:
         """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
+
+    def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
+        """Return the store time (ms) that the index has for an entry, exact to a second.
+
+        None if no entry for the key leads to this physical offset. Raises OSError.
+        """
+        key_hash = index_entry.key_hash(topic, key)
+        times = (file.stored_at(key_hash, phy_offset) for file in self.files)
+        return next((time for time in times if time is not None), None)
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.format import properties
 from rmqctl.store.config.config_file import DATA_VERSION, TOPIC_TABLE, TOPICS_CONFIG, load_config, table
 from rmqctl.store.config.data_version import next_version
-from rmqctl.store.config.topics import GROUP_PREFIXES, READ_NUMS, SCHEDULE_TOPIC, SYSTEM_PREFIXES, WRITE_NUMS
+from rmqctl.store.config.topics import (
+    GROUP_PREFIXES,
+    READ_NUMS,
+    REVIVE_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_PREFIXES,
+    WRITE_NUMS,
+)
 from rmqctl.store.write.config_writer import write_config
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ QUEUE_NUMS_MAX = 65536
 QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
 ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
 ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
-REVIVE_PREFIX, REVIVE_QUEUE_NUMS = "rmq_sys_REVIVE_LOG_", 8
+REVIVE_QUEUE_NUMS = 8
 USUAL_QUEUE_NUMS = 4
 
 

@@ -19,79 +19,31 @@ the RocksDB database kvStore/ instead. rmqctl does not read this database.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from rmqctl.format.body import pop_message
+from rmqctl.format.body.pop_message import BODIES, CHECKPOINT_TAG, PopCheckpoint
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config import bounded_json
 from rmqctl.store.config.store_path import CONFIG
-from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from rmqctl.format.body.pop_message import PopAck, PopKey
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-REVIVE_PREFIX, REVIVE_GROUP = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP"
-CHECKPOINT_TAG = "ck"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"
 _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
-_SIGNS_MAX = 100_000  # in a body; a checkpoint has a few for each of the messages of one pop
-Offset = Annotated[int, msgspec.Meta(ge=0)]
-PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue offset, time of the pop (ms)
-
-
-class Pop(msgspec.Struct):
-    """The fields that a checkpoint and its acknowledgements have in common.
-
-    Group `c` popped messages of queue `q` of topic `t`, from queue offset `so` on, at time `pt` (ms since 1970).
-    """
-
-    c: str
-    t: str
-    q: int
-    so: Offset
-    pt: int = 0
-
-    @property
-    def key(self) -> PopKey:
-        """Return the key that a checkpoint shares with its acknowledgements."""
-        return self.t, self.c, self.q, self.so, self.pt
-
-
-class PopCheckpoint(Pop):
-    """The body of a checkpoint.
-
-    The group popped `n` messages; `d` has the distance of each from `so`. Without `d`, the messages follow one another.
-    A bit of `bm` is set for each message that the group has acknowledged.
-    """
-
-    n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
-    bm: int = 0
-    d: list[int] | None = None
-
-    def unacknowledged(self) -> set[int]:
-        """Return the queue offsets of the messages that `bm` does not mark."""
-        distances = self.d or range(self.n)
-        return {self.so + distance for bit, distance in enumerate(distances) if not self.bm >> bit & 1}
-
-
-class PopAck(Pop):
-    """The body of an acknowledgement of one message (`ao`), or of several (`aol`)."""
-
-    ao: int | None = None
-    aol: list[int] = []
-
-    def offsets(self) -> set[int]:
-        """Return the queue offsets of the acknowledged messages."""
-        return {*self.aol, *(() if self.ao is None else (self.ao,))}
 
 
 class TimerProgress(NamedTuple):
@@ -103,9 +55,6 @@ class TimerProgress(NamedTuple):
 
     read_ms: int
     queue_offset: int
-
-
-BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint, "ack": PopAck, "bAck": PopAck}
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
@@ -162,7 +111,7 @@ def _bodies(
         try:
             is_timer = key[0] == TIMER_TOPIC
             for message in _timed(store, queue, tags) if is_timer else _stored(store, queue, revived.get(key, 0), tags):
-                yield _decoded(message)
+                yield pop_message.decode(message.properties[TAGS], bytes(message.body))
         except OSError as error:
             problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
         except msgspec.MsgspecError as error:
@@ -210,17 +159,3 @@ def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
         return TimerProgress(0, 0)
     read_ms, _, queue_offset = _TIMER_CHECK.unpack(raw)
     return TimerProgress(read_ms, queue_offset)
-
-
-def _decoded(message: Message) -> PopCheckpoint | PopAck:
-    """Return the body of a checkpoint or an acknowledgement. Raises MsgspecError.
-
-    Anyone may have sent the body, and msgspec does not limit the depth of the JSON or the size of integers. So both are
-    checked first.
-    """
-    body = bytes(message.body)
-    try:
-        bounded_json.loads(body.decode(), _SIGNS_MAX)
-    except ValueError as error:
-        raise msgspec.DecodeError(str(error)) from None
-    return msgspec.json.decode(body, type=BODIES[message.properties[TAGS]])

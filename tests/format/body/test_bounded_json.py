@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.config.bounded_json import DEPTH_MAX, loads
+from rmqctl.format.body.bounded_json import DEPTH_MAX, loads
 
 
 @pytest.mark.parametrize("value", [{"a": [1, -(2**63), 2**63 - 1, 1.5, None, True, "x"]}, [], "text", 0])

@@ -1,0 +1,159 @@
+"""`rmqctl trace`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.render import print_document, progress, remark
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import (
+    OFFSET,
+    open_store,
+    output_option,
+    progress_option,
+    stores_argument,
+    threads_option,
+)
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.views.trace_diagram import print_diagram
+from rmqctl.cli.views.trace_view import print_trace
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.trace.trace import Question
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+ASKED = ("--key K", "--unique-key U", "--msg-id ID", "--offset N")
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """The options of `rmqctl trace` that say which message; None if not given."""
+
+    key: str | None
+    unique_key: str | None
+    msg_id: str | None
+    offset: int | None
+    topic: str | None
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples="""
+        # where is the order 4711, and who has consumed it
+        rmqctl trace store --key order-4711
+        # the same by the id that its producer got, over all brokers of a cluster
+        rmqctl trace broker-a/store broker-b/store --unique-key 0A010200000000000000000000000018
+        # only the messages of one topic that have the key
+        rmqctl trace store --key order-4711 --topic OrderPaid
+        # by the id that a broker gave it
+        rmqctl trace store --msg-id C0A8070900002A9F00000000000037EE
+        # a sequence diagram for a report
+        rmqctl trace store --key order-4711 --mermaid > order.mmd
+    """,
+)
+@stores_argument
+@click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
+@click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+@click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
+@click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
+@click.option("--topic", help="The topic that the message was sent to.")
+@click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
+@click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
+@output_option("table", "json")
+@threads_option
+@progress_option
+@options_in(asked=TraceOptions)
+def command(
+    stores: tuple[Path, ...],
+    broker_conf: Path | None,
+    follow_links: bool,
+    scan: bool,
+    mermaid: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+    asked: TraceOptions,
+) -> int:
+    """Show the life of one message: its copies, and who has consumed it.
+
+    The first line is the verdict. The stages follow: each copy of the message in the log, also half messages, delayed
+    messages, retries, dead letters and light queues, and what is known of transactions and of POP. Then come the state
+    of each consumer group, and what clients recorded in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more
+    brokers of a cluster.
+
+    trace asks the index first. It reads the log if the index is missing or incomplete, or if nothing is found. If no
+    store has the message, the exit code is 1, and the verdict says what was searched and what is still known.
+    """
+    from rmqctl.forensics.trace.document import document
+    from rmqctl.forensics.trace.trace import Trace
+
+    question = _question(asked)
+    if mermaid and output != "table":
+        raise click.UsageError("give --mermaid or -o json, not both")
+    opened = [open_store(store, broker_conf, follow_links, log_only=True) for store in stores]
+    with ExitStack() as stack:
+        scans = _ScanStart(opened, progress_mode, stack)
+        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan)
+    found = document(trace, [str(store) for store in stores])
+    if mermaid:
+        print_diagram(found)
+    elif output == "json":
+        print_document("trace", found)
+    else:
+        print_trace(found)
+    for store in opened:
+        for damage in store.foreign:
+            remark(f"{damage.path}: {damage.detail}")
+    if trace.incomplete or any(store.partly_read for store in opened):
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.CLEAN if trace.lives else ExitCode.FINDINGS)
+
+
+class _ScanStart:
+    """Loads the kernels and shows the progress when the first scan begins.
+
+    Most searches need no scan.
+    """
+
+    def __init__(self, stores: list[ReadOnlyStore], mode: str, stack: ExitStack) -> None:
+        self._stores = stores
+        self._mode = mode
+        self._stack = stack
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Prepare a scan; called before each scan."""
+        if self._has_begun:
+            return
+        from rmqctl.kernels import filter_scan, scan
+        from rmqctl.kernels.warm_up import warm_up
+
+        self._has_begun = True
+        warmed_up(lambda: warm_up(scan, filter_scan))
+        total = sum(store.commit_log.size for store in self._stores)
+        advance = self._stack.enter_context(progress(self._mode, total, "trace"))
+        for store in self._stores:
+            store.commit_log.on_progress = advance
+
+
+def _question(asked: TraceOptions) -> Question:
+    from rmqctl.forensics.trace.trace import Question
+    from rmqctl.format.host import parse_msg_id
+
+    given = [value for value in (asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None]
+    if len(given) != 1:
+        raise click.UsageError("ask one of: " + " | ".join(ASKED))
+    if asked.msg_id is not None:
+        try:
+            parse_msg_id(asked.msg_id)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--msg-id") from error
+    return Question(**vars(asked))

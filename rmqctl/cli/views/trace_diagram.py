@@ -1,0 +1,56 @@
+"""A trace as a sequence diagram in Mermaid's language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqctl.cli.output.render import print_line_of_text
+from rmqctl.forensics.trace.verdict import duration
+
+Row = dict[str, Any]
+PRODUCER, BROKER = "producer", "broker"
+_SENT = frozenset({"stored", "resent", "half", "delayed", "timer"})
+
+
+def print_diagram(document: Row) -> None:
+    """Print the diagram: the stages as arrows, then the state of each group as notes."""
+    names: dict[str, str] = {}
+    lines = [_stage_line(row, names) for row in document["stages"]]
+    lines += [_group_line(row, names) for row in document["groups"]]
+    print_line_of_text("sequenceDiagram")
+    print_line_of_text(f"    %% {document['verdict']}")
+    for name, alias in names.items():
+        print_line_of_text(f"    participant {alias} as {_text(name)}")
+    for line in lines:
+        print_line_of_text(f"    {line}")
+
+
+def _alias(name: str, names: dict[str, str]) -> str:
+    return names.setdefault(name, f"p{len(names) + 1}")
+
+
+def _stage_line(row: Row, names: dict[str, str]) -> str:
+    begin = _alias(_source(row), names)
+    end = _alias(row["topic"], names)
+    after = f" after {duration(row['deltaMs'])}" if row["deltaMs"] else ""
+    place = f"queue {row['queueId']}, offset {row['queueOffset']}"
+    arrow = "-->>" if row["reachable"] is False or row["damage"] else "->>"
+    damage = f", {row['damage']}" if row["damage"] else ""
+    return f"{begin}{arrow}{end}: {_text(row['kind'] + after)} ({place}{damage})"
+
+
+def _source(row: Row) -> str:
+    """Return who makes a stage: the producer, the group of a link, or the broker."""
+    is_sent = row["kind"] in _SENT and not row["reconsumeTimes"] and row["group"] is None
+    return PRODUCER if is_sent else row["group"] or BROKER
+
+
+def _group_line(row: Row, names: dict[str, str]) -> str:
+    begin, end = _alias(row["topic"], names), _alias(row["group"], names)
+    behind = f", {row['behind']} before it" if row["behind"] else ""
+    return f"{begin}-->>{end}: {_text(row['state'])} (queue {row['queueId']}, offset {row['queueOffset']}{behind})"
+
+
+def _text(text: str) -> str:
+    """Return a text without the signs that end a statement in Mermaid."""
+    return text.replace(";", "#59;").replace("\n", " ")

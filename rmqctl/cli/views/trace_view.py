@@ -1,0 +1,103 @@
+"""A trace for people: the verdict, then tables of stages, groups and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rmqctl.cli.output.render import print_fields, print_line_of_text, print_table
+from rmqctl.forensics.trace.verdict import duration
+
+Row = dict[str, Any]
+_YES_NO = {True: "yes", False: "NO", None: ""}
+
+
+def print_trace(document: Row) -> None:
+    """Print a trace."""
+    several = len(document["stores"]) > 1
+    print_line_of_text(document["verdict"])
+    if not document["found"]:
+        _print_search(document)
+        return
+    keys = list(dict.fromkeys(row["uniqueKey"] for row in document["stages"]))
+    for key in keys:
+        rows = [row for row in document["stages"] if row["uniqueKey"] == key]
+        print()
+        print_fields([("UNIQ_KEY", key or "none"), ("KEYS", rows[0]["keys"]), ("TAGS", rows[0]["tags"])])
+        print()
+        _print(rows, _stage_columns(several=several))
+    _print_part(document["groups"], _group_columns(several=several))
+    _print_part(document["clientRecords"], _CLIENT_COLUMNS)
+
+
+def _print_part(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
+    if rows:
+        print()
+        _print(rows, columns)
+
+
+def _print(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
+    """Print rows as a table, without the columns that are empty."""
+    cells = {heading: [cell(row) for row in rows] for heading, cell in columns.items()}
+    used = {heading: values for heading, values in cells.items() if any(value not in (None, "") for value in values)}
+    print_table(list(used), [list(line) for line in zip(*used.values(), strict=True)])
+
+
+def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
+    return {
+        "STAGE": lambda row: row["kind"],
+        "AFTER": lambda row: f"+{duration(row['deltaMs'])}" if row["deltaMs"] else "",
+        "STORED": lambda row: row["storeTime"] or row["storeTimestamp"],
+        "STORE": lambda row: row["store"] if several else "",
+        "TOPIC": lambda row: row["topic"],
+        "QUEUE": lambda row: row["queueId"],
+        "OFFSET": lambda row: row["queueOffset"],
+        "PHYSICALOFFSET": lambda row: row["physicalOffset"],
+        "IN QUEUE": lambda row: _YES_NO[row["reachable"]],
+        "IN INDEX": lambda row: _YES_NO[row["indexed"]],
+        "GROUP": lambda row: row["group"],
+        "DAMAGE": lambda row: row["damage"],
+    }
+
+
+def _group_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
+    return {
+        "GROUP": lambda row: row["group"],
+        "STATE": lambda row: row["state"],
+        "BEFORE IT": lambda row: row["behind"],
+        "STORE": lambda row: row["store"] if several else "",
+        "TOPIC": lambda row: row["topic"],
+        "QUEUE": lambda row: row["queueId"],
+        "OFFSET": lambda row: row["queueOffset"],
+        "GROUP'S OFFSET": lambda row: "none" if row["offset"] is None else row["offset"],
+        "FILTERED": lambda row: "by its tag" if row["filtered"] else "",
+    }
+
+
+_CLIENT_COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "CLIENT": lambda row: row["record"],
+    "TIME": lambda row: row["time"],
+    "GROUP": lambda row: row["group"],
+    "SUCCESS": lambda row: _YES_NO[row["success"]],
+    "TOOK": lambda row: None if row["costMs"] is None else duration(row["costMs"]),
+    "RETRY": lambda row: row["retryTimes"],
+    "STATE": lambda row: row["transactionState"],
+}
+
+
+def _print_search(document: Row) -> None:
+    """Print what was searched, what is damaged there, and what is still known."""
+    several = len(document["stores"]) > 1
+    for store in document["searched"]:
+        where = f"{store['store']}: " if several else ""
+        if store["byIndex"]:
+            print_line_of_text(f"{where}the index was asked: it has no record of the message")
+        for part in store["parts"]:
+            times = (
+                f", stored from {part['firstStoreTime']} to {part['lastStoreTime']}" if part["firstStoreTime"] else ""
+            )
+            print_line_of_text(f"{where}the log was read from offset {part['fromOffset']} to {part['toOffset']}{times}")
+        for finding in store["findings"]:
+            print_line_of_text(f"{where}damage: {finding['code']} at {finding['physicalOffset']}: {finding['detail']}")
+    for text in document["remarks"]:
+        print_line_of_text(text)

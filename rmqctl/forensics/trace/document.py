@@ -1,0 +1,144 @@
+"""A trace as a JSON document, with RocketMQ's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.trace.not_found import not_found_verdict, remarks_of
+from rmqctl.format.properties import KEYS, TAGS
+from rmqctl.format.timestamp import rfc3339
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.trace.groups import GroupState
+    from rmqctl.forensics.trace.log_scan import LogScan
+    from rmqctl.forensics.trace.stage import Record, Stage
+    from rmqctl.forensics.trace.trace import Trace
+    from rmqctl.format.body.client_trace import ClientRecord
+
+Row = dict[str, Any]
+VERDICTS_MAX = 3
+
+
+def document(trace: Trace, names: list[str]) -> Row:
+    """Return the whole trace; `names` are the names of the stores for the user."""
+    return {
+        "store": names[0],
+        "stores": names,
+        "found": bool(trace.lives),
+        "verdict": verdict(trace),
+        "stages": [
+            _stage_row(life.unique_key, stage, life.stages[0], trace, names)
+            for life in trace.lives
+            for stage in life.stages
+        ],
+        "groups": [_group_row(state, names) for life in trace.lives for state in life.groups],
+        "clientRecords": [
+            _client_row(record, told, names) for life in trace.lives for record, told in life.client_records
+        ],
+        "searched": [
+            _searched_row(scan, names, by_index=search.uses_index)
+            for scan, search in zip(trace.scans, trace.searches, strict=True)
+        ],
+        "remarks": list(remarks_of(trace)),
+    }
+
+
+def verdict(trace: Trace) -> str:
+    """Return what became of the messages, in one line."""
+    if not trace.lives:
+        return not_found_verdict(trace)
+    verdicts = [life.verdict for life in trace.lives]
+    if len(verdicts) == 1:
+        return verdicts[0]
+    shown = "; ".join(f"({number}) {text}" for number, text in enumerate(verdicts[:VERDICTS_MAX], 1))
+    more = len(verdicts) - VERDICTS_MAX
+    return f"{len(verdicts)} messages: {shown}" + (f"; and {more} more" if more > 0 else "")
+
+
+def _stage_row(unique_key: str | None, stage: Stage, first: Stage, trace: Trace, names: list[str]) -> Row:
+    record, message = stage.record, stage.record.message
+    store = trace.stores[record.store]
+    return {
+        "kind": stage.kind,
+        "uniqueKey": unique_key,
+        "store": names[record.store],
+        "path": store.commit_log.path_of(message.physical_offset),
+        "physicalOffset": message.physical_offset,
+        "size": message.size,
+        "topic": stage.topic,
+        "queueId": stage.queue_id,
+        "queueOffset": stage.queue_offset,
+        "storeTimestamp": message.store_timestamp,
+        "storeTime": rfc3339(message.store_timestamp),
+        "deltaMs": message.store_timestamp - first.record.message.store_timestamp,
+        "msgId": message.msg_id,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": str(message.born_host),
+        "reconsumeTimes": message.reconsume_times,
+        "sysFlag": message.sys_flag,
+        "tags": record.properties.get(TAGS),
+        "keys": record.properties.get(KEYS),
+        "group": stage.group,
+        "reachable": stage.reachable,
+        "indexed": record.indexed,
+        "damage": record.damage,
+    }
+
+
+def _group_row(state: GroupState, names: list[str]) -> Row:
+    return {
+        "group": state.group,
+        "store": names[state.stage.record.store],
+        "topic": state.stage.topic,
+        "queueId": state.stage.queue_id,
+        "queueOffset": state.stage.queue_offset,
+        "offset": state.offset,
+        "state": state.state,
+        "behind": state.behind,
+        "filtered": state.filtered,
+    }
+
+
+def _client_row(record: Record, told: ClientRecord, names: list[str]) -> Row:
+    return {
+        "record": told.kind,
+        "uniqueKey": told.msg_id,
+        "timestamp": told.timestamp,
+        "time": None if told.timestamp is None else rfc3339(told.timestamp),
+        "group": told.group,
+        "topic": told.topic,
+        "requestId": told.request_id,
+        "costMs": told.cost_ms,
+        "success": told.success,
+        "retryTimes": told.retry_times,
+        "transactionState": told.state,
+        "store": names[record.store],
+        "physicalOffset": record.message.physical_offset,
+    }
+
+
+def _searched_row(scan: LogScan, names: list[str], *, by_index: bool) -> Row:
+    log = scan.store.commit_log
+    return {
+        "store": names[scan.number],
+        "byIndex": by_index,
+        "minPhyOffset": log.min_offset,
+        "parts": [
+            {
+                "fromOffset": part.start,
+                "toOffset": part.end,
+                "firstStoreTime": None if part.first_ms is None else rfc3339(part.first_ms),
+                "lastStoreTime": None if part.last_ms is None else rfc3339(part.last_ms),
+            }
+            for part in scan.parts
+        ],
+        "findings": [
+            {
+                "code": damage.code,
+                "path": damage.path or log.path_of(damage.physical_offset),
+                "physicalOffset": damage.physical_offset,
+                "detail": damage.detail,
+            }
+            for damage in scan.damages.values()
+        ],
+    }

@@ -1,0 +1,72 @@
+"""What consumer groups have done with a message, by their offsets.
+
+A group consumed a message if its offset in the queue is after the message's queue offset. Whether a consumer took the
+message or skipped it by its tag is not stored; where config/subscriptionGroup.json has the group's expression (5.x),
+`filtered` says that the tag does not match.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.properties import TAGS
+from rmqctl.store.config.config_file import table
+from rmqctl.store.read.consumers.consumer_groups import SUBSCRIPTION_GROUP, ConsumerGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.forensics.trace.stage import Stage
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+CONSUMED, WAITING, UNKNOWN = "consumed", "waiting", "unknown"
+_ALL_TAGS, _TAG_SEPARATOR = "*", "||"
+
+
+class GroupState(NamedTuple):
+    """The state of one group at one place of a message.
+
+    `offset` is the queue offset up to which the group has consumed, None if no offset is stored. `behind` is the number
+    of messages that the group consumes before this one; None if it does not wait. `filtered` is True if the group's
+    expression in config/ leaves out the message's tag, and None if config/ has no expression.
+    """
+
+    group: str
+    stage: Stage
+    offset: int | None
+    state: str
+    behind: int | None
+    filtered: bool | None
+
+
+def group_states(stages: Iterable[Stage], store: ReadOnlyStore) -> list[GroupState]:
+    """Return the state of each group at each place of a message in one store."""
+    groups = ConsumerGroups(store)
+    places = {(stage.topic, stage.queue_id, stage.queue_offset): stage for stage in stages}
+    return [
+        _state(known.group, stage, known.offset, _is_filtered(store, known.group, stage))
+        for stage in places.values()
+        for known in groups.progress((stage.topic, stage.queue_id))
+    ]
+
+
+def _state(group: str, stage: Stage, offset: int | None, filtered: bool | None) -> GroupState:
+    if offset is None:
+        return GroupState(group, stage, None, UNKNOWN, None, filtered)
+    if offset > stage.queue_offset:
+        return GroupState(group, stage, offset, CONSUMED, None, filtered)
+    return GroupState(group, stage, offset, WAITING, stage.queue_offset - offset, filtered)
+
+
+def _is_filtered(store: ReadOnlyStore, group: str, stage: Stage) -> bool | None:
+    """Return whether a group's expression for a topic leaves out a message."""
+    listed = table(store.config(SUBSCRIPTION_GROUP), "subscriptionGroupTable").get(group)
+    found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
+    for subscription in found if isinstance(found, list) else ():
+        if not isinstance(subscription, dict) or subscription.get("topic") != stage.topic:
+            continue
+        expression = subscription.get("expression")
+        if isinstance(expression, str) and subscription.get("expressionType", "TAG") == "TAG":
+            tags = {tag.strip() for tag in expression.split(_TAG_SEPARATOR)}
+            return expression.strip() != _ALL_TAGS and stage.record.properties.get(TAGS) not in tags
+    return None

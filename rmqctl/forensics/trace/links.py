@@ -1,0 +1,184 @@
+"""Links from a message's records to other records, and to light queues.
+
+These other records do not have the UNIQ_KEY of the message.
+
+    op message      names the queue offsets of half messages (format/body/op_message.py)
+    POP             a checkpoint or acknowledgement names topic, queue and queue offset (format/body/pop_message.py)
+    commit          PREPAREDTRANSACTIONOFFSET is the physical offset of the half message
+    retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
+    light queues    INNER_MULTI_DISPATCH names them (LMQ)
+
+Op messages and POP's messages are stored after the record that they are about. So of their queues, only the units
+after it are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.message_filter import Filter
+from rmqctl.forensics.trace.stage import LMQ, OP, POP_ACK, POP_CHECKPOINT, ROLLBACK, TIMER, Record, Stage
+from rmqctl.format.body import op_message, pop_message
+from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.format.host import parse_msg_id
+from rmqctl.format.message import Damage, tags_code
+from rmqctl.format.properties import TAGS
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.config.store_path import Layout
+from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.read.commit_log import message_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmqctl.forensics.trace.log_scan import LogScan
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+_POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
+
+
+def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
+    """Return the stage of a record in its own queue."""
+    message = record.message
+    return Stage(kind, record, message.topic, message.queue_id, message.queue_offset, _is_reachable(store, message))
+
+
+def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
+    if not has_queue_files(store):
+        return None
+    unit = store.unit(message.topic, message.queue_id, message.queue_offset)
+    return unit is not None and unit.physical_offset == message.physical_offset
+
+
+def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
+    """Yield the places of a record in light queues (LMQ)."""
+    for place in queue_destinations(record.message)[1:]:
+        queue = store.queues.get((place.topic, place.queue_id))
+        unit = None if queue is None else first_from(queue, record.message.physical_offset)
+        found = unit is not None and unit.physical_offset == record.message.physical_offset
+        offset = unit.queue_offset if unit is not None and found else place.queue_offset
+        reachable = found if has_queue_files(store) else None
+        yield Stage(LMQ, record, place.topic, place.queue_id, offset, reachable)
+
+
+def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
+    """Yield the physical offsets of earlier records of its store that a record names."""
+    message = record.message
+    if transaction_type(message.sys_flag) in (TransactionType.COMMIT, TransactionType.ROLLBACK):
+        yield message.prepared_transaction_offset
+    for name in ORIGIN_IDS:
+        try:
+            host, offset = parse_msg_id(record.properties.get(name, ""))
+        except ValueError:
+            continue
+        origin = message_of(store.commit_log.at(offset))
+        if origin is not None and origin.store_host == host:
+            yield offset
+
+
+def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan) -> Iterator[Stage]:
+    """Yield the op messages of one store that name one of its half messages.
+
+    `records` are all records of the message. An op message stands for a commit if one of them is the commit of the half
+    message; otherwise it stands for a rollback. If the queue has no op message for the last half message, the log after
+    it is read.
+    """
+    committed = {
+        record.message.prepared_transaction_offset
+        for record in records
+        if transaction_type(record.message.sys_flag) is TransactionType.COMMIT
+    }
+    for queue_id in sorted({half.queue_id for half in halves}):
+        named = {half.queue_offset: half for half in halves if half.queue_id == queue_id}
+        first, last = named[min(named)], named[max(named)]
+        key = (TRANS_OP_HALF_TOPIC, queue_id)
+        found = list(_naming(named, _by_queue(scan, key, first.record.message.physical_offset)))
+        if not any(last in meant for _, meant in found):
+            found = list(_naming(named, _by_scan(scan, key, first.record.message.physical_offset)))
+        for record, meant in found:
+            is_commit = any(half.record.message.physical_offset in committed for half in meant)
+            yield own_stage(OP if is_commit else ROLLBACK, record, scan.store)
+
+
+def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
+    """Yield each op message that names half messages, with these half messages."""
+    for record in ops:
+        meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
+        if meant:
+            yield record, meant
+
+
+def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
+    """Yield POP's checkpoints and acknowledgements in one store for a message."""
+    store = scan.store
+    first = min((stage.record.message.physical_offset for stage in stages), default=0)
+    for key in store.queues:
+        if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
+            continue
+        for record in _by_queue(scan, key, first, codes=_POP_CODES):
+            found = _pop_of(record, stages)
+            if found is not None:
+                kind, group = found
+                yield replace(own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store), group=group)
+
+
+def _by_queue(scan: LogScan, key: QueueKey, after: int, codes: frozenset[int] | None = None) -> Iterator[Record]:
+    """Yield the messages of a queue after a physical offset.
+
+    With `codes`, only units with one of these tagsCodes are read.
+    """
+    queue = scan.store.queues.get(key)
+    first = None if queue is None else first_from(queue, after)
+    if queue is None or first is None:
+        return
+    for unit in queue.units(first.queue_offset, queue.max_offset):
+        if codes is None or unit.tags_code in codes or is_ext_address(unit.tags_code):
+            item = scan.store.commit_log.at(unit.physical_offset)
+            message = message_of(item)
+            if message is not None and (message.topic, message.queue_id) == key:
+                yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
+
+
+def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
+    """Yield the messages of a queue after a physical offset, by a scan of the log."""
+    wanted = Filter(topics=frozenset({key[0]}), queue_id=key[1], from_offset=after)
+    yield from scan.records(wanted, after)
+
+
+def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
+    """Return a queue's first unit that leads to a physical offset or a later one."""
+    return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)
+
+
+def has_queue_files(store: ReadOnlyStore) -> bool:
+    """Return whether the queues are files.
+
+    Otherwise they are in RocksDB, and rmqctl cannot read them.
+    """
+    return store.path.layout is not Layout.ROCKSDB
+
+
+def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
+    """Return (kind, group) of a POP message for one of the stages; otherwise None."""
+    from msgspec import MsgspecError
+
+    tag = record.properties.get(TAGS, "")
+    if tag not in pop_message.BODIES:
+        return None
+    try:
+        found = pop_message.decode(tag, bytes(record.message.body))
+    except MsgspecError:
+        return None
+    offsets = found.offsets()
+    is_meant = any(
+        (stage.topic, stage.queue_id) == (found.t, found.q) and stage.queue_offset in offsets for stage in stages
+    )
+    kind = POP_CHECKPOINT if tag == pop_message.CHECKPOINT_TAG else POP_ACK
+    return (kind, found.c) if is_meant else None

@@ -1,0 +1,93 @@
+"""A scan of one store's log for the records of a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.trace.stage import Record
+from rmqctl.format.message import Damage, Message
+from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.logfile.column_reader import Columns
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+@dataclass
+class ScannedPart:
+    """A part of the log that was read: physical offsets [start, end).
+
+    `first_ms` and `last_ms` are the store times of its first and last good message; None without one.
+    """
+
+    start: int
+    end: int
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+class LogScan:
+    """Scans the log of `store`, which has the number `number` among the stores.
+
+    `damages` has the damage of all scans so far, by physical offset. `parts` has what they read. `warm_up` is called
+    before the kernels are used.
+    """
+
+    def __init__(self, store: ReadOnlyStore, number: int, *, threads: int, warm_up: Callable[[], None]) -> None:
+        self.store = store
+        self.number = number
+        self.damages: dict[int, Damage] = {}
+        self.parts: list[ScannedPart] = []
+        self._threads = threads
+        self._warm_up = warm_up
+
+    @property
+    def incomplete(self) -> bool:
+        """Return whether a scan could not read something."""
+        return any(damage.code in UNREADABLE for damage in self.damages.values())
+
+    def records(self, wanted: Filter, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
+        """Yield the records that a filter wants in the files of [start, stop).
+
+        Both are physical offsets. Damaged records whose fields can be read are included.
+        """
+        begin = self.store.commit_log.min_offset if start is None else start
+        part = ScannedPart(begin, begin)
+        self.parts.append(part)
+        for item in self._items(wanted, part, start, stop):
+            if isinstance(item, Message):
+                yield Record(self.number, item)
+                continue
+            self.damages[item.physical_offset] = item._replace(message=None)
+            if item.message is not None and wanted.matches(item.message):
+                yield Record(self.number, item.message, item.code)
+
+    def _items(
+        self, wanted: Filter, part: ScannedPart, start: int | None, stop: int | None
+    ) -> Iterator[Message | Damage]:
+        self._warm_up()
+        summary = ScanSummary()
+
+        def take(columns: Columns) -> tuple[list[Message], int, int]:
+            times = columns.rows["store_timestamp"]
+            return [columns.message(row) for row in wanted.rows(columns).tolist()], int(times[0]), int(times[-1])
+
+        for item in self.store.commit_log.scan_columns(
+            summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
+        ):
+            part.end = summary.end
+            if isinstance(item, RecordRun):
+                found, first_ms, last_ms = item.result
+                part.first_ms, part.last_ms = part.first_ms or first_ms, last_ms
+                yield from found
+            elif isinstance(item, Message):
+                part.first_ms, part.last_ms = part.first_ms or item.store_timestamp, item.store_timestamp
+                if wanted.matches(item):
+                    yield item
+            elif isinstance(item, Damage):
+                yield item

@@ -1,0 +1,229 @@
+"""Trace: finds every record of a message in the stores of a cluster.
+
+The search goes from what the user knows (a key, an id, an offset) to the UNIQ_KEY of the message, and from there to all
+records with this UNIQ_KEY in all stores, and to the records that a link leads to (`links.py`). The index is asked
+first. The log is scanned if the index cannot be used, if a link leads to a record that the index does not have, or if
+no store has a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.forensics.message_row import plain_body
+from rmqctl.forensics.trace import links
+from rmqctl.forensics.trace.groups import GroupState, group_states
+from rmqctl.forensics.trace.key_search import IndexedPlace, KeySearch
+from rmqctl.forensics.trace.log_scan import LogScan
+from rmqctl.forensics.trace.stage import HALF, Record, Stage, in_order, kinds_of
+from rmqctl.forensics.trace.verdict import life_verdict
+from rmqctl.format.body import client_trace
+from rmqctl.format.host import parse_msg_id
+from rmqctl.format.message import Damage
+from rmqctl.format.properties import REAL_TOPIC
+from rmqctl.store.read.commit_log import message_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rmqctl.format.body.client_trace import ClientRecord
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+RETRY_TOPIC = "RETRY_TOPIC"  # the property of a retry: the topic that the message was first stored in
+
+
+class Question(NamedTuple):
+    """What is searched for: one of the first four. `offset` is a physical offset."""
+
+    key: str | None = None
+    unique_key: str | None = None
+    msg_id: str | None = None
+    offset: int | None = None
+    topic: str | None = None
+
+
+@dataclass(frozen=True)
+class Life:
+    """One message: its stages in order, its groups, and what clients recorded.
+
+    `unique_key` is None if the message has no UNIQ_KEY.
+    """
+
+    unique_key: str | None
+    stages: list[Stage]
+    groups: list[GroupState]
+    client_records: list[tuple[Record, ClientRecord]]
+
+    @property
+    def verdict(self) -> str:
+        """Return what became of the message, in one line."""
+        return life_verdict(self.stages, self.groups)
+
+
+class Trace:
+    """The search for a message in several stores, and its result.
+
+    `lives` has the messages that were found; one key can have several. `by_scan` says that the index must not be used.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[ReadOnlyStore],
+        question: Question,
+        *,
+        threads: int,
+        warm_up: Callable[[], None],
+        by_scan: bool = False,
+    ) -> None:
+        self.stores = stores
+        self.question = question
+        self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
+        self.searches = [KeySearch(scan, by_scan=by_scan) for scan in self.scans]
+        self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
+
+    @property
+    def dangling(self) -> list[tuple[int, IndexedPlace]]:
+        """Return (store, entry): the index entries for the key that lead to no record."""
+        return [(search.scan.number, place) for search in self.searches for place in search.dangling]
+
+    @property
+    def incomplete(self) -> bool:
+        """Return whether the search could not read something."""
+        return any(scan.incomplete for scan in self.scans)
+
+    def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
+        """Yield the messages that answer the question: (UNIQ_KEY, all records)."""
+        seeds = [record for record in self._seeds() if self._is_wanted(record)]
+        keys = dict.fromkeys(record.unique_key for record in in_order(seeds) if record.unique_key is not None)
+        for key in keys:
+            yield key, self._with_links(key, self._with_unique_key(key))
+        rest = [record for record in seeds if record.unique_key is None]
+        while rest:
+            of_first = self._with_links(None, [rest[0]])
+            origin = min(record.place for record in of_first)
+            same = [one for one in rest if min(other.place for other in self._with_links(None, [one])) == origin]
+            yield None, self._with_links(None, same)
+            rest = [record for record in rest if record not in same]
+
+    def _seeds(self) -> Iterator[Record]:
+        """Yield the records that answer the question as it was asked."""
+        asked = self.question
+        key = asked.unique_key or asked.key
+        if key is not None:
+            yield from self._by_key(key)
+            return
+        places = ((scan, *self.asked_place()) for scan in self.scans)
+        for scan, offset, msg_id in places:
+            item = scan.store.commit_log.at(offset)
+            message = message_of(item)
+            if message is not None and msg_id in (None, message.msg_id):
+                yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
+
+    def asked_place(self) -> tuple[int, str | None]:
+        """Return (physical offset, msgId or None) of the question."""
+        if self.question.msg_id is None:
+            return self.question.offset or 0, None
+        return parse_msg_id(self.question.msg_id)[1], self.question.msg_id.upper()
+
+    def _by_key(self, key: str) -> list[Record]:
+        """Return the records with a key in all stores.
+
+        If no store has one, the stores whose index was asked are scanned.
+        """
+        found = [record for search in self.searches for record in search.records(key)]
+        if all(map(self._is_client_record, found)):
+            found = [record for search in self.searches for record in search.by_scan(key)]
+        return found
+
+    def _is_wanted(self, record: Record) -> bool:
+        asked = self.question
+        if self._is_client_record(record) or (asked.unique_key is not None and record.unique_key != asked.unique_key):
+            return False
+        topics = {record.message.topic, *map(record.properties.get, (REAL_TOPIC, RETRY_TOPIC))}
+        return asked.topic is None or asked.topic in topics
+
+    def _is_client_record(self, record: Record) -> bool:
+        """Return whether a record has what clients recorded about the message.
+
+        The message itself is no such record. Clients may be told to use another topic than RMQ_SYS_TRACE_TOPIC.
+        """
+        if record.unique_key in (self.question.key, self.question.unique_key):
+            return False
+        return record.message.topic == client_trace.TRACE_TOPIC or client_trace.is_trace(plain_body(record.message))
+
+    def _with_unique_key(self, unique_key: str) -> list[Record]:
+        """Return the records of a message in all stores; of replicas, only one."""
+        found = [
+            record
+            for search in self.searches
+            for record in search.records_of_message(unique_key, self.question.key)
+            if record.unique_key == unique_key
+        ]
+        return list({record.message.msg_id: record for record in reversed(found)}.values())
+
+    def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
+        """Return the records of a message, with those that links by offset lead to.
+
+        If the index does not have such a record, the log is scanned for the UNIQ_KEY.
+        """
+        known = {record.place: record for record in records}
+        missing = list(self._linked(unique_key, known))
+        while missing:
+            for record in missing:
+                known[record.place] = record
+            missing = list(self._linked(unique_key, known))
+        added = {number for number, _ in known} if len(known) > len(records) and unique_key is not None else set()
+        for number in sorted(added):
+            of_store = (record for record in self.searches[number].by_scan(unique_key or ""))
+            known |= {record.place: record for record in of_store if record.unique_key == unique_key}
+        return list(known.values())
+
+    def _linked(self, unique_key: str | None, known: dict[tuple[int, int], Record]) -> Iterator[Record]:
+        """Yield the unknown records that the known ones name by physical offset."""
+        for record in list(known.values()):
+            log = self.stores[record.store].commit_log
+            for offset in links.linked_offsets(record, self.stores[record.store]):
+                item = log.at(offset)
+                message = message_of(item)
+                if message is None or (record.store, offset) in known:
+                    continue
+                found = Record(record.store, message, item.code if isinstance(item, Damage) else None, indexed=False)
+                if found.unique_key == unique_key:
+                    yield found
+
+    def _life(self, unique_key: str | None, records: list[Record]) -> Life:
+        ordered = in_order(records)
+        stages = []
+        for kind, record in zip(kinds_of(ordered), ordered, strict=True):
+            store = self.stores[record.store]
+            stages += [links.own_stage(kind, record, store), *links.light_stages(record, store)]
+        for scan in self.scans:
+            of_store = [stage for stage in stages if stage.record.store == scan.number]
+            halves = [stage for stage in of_store if stage.kind == HALF]
+            stages += links.op_stages(halves, ordered, scan) if halves else ()
+            stages += links.pop_stages(of_store, scan) if of_store else ()
+        of_stages = {stage.record.place: stage.record for stage in stages}
+        rank = {record.place: at for at, record in enumerate(in_order(of_stages.values()))}
+        stages.sort(key=lambda stage: rank[stage.record.place])
+        states = [
+            state
+            for scan in self.scans
+            for state in group_states([stage for stage in stages if stage.record.store == scan.number], scan.store)
+        ]
+        return Life(unique_key, stages, states, list(self._client_records(unique_key)))
+
+    def _client_records(self, unique_key: str | None) -> Iterator[tuple[Record, ClientRecord]]:
+        """Yield what clients recorded about a message, in the order of the log."""
+        if unique_key is None:
+            return
+        found = (
+            record
+            for search in self.searches
+            for record in search.records_of_message(unique_key, self.question.key)
+            if self._is_client_record(record)
+        )
+        for record in in_order(found):
+            for recorded in client_trace.decode(plain_body(record.message)):
+                if recorded.msg_id == unique_key:
+                    yield record, recorded

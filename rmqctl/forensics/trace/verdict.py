@@ -1,0 +1,202 @@
+"""The verdict: one line about what became of a message."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.trace.groups import CONSUMED, WAITING
+from rmqctl.forensics.trace.stage import (
+    DEAD_LETTER,
+    DELAYED,
+    DELIVERED,
+    HALF,
+    IN_ITS_TOPIC,
+    POP_ACK,
+    POP_CHECKPOINT,
+    RESENT,
+    RETRY,
+    ROLLBACK,
+    STORED,
+    TIMER,
+)
+from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rmqctl.forensics.trace.groups import GroupState
+    from rmqctl.forensics.trace.stage import Stage
+
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+PRODUCER_RETRY_MS_MAX = 60_000  # a producer tries again within its timeout, 3 s by default; a person takes longer
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+_TIMES = {1: "once", 2: "twice"}
+_NAMES_MAX = 4
+
+
+def duration(milliseconds: int) -> str:
+    """Return a duration for people.
+
+    >>> duration(40), duration(3200), duration(125_000), duration(12_000_000), duration(187_200_000)
+    ('40 ms', '3.2 s', '2 min 5 s', '3 h 20 min', '2 d 4 h')
+    """
+    if milliseconds < 0:
+        return f"-{duration(-milliseconds)}"
+    if milliseconds < _SECOND:
+        return f"{milliseconds} ms"
+    if milliseconds < _MINUTE:
+        return f"{milliseconds / _SECOND:.1f} s"
+    for large, unit, small, smaller in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
+        if milliseconds >= large:
+            return f"{milliseconds // large} {unit} {milliseconds % large // small} {smaller}"
+    return f"{milliseconds // _MINUTE} min {milliseconds % _MINUTE // _SECOND} s"
+
+
+def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState]) -> str:
+    """Return what became of a message, in one line.
+
+    `stages` are in order and not empty. `states` are the states of groups at the places of the message.
+    """
+    parts = [part for rule in _RULES for part in rule(stages)]
+    parts += _groups(states)
+    parts += _damage(stages)
+    return ", ".join(parts)
+
+
+def _stored(stages: Sequence[Stage]) -> Iterator[str]:
+    own = [stage for stage in stages if stage.kind in (STORED, RESENT)]
+    if not own:
+        return
+    first, again = own[0], [stage for stage in own if stage.kind == RESENT]
+    quick = sum(_is_producer_retry(first, stage) for stage in again)
+    batch = sum(stage.kind == STORED and stage.topic == first.topic for stage in own)
+    yield f"stored {_times(1 + quick)} by producer retry" if quick else "stored"
+    if batch > 1:
+        yield f"a batch of {counted(batch, 'message')} with one UNIQ_KEY"
+    if len(again) > quick:
+        yield f"sent again {_times(len(again) - quick)}"
+    elsewhere = sorted({stage.topic for stage in own} - {first.topic})
+    if elsewhere:
+        yield f"copied to {_names(elsewhere)}"
+
+
+def _is_producer_retry(first: Stage, again: Stage) -> bool:
+    """Return whether a producer sent a message again because it got no answer."""
+    one, two = first.record.message, again.record.message
+    is_same_host = one.born_host.address == two.born_host.address
+    return is_same_host and two.born_timestamp - one.born_timestamp < PRODUCER_RETRY_MS_MAX
+
+
+def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
+    halves = [stage for stage in stages if stage.kind == HALF]
+    commits = [stage for stage in stages if stage.record.message.sys_flag & 12 == 8]
+    checks = max((_number(stage.record.properties.get(CHECK_TIMES)) or 0 for stage in halves + commits), default=0)
+    checked = f" and {counted(checks, 'check')}" if checks else ""
+    rollbacks = [stage for stage in stages if stage.kind == ROLLBACK]
+    if commits:
+        begin = halves[0].stored_at if halves else None
+        after = "" if begin is None else f" after {duration(commits[0].stored_at - begin)}"
+        yield f"committed{after}{checked}"
+    elif rollbacks:
+        after = f" after {duration(rollbacks[0].stored_at - halves[0].stored_at)}" if halves else ""
+        yield f"rolled back{after}{checked}"
+    elif halves:
+        yield f"half message without commit or rollback{checked.replace(' and', ', after')}"
+
+
+def _delays(stages: Sequence[Stage]) -> Iterator[str]:
+    waits = [
+        stage
+        for stage in stages
+        if stage.kind in (DELAYED, TIMER)
+        and stage.group is None
+        and not stage.record.properties.get(REAL_TOPIC, "").startswith(RETRY_PREFIX)
+    ]
+    arrived = [stage for stage in stages if stage.kind == DELIVERED]
+    if not waits:
+        return
+    how = "by timer" if waits[0].kind == TIMER else f"by level {waits[0].queue_id + 1}"
+    if arrived:
+        yield f"delayed {how}, delivered after {duration(arrived[0].stored_at - waits[0].stored_at)}"
+    elif not any(stage.kind in IN_ITS_TOPIC for stage in stages):
+        due = _number(waits[-1].record.properties.get(TIMER_OUT_MS)) if waits[0].kind == TIMER else None
+        yield f"delayed {how}, not delivered" + (f"; due at {rfc3339(due)}" if due else "")
+
+
+def _retries(stages: Sequence[Stage]) -> Iterator[str]:
+    dead = [stage for stage in stages if stage.kind == DEAD_LETTER]
+    for topic, of_topic in groupby(sorted(dead, key=lambda stage: stage.topic), key=lambda stage: stage.topic):
+        times = max(stage.record.message.reconsume_times for stage in of_topic)
+        yield f"delivered {_times(times)}, in {topic}" if times > 0 else f"in {topic}"
+    lost = {stage.topic.removeprefix(DLQ_PREFIX) for stage in dead}
+    retried: dict[str, int] = {}
+    for stage in stages:
+        topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
+        if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED):
+            times = max(retried.get(topic, 0), stage.record.message.reconsume_times)
+            retried[topic] = times
+    for topic, times in sorted(retried.items()):
+        if topic.removeprefix(RETRY_PREFIX) not in lost:
+            waits = not any(stage.topic == topic for stage in stages)
+            yield f"retried {_times(times)} in {topic}" if not waits else f"waits for retry {times} in {topic}"
+
+
+def _pop(stages: Sequence[Stage]) -> Iterator[str]:
+    popped = {stage.group for stage in stages if stage.group is not None}
+    acknowledged = {stage.group for stage in stages if stage.kind == POP_ACK}
+    for group in sorted(filter(None, popped)):
+        pops = any(stage.kind in (POP_CHECKPOINT, TIMER) and stage.group == group for stage in stages)
+        done = " and acknowledged" if group in acknowledged else ""
+        yield f"popped{done} by {group}" if pops else f"acknowledged by {group}"
+
+
+_RULES: tuple[Callable[[Sequence[Stage]], Iterable[str]], ...] = (_stored, _transaction, _delays, _retries, _pop)
+
+
+def _groups(states: Sequence[GroupState]) -> list[str]:
+    """Return who consumed the message, and who has not reached it.
+
+    Groups of the broker itself, and its own topics, are left out.
+    """
+    asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
+    of_groups: dict[str, list[GroupState]] = {}
+    for known in asked:
+        if known.state in (CONSUMED, WAITING) and not known.stage.topic.startswith(DLQ_PREFIX):
+            of_groups.setdefault(known.group, []).append(known)
+    consumed = sorted(group for group, found in of_groups.items() if all(one.state == CONSUMED for one in found))
+    filtered = [group for group in consumed if any(known.filtered for known in of_groups[group])]
+    parts = [f"consumed by {_names(taken)}"] if (taken := [one for one in consumed if one not in filtered]) else []
+    parts += [f"passed over by {_names(filtered)}, whose expression leaves out the tag"] if filtered else []
+    for group in sorted(of_groups.keys() - set(consumed)):
+        found = of_groups[group]
+        late = [known for known in found if known.state == WAITING]
+        share = f"{len(late)} of {len(found)} copies wait" if len(late) < len(found) else "waits"
+        behind = max(known.behind or 0 for known in late)
+        parts.append(f"{share} for {group} ({counted(behind, 'message')} before it)")
+    return parts
+
+
+def _damage(stages: Sequence[Stage]) -> list[str]:
+    records = {stage.record.place: stage.record for stage in stages}
+    damaged = [record for record in records.values() if record.damage is not None]
+    parts = [f"{len(damaged)} of {counted(len(records), 'record')} damaged"] if damaged else []
+    lost = [stage for stage in stages if stage.reachable is False and stage.kind != HALF]
+    return parts + ([f"no queue leads to {counted(len(lost), 'copy').replace('copys', 'copies')}"] if lost else [])
+
+
+def _times(count: int) -> str:
+    return _TIMES.get(count, f"{count} times")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_MAX
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

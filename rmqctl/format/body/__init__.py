@@ -1,0 +1,1 @@
+"""What brokers and clients write for themselves: message bodies, and ids."""

@@ -1,0 +1,99 @@
+"""The body of a message in RMQ_SYS_TRACE_TOPIC: what Java clients record.
+
+The format is that of TraceDataEncoder.
+
+A body has records; 0x02 follows each. A record has fields with 0x01 between them, and the first field is its kind:
+
+    Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType [offsetMsgId] success
+    SubBefore       time region group requestId msgId retryTimes keys
+    SubAfter        requestId msgId costTime success keys [contextCode [time [group]]]
+    EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
+    Recall          time region group topic msgId success
+
+msgId is the message's UNIQ_KEY. KEYS of the message has the msgId and the keys of its records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall"
+_RECORD_END, _FIELD_SEPARATOR = "\x02", "\x01"
+_MESSAGE = ("timestamp", "region", "group", "topic", "msg_id", "tags", "keys", "store_host")
+_PUB_FIELDS = (*_MESSAGE, "body_length", "cost_ms", "message_type")
+_FIELDS = {
+    SUB_BEFORE: ("timestamp", "region", "group", "request_id", "msg_id", "retry_times", "keys"),
+    SUB_AFTER: ("request_id", "msg_id", "cost_ms", "success", "keys", "context_code", "timestamp", "group"),
+    END_TRANSACTION: (*_MESSAGE, "message_type", "transaction_id", "state", "from_check"),
+    RECALL: ("timestamp", "region", "group", "topic", "msg_id", "success"),
+}
+_PUB_TAIL_OLD, _PUB_TAIL = ("success",), ("offset_msg_id", "success", "client_host")
+_DIGITS_MAX = 19
+_BEGINNINGS = tuple((kind + _FIELD_SEPARATOR).encode() for kind in (PUB, *_FIELDS))
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """What a client recorded about one message.
+
+    `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
+    is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+    A value is None where the record does not have it.
+    """
+
+    kind: str
+    msg_id: str
+    timestamp: int | None
+    group: str | None
+    topic: str | None
+    request_id: str | None
+    cost_ms: int | None
+    success: bool | None
+    retry_times: int | None
+    state: str | None
+
+
+def is_trace(body: bytes) -> bool:
+    """Return whether a body begins with a record."""
+    return body.startswith(_BEGINNINGS)
+
+
+def decode(body: bytes) -> Iterator[ClientRecord]:
+    """Yield the records of a body in order. Text that is no record is left out."""
+    for text in body.decode("utf-8", "replace").split(_RECORD_END):
+        kind, *values = text.split(_FIELD_SEPARATOR)
+        fields = dict(zip(_names_of(kind, len(values)), values, strict=False))
+        if fields.get("msg_id"):
+            yield _record(kind, fields)
+
+
+def _names_of(kind: str, count: int) -> tuple[str, ...]:
+    """Return the names of the fields after the kind; empty for an unknown kind."""
+    if kind == PUB:
+        return _PUB_FIELDS + (_PUB_TAIL_OLD if count == len(_PUB_FIELDS) + 1 else _PUB_TAIL)
+    return _FIELDS.get(kind, ())
+
+
+def _record(kind: str, fields: dict[str, str]) -> ClientRecord:
+    success = fields.get("success")
+    return ClientRecord(
+        kind,
+        fields["msg_id"],
+        _number(fields.get("timestamp")),
+        fields.get("group") or None,
+        fields.get("topic") or None,
+        fields.get("request_id") or None,
+        _number(fields.get("cost_ms")),
+        None if success is None else success == "true",
+        _number(fields.get("retry_times")),
+        fields.get("state") or None,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX else None

@@ -1,0 +1,29 @@
+"""The body of a message in RMQ_SYS_TRANS_OP_HALF_TOPIC: decided half messages.
+
+The body has the queue offset of one half message (4.x), or several with commas between them (5.x). The half messages
+are in the queue of RMQ_SYS_TRANS_HALF_TOPIC that has the same queueId as the op message.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_SEPARATOR = b","
+_DIGITS_MAX = 19  # of a queue offset, which has 64 bits; int() raises ValueError for thousands
+
+
+class OpBody(NamedTuple):
+    """The queue offsets in a body.
+
+    `is_whole` is False if a word of the body is no queue offset.
+    """
+
+    half_offsets: list[int]
+    is_whole: bool
+
+
+def decode(body: bytes) -> OpBody:
+    """Return the queue offsets of the half messages that a body names."""
+    words = [word for word in body.split(_SEPARATOR) if word]  # a comma at the end leaves an empty word
+    offsets = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
+    return OpBody(offsets, len(offsets) == len(words))
