@@ -14,6 +14,7 @@ from rmqctl.format import properties
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.config.topics import is_copy_topic
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
@@ -208,6 +209,7 @@ class Search:
 
     def _by_key(self, topics: list[str]) -> Iterator[dict[str, Any]]:
         key = self._question.unique_key or self._question.key or ""
+        is_found = False
         for topic in topics:
             for found in self._store.by_key(topic, key):
                 message = message_of(found)
@@ -216,7 +218,22 @@ class Search:
                     continue
                 unique = message is not None and message.properties.get(properties.UNIQ_KEY) == key
                 if message is None or unique or self._question.unique_key is None:
+                    is_found = True
                     yield from self._found(found)
+        self._remark_on_copies(topics, key, is_found=is_found)
+
+    def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
+        """Note that `trace` shows the copies in other topics, or reads the log if nothing was found."""
+        others = {topic for topic, _ in self._store.queues if is_copy_topic(topic)} - set(topics)
+        with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
+        if with_copies:
+            self.remarks.append(
+                f"records with this key are also in {', '.join(with_copies)}: `rmqctl trace` shows them"
+            )
+        elif not is_found:
+            self.remarks.append(
+                "`rmqctl trace` searches half, delayed and retried messages, too, and what the index does not cover"
+            )
 
     def _note_dangling(self, found: Damage) -> None:
         """Note an index entry that points to no message with the key.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.cli.output.render import print_fields, print_line_of_text, print_table
+from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows
 from rmqctl.forensics.trace.verdict import duration
 
 Row = dict[str, Any]
@@ -37,10 +37,7 @@ def _print_part(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> No
 
 
 def _print(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    """Print rows as a table, without the columns that are empty."""
-    cells = {heading: [cell(row) for row in rows] for heading, cell in columns.items()}
-    used = {heading: values for heading, values in cells.items() if any(value not in (None, "") for value in values)}
-    print_table(list(used), [list(line) for line in zip(*used.values(), strict=True)])
+    print_rows("trace", "stages", rows, "table", (), columns, head={})
 
 
 def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:

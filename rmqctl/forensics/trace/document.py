@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.trace.not_found import not_found_verdict, remarks_of
 from rmqctl.format.properties import KEYS, TAGS
 from rmqctl.format.timestamp import rfc3339
 
@@ -39,13 +38,24 @@ def document(trace: Trace, names: list[str]) -> Row:
             _searched_row(scan, names, by_index=search.uses_index)
             for scan, search in zip(trace.scans, trace.searches, strict=True)
         ],
-        "remarks": list(remarks_of(trace)),
+        "remarks": _remarks(trace),
     }
+
+
+def _remarks(trace: Trace) -> list[str]:
+    """Return what index and queues still know of records that are lost."""
+    if not trace.dangling:
+        return []
+    from rmqctl.forensics.trace.not_found import remarks_of
+
+    return list(remarks_of(trace))
 
 
 def verdict(trace: Trace) -> str:
     """Return what became of the messages, in one line."""
     if not trace.lives:
+        from rmqctl.forensics.trace.not_found import not_found_verdict
+
         return not_found_verdict(trace)
     verdicts = [life.verdict for life in trace.lives]
     if len(verdicts) == 1:

@@ -28,6 +28,14 @@ RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
+def is_copy_topic(topic: str) -> bool:
+    """Return whether a broker puts copies of messages of other topics into a topic.
+
+    The copies are half messages, delayed messages, retries and dead letters.
+    """
+    return topic in (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC) or topic.startswith(GROUP_PREFIXES)
+
+
 def is_broker_topic(topic: str) -> bool:
     """Return whether a topic is one of a broker's own, or an LMQ topic.
 
