@@ -223,7 +223,7 @@ class Search:
         self._remark_on_copies(topics, key, is_found=is_found)
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
-        """Note that `trace` shows the copies in other topics, or reads the log if nothing was found."""
+        """Note that `trace` shows copies in other topics, or searches further."""
         others = {topic for topic, _ in self._store.queues if is_copy_topic(topic)} - set(topics)
         with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
         if with_copies:

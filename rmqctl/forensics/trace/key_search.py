@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.message_filter import Filter
+from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.body.client_trace import TRACE_TOPIC
 from rmqctl.format.message import Damage, Message
+from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.config_file import table
 from rmqctl.store.config.topics import (
     GROUP_PREFIXES,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.trace.log_scan import LogScan
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+RETRY_TOPIC = "RETRY_TOPIC"  # the property of a retry: the topic that the message was first stored in
+TOPIC_NAMES = (REAL_TOPIC, RETRY_TOPIC)
 WALK_RECORDS_MAX = 2000  # read one by one; a longer part is left to the kernels
 
 
@@ -50,66 +54,81 @@ class IndexedPlace(NamedTuple):
 class KeySearch:
     """Searches the store of `scan`.
 
-    `dangling` has the index entries for the key that lead to no record. `uses_index` is False if the index has no entry
-    or must not be used (`by_scan`).
+    `dangling` has the index entries for the key that lead to no record. `uses_index` is False if the index cannot be
+    used, or must not (`by_scan`). Without queue files (RocksDB), the topics to look up are not known.
     """
 
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
         self.scan = scan
         self.dangling: list[IndexedPlace] = []
+        self.uses_index = not by_scan and has_queue_files(scan.store) and bool(_spans(scan.store))
         self._store = scan.store
-        self._found: dict[str, dict[int, Record]] = {}
+        self._found: dict[str, list[Record]] = {}
+        self._outside: dict[str, list[Record]] = {}
         self._scanned: set[str] = set()
-        self.uses_index = not by_scan and bool(_spans(self._store))
 
     def records(self, key: str) -> list[Record]:
         """Return the records with a key, by the index or by a scan of the whole log."""
         if key not in self._found:
-            self._found[key] = self._by_index(key) if self.uses_index else {}
             if not self.uses_index:
-                self.by_scan(key)
-        return list(self._found[key].values())
+                return self.by_scan(key)
+            self._outside[key] = [record for part in self._not_covered() for record in self._part(key, *part)]
+            self._found[key] = self._together(self._indexed(key), self._outside[key])
+        if any(record.unique_key is None for record in self._found[key]):
+            return self.by_scan(key)
+        return self._found[key]
 
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
         """Return the records with a UNIQ_KEY.
 
-        `key` is the key that led to the message, if it is one of KEYS. All records of the message have it, too, so a
-        scan for this key found them all.
+        `key` is the key that led to the message, if it is one of KEYS. All records of the message have it, too. So what
+        was read for this key need not be read again.
         """
-        return self.records(key if key is not None and key in self._scanned else unique_key)
+        if key is not None and key in self._scanned:
+            return self._found[key]
+        if unique_key not in self._found and key is not None and key in self._outside:
+            self._found[unique_key] = self._together(self._indexed(unique_key), self._outside[key])
+        return self.records(unique_key)
 
     def by_scan(self, key: str) -> list[Record]:
         """Return the records with a key, by a scan of the whole log."""
-        known = self._found.setdefault(key, {})
-        self._scanned.add(key)
-        indexed = frozenset(known) if self.uses_index else None
-        for record in self.scan.records(Filter(key=key)):
-            at = record.message.physical_offset
-            known[at] = replace(record, indexed=None if indexed is None else at in indexed)
-        return list(known.values())
+        if key not in self._scanned:
+            known = {record.place for record in self._found.get(key, ())}
+            found = self.scan.records(Filter(key=key))
+            self._scanned.add(key)
+            self._found[key] = [
+                replace(record, indexed=record.place in known if self.uses_index else None) for record in found
+            ]
+        return self._found[key]
 
-    def _by_index(self, key: str) -> dict[int, Record]:
-        found: dict[int, Record] = {}
-        for topic in sorted(_topics(self._store)):
-            for offset in self._store.index.phy_offsets(topic, key):
-                record = self._record_at(offset, key)
-                if record is not None:
-                    found[offset] = record
-                elif message_of(self._store.commit_log.at(offset)) is None:
-                    stored_at = self._store.index.stored_at(topic, key, offset)
-                    self.dangling.append(IndexedPlace(topic, offset, stored_at or 0))
-        for start, stop in self._not_covered():
-            for record in self._part(key, start, stop):
-                found.setdefault(record.message.physical_offset, record)
+    def _together(self, indexed: list[Record], outside: list[Record]) -> list[Record]:
+        return list({record.place: record for record in [*outside, *indexed]}.values())
+
+    def _indexed(self, key: str) -> list[Record]:
+        """Return the records that the index has for a key, in all topics.
+
+        The topics are those that the store knows, and those that a record with the key names.
+        """
+        found: list[Record] = []
+        topics = sorted(_topics(self._store))
+        asked = set(topics)
+        for topic in topics:
+            of_topic = list(self._of_topic(topic, key))
+            found += of_topic
+            named = {name for record in of_topic for name in map(record.properties.get, TOPIC_NAMES) if name} - asked
+            topics += sorted(named)
+            asked |= named
         return found
 
-    def _record_at(self, offset: int, key: str) -> Record | None:
-        item = self._store.commit_log.at(offset)
-        message = message_of(item)
-        if message is None or not has_key(message, key):
-            return None
-        damage = item.code if isinstance(item, Damage) else None
-        return Record(self.scan.number, message, damage, indexed=True)
+    def _of_topic(self, topic: str, key: str) -> Iterator[Record]:
+        for offset in self._store.index.phy_offsets(topic, key):
+            item = self._store.commit_log.at(offset)
+            message = message_of(item)
+            if message is None:
+                stored_at = self._store.index.stored_at(topic, key, offset)
+                self.dangling.append(IndexedPlace(topic, offset, stored_at or 0))
+            elif message.topic == topic and has_key(message, key):
+                yield Record(self.scan.number, message, item.code if isinstance(item, Damage) else None, indexed=True)
 
     def _not_covered(self) -> Iterator[tuple[int, int | None]]:
         """Yield the parts of the log that no index file covers: [from, to).

@@ -14,10 +14,12 @@ after it are read.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.message_filter import Filter
+from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.stage import LMQ, OP, POP_ACK, POP_CHECKPOINT, ROLLBACK, TIMER, Record, Stage
 from rmqctl.format.body import op_message, pop_message
 from rmqctl.format.cq_unit import is_ext_address
@@ -25,13 +27,12 @@ from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage, tags_code
 from rmqctl.format.properties import TAGS
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.config.store_path import Layout
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqctl.forensics.trace.log_scan import LogScan
     from rmqctl.format.cq_unit import CqUnit
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+RECORD_SIZE_MAX = 1024 * 1024  # of an op message or a POP message; a damaged unit may claim any size
 _POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
@@ -99,7 +101,11 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
         named = {half.queue_offset: half for half in halves if half.queue_id == queue_id}
         first, last = named[min(named)], named[max(named)]
         key = (TRANS_OP_HALF_TOPIC, queue_id)
-        found = list(_naming(named, _by_queue(scan, key, first.record.message.physical_offset)))
+        words = [str(at).encode() for at in named]
+        ops = _by_queue(
+            scan, key, first.record.message.physical_offset, lambda raw, words=words: any(word in raw for word in words)
+        )
+        found = list(_naming(named, ops))
         if not any(last in meant for _, meant in found):
             found = list(_naming(named, _by_scan(scan, key, first.record.message.physical_offset)))
         for record, meant in found:
@@ -119,31 +125,49 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
     """Yield POP's checkpoints and acknowledgements in one store for a message."""
     store = scan.store
     first = min((stage.record.message.physical_offset for stage in stages), default=0)
+    texts = {(json.dumps(stage.topic, ensure_ascii=False).encode(), b'"q":%d' % stage.queue_id) for stage in stages}
+
+    def may_be_meant(raw: bytes) -> bool:
+        return any(topic in raw and queue in raw for topic, queue in texts)
+
     for key in store.queues:
         if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
             continue
-        for record in _by_queue(scan, key, first, codes=_POP_CODES):
+        for record in _by_queue(scan, key, first, may_be_meant, codes=_POP_CODES):
             found = _pop_of(record, stages)
             if found is not None:
                 kind, group = found
                 yield replace(own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store), group=group)
 
 
-def _by_queue(scan: LogScan, key: QueueKey, after: int, codes: frozenset[int] | None = None) -> Iterator[Record]:
+def _by_queue(
+    scan: LogScan,
+    key: QueueKey,
+    after: int,
+    may_be_meant: Callable[[bytes], bool],
+    codes: frozenset[int] | None = None,
+) -> Iterator[Record]:
     """Yield the messages of a queue after a physical offset.
 
-    With `codes`, only units with one of these tagsCodes are read.
+    With `codes`, only units with one of these tagsCodes are read. `may_be_meant` is called with the bytes of each
+    record; only records for which it returns True are decoded.
     """
     queue = scan.store.queues.get(key)
     first = None if queue is None else first_from(queue, after)
     if queue is None or first is None:
         return
+    log = scan.store.commit_log
     for unit in queue.units(first.queue_offset, queue.max_offset):
-        if codes is None or unit.tags_code in codes or is_ext_address(unit.tags_code):
-            item = scan.store.commit_log.at(unit.physical_offset)
-            message = message_of(item)
-            if message is not None and (message.topic, message.queue_id) == key:
-                yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
+        if codes is not None and unit.tags_code not in codes and not is_ext_address(unit.tags_code):
+            continue
+        file = log.queue.find(unit.physical_offset)
+        size = min(unit.size, RECORD_SIZE_MAX)
+        if file is None or not may_be_meant(file.read(unit.physical_offset - file.file_from_offset, size)):
+            continue
+        item = log.at(unit.physical_offset)
+        message = message_of(item)
+        if message is not None and (message.topic, message.queue_id) == key:
+            yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
 
 
 def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
@@ -155,14 +179,6 @@ def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
 def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
     """Return a queue's first unit that leads to a physical offset or a later one."""
     return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)
-
-
-def has_queue_files(store: ReadOnlyStore) -> bool:
-    """Return whether the queues are files.
-
-    Otherwise they are in RocksDB, and rmqctl cannot read them.
-    """
-    return store.path.layout is not Layout.ROCKSDB
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import Damage, Message
+from rmqctl.store.config.store_path import Layout
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def has_queue_files(store: ReadOnlyStore) -> bool:
+    """Return whether the queues are files.
+
+    Otherwise they are in RocksDB, and rmqctl cannot read them.
+    """
+    return store.path.layout is not Layout.ROCKSDB
 
 
 @dataclass

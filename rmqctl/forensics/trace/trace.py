@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.forensics.message_row import plain_body
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
-from rmqctl.forensics.trace.key_search import IndexedPlace, KeySearch
+from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
 from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.stage import HALF, Record, Stage, in_order, kinds_of
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.body import client_trace
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage
-from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from rmqctl.format.body.client_trace import ClientRecord
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-RETRY_TOPIC = "RETRY_TOPIC"  # the property of a retry: the topic that the message was first stored in
 
 
 class Question(NamedTuple):
@@ -140,7 +137,7 @@ class Trace:
         asked = self.question
         if self._is_client_record(record) or (asked.unique_key is not None and record.unique_key != asked.unique_key):
             return False
-        topics = {record.message.topic, *map(record.properties.get, (REAL_TOPIC, RETRY_TOPIC))}
+        topics = {record.message.topic, *map(record.properties.get, TOPIC_NAMES)}
         return asked.topic is None or asked.topic in topics
 
     def _is_client_record(self, record: Record) -> bool:

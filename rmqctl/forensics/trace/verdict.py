@@ -21,8 +21,10 @@ from rmqctl.forensics.trace.stage import (
     TIMER,
 )
 from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
+from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.text import counted
 
@@ -94,10 +96,10 @@ def _is_producer_retry(first: Stage, again: Stage) -> bool:
 
 def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
     halves = [stage for stage in stages if stage.kind == HALF]
-    commits = [stage for stage in stages if stage.record.message.sys_flag & 12 == 8]
+    commits = [stage for stage in stages if _type(stage) is TransactionType.COMMIT]
     checks = max((_number(stage.record.properties.get(CHECK_TIMES)) or 0 for stage in halves + commits), default=0)
     checked = f" and {counted(checks, 'check')}" if checks else ""
-    rollbacks = [stage for stage in stages if stage.kind == ROLLBACK]
+    rollbacks = [stage for stage in stages if stage.kind == ROLLBACK or _type(stage) is TransactionType.ROLLBACK]
     if commits:
         begin = halves[0].stored_at if halves else None
         after = "" if begin is None else f" after {duration(commits[0].stored_at - begin)}"
@@ -107,6 +109,12 @@ def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"rolled back{after}{checked}"
     elif halves:
         yield f"half message without commit or rollback{checked.replace(' and', ', after')}"
+    elif any(_type(stage) is TransactionType.PREPARED for stage in stages):
+        yield "prepared without commit or rollback"
+
+
+def _type(stage: Stage) -> TransactionType:
+    return transaction_type(stage.record.message.sys_flag)
 
 
 def _delays(stages: Sequence[Stage]) -> Iterator[str]:
@@ -143,7 +151,11 @@ def _retries(stages: Sequence[Stage]) -> Iterator[str]:
     for topic, times in sorted(retried.items()):
         if topic.removeprefix(RETRY_PREFIX) not in lost:
             waits = not any(stage.topic == topic for stage in stages)
-            yield f"retried {_times(times)} in {topic}" if not waits else f"waits for retry {times} in {topic}"
+            yield _retried(topic, times) if not waits else f"waits for retry {times} in {topic}"
+
+
+def _retried(topic: str, times: int) -> str:
+    return f"retried {_times(times)} in {topic}" if times else f"stored in {topic}"
 
 
 def _pop(stages: Sequence[Stage]) -> Iterator[str]:
@@ -185,7 +197,7 @@ def _damage(stages: Sequence[Stage]) -> list[str]:
     records = {stage.record.place: stage.record for stage in stages}
     damaged = [record for record in records.values() if record.damage is not None]
     parts = [f"{len(damaged)} of {counted(len(records), 'record')} damaged"] if damaged else []
-    lost = [stage for stage in stages if stage.reachable is False and stage.kind != HALF]
+    lost = [stage for stage in stages if stage.reachable is False and queue_destinations(stage.record.message)]
     return parts + ([f"no queue leads to {counted(len(lost), 'copy').replace('copys', 'copies')}"] if lost else [])
 
 

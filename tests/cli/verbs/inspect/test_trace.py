@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqctl.format.index_entry import key_hash
 from tests.conftest import Rmqctl, tree_hash, unpack
 
 Golden = Callable[[str], Path]
@@ -117,3 +119,90 @@ def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
 @pytest.mark.parametrize("asked", [(), ("--key", "a", "--offset", "1"), ("--msg-id", "x")])
 def test_wrong_usage(asked: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("trace", golden("broker-497"), *asked).code == 2
+
+
+POISON = [("stored", 2180), ("delayed", 3600), ("retry", 799927), ("dead-letter", 800394)]
+
+
+def test_without_an_index(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    shutil.rmtree(store / "index")
+    found = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()
+    assert [(row["kind"], row["physicalOffset"], row["indexed"]) for row in found["stages"]] == [
+        (*stage, None) for stage in POISON
+    ]
+    assert not found["searched"][0]["byIndex"]
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_an_index_file_is_missing(number: int, golden: Golden, rmqctl: Rmqctl) -> None:
+    """What no index file covers is read."""
+    store = golden("broker-497")
+    sorted((store / "index").iterdir())[number].unlink()
+    assert kinds(rmqctl, store, "--key", "poison-7") == POISON
+    assert kinds(rmqctl, store, "--key", "tx1486") == kinds(rmqctl, store, "--key", "tx1486", "--scan")
+
+
+def test_an_index_that_has_lost_a_slot(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The dead letter names the first record, which the index does not have: the log is read."""
+    store = golden("broker-497")
+    key = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()["stages"][0]["uniqueKey"]
+    for file in (store / "index").iterdir():
+        data = bytearray(file.read_bytes())
+        slot = 40 + key_hash("orders", key) % 1000 * 4
+        data[slot : slot + 4] = bytes(4)
+        file.write_bytes(data)
+    found = rmqctl("trace", store, "--unique-key", key, "-o", "json").document()
+    assert [(row["kind"], row["physicalOffset"], row["indexed"]) for row in found["stages"]] == [
+        (*stage, stage != POISON[0]) for stage in POISON
+    ]
+
+
+@pytest.mark.parametrize("way", [(), ("--scan",)])
+def test_a_damaged_record(way: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(3600 + 100)
+        file.write(b"!")
+    found = rmqctl("trace", store, "--key", "poison-7", *way, "-o", "json").document()
+    assert [row["damage"] for row in found["stages"]] == [None, "bad-body-crc", None, None]
+    assert "1 of 4 records damaged" in found["verdict"]
+
+
+def test_lost_queues(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Op messages are found in the log, and the verdict says what no queue leads to."""
+    store = golden("broker-497")
+    stages = kinds(rmqctl, store, "--key", "tx61")
+    for topic in ("payments", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
+        shutil.rmtree(store / "consumequeue" / topic)
+    found = rmqctl("trace", store, "--key", "tx61", "-o", "json").document()
+    assert [(row["kind"], row["physicalOffset"]) for row in found["stages"]] == stages
+    assert [row["reachable"] for row in found["stages"]] == [True, True, False, False]
+    assert found["verdict"] == "committed after 3.6 s and 1 check, no queue leads to 2 copies"
+
+
+def test_light_queues(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("533-lmq")
+    light = next(
+        row for row in rmqctl("dump", store, "-o", "jsonl").rows() if "INNER_MULTI_DISPATCH" in row["properties"]
+    )
+    found = rmqctl("trace", store, "--offset", str(light["physicalOffset"]), "-o", "json").document()
+    topics = [row["topic"] for row in found["stages"] if row["kind"] == "lmq" and row["reachable"]]
+    assert topics == light["properties"]["INNER_MULTI_DISPATCH"].split(",")
+
+
+def test_queues_in_rocksdb(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The log is read, and whether a queue leads to a record is not known."""
+    store = golden("broker-533-rocksdb")
+    row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC")
+    found = rmqctl("trace", store, "--unique-key", row["properties"]["UNIQ_KEY"], "-o", "json").document()
+    assert found["stages"][0]["kind"] == "half"
+    assert {stage["reachable"] for stage in found["stages"]} == {None}
+    assert {"op", "rollback"} & {stage["kind"] for stage in found["stages"]}
+
+
+def test_a_message_without_unique_key(golden: Golden, rmqctl: Rmqctl) -> None:
+    """3.2.6 gives none: messages with the same key stay apart."""
+    found = rmqctl("trace", golden("326-basic"), "--key", "user-15", "-o", "json").document()
+    assert len(found["stages"]) > 1
+    assert found["verdict"].startswith(f"{len(found['stages'])} messages: (1) ")
