@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.message_filter import Filter
 from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.body.client_trace import TRACE_TOPIC
@@ -93,6 +92,8 @@ class KeySearch:
     def by_scan(self, key: str) -> list[Record]:
         """Return the records with a key, by a scan of the whole log."""
         if key not in self._scanned:
+            from rmqctl.forensics.message_filter import Filter
+
             known = {record.place for record in self._found.get(key, ())}
             found = self.scan.records(Filter(key=key))
             self._scanned.add(key)
@@ -158,6 +159,8 @@ class KeySearch:
             if isinstance(item, Message) and has_key(item, key):
                 records.append(Record(self.scan.number, item, indexed=False))
             position = item.end
+        from rmqctl.forensics.message_filter import Filter
+
         wanted = Filter(key=key, from_offset=position)
         return records + [replace(record, indexed=False) for record in self.scan.records(wanted, position, stop)]
 

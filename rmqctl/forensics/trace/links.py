@@ -3,7 +3,7 @@
 These other records do not have the UNIQ_KEY of the message.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
-    POP             a checkpoint or acknowledgement names topic, queue and queue offset (format/body/pop_message.py)
+    POP             a checkpoint or acknowledgement names topic, queue and queue offset (`pop_links.py`)
     commit          PREPAREDTRANSACTIONOFFSET is the physical offset of the half message
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
@@ -14,18 +14,15 @@ after it are read.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.message_filter import Filter
 from rmqctl.forensics.trace.log_scan import has_queue_files
-from rmqctl.forensics.trace.stage import LMQ, OP, POP_ACK, POP_CHECKPOINT, ROLLBACK, TIMER, Record, Stage
-from rmqctl.format.body import op_message, pop_message
+from rmqctl.forensics.trace.stage import LMQ, OP, ROLLBACK, Record, Stage
+from rmqctl.format.body import op_message
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.host import parse_msg_id
-from rmqctl.format.message import Damage, tags_code
-from rmqctl.format.properties import TAGS
+from rmqctl.format.message import Damage
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 
 ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 RECORD_SIZE_MAX = 1024 * 1024  # of an op message or a POP message; a damaged unit may claim any size
-_POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
 def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
@@ -102,15 +98,17 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
         first, last = named[min(named)], named[max(named)]
         key = (TRANS_OP_HALF_TOPIC, queue_id)
         words = [str(at).encode() for at in named]
-        ops = _by_queue(
-            scan, key, first.record.message.physical_offset, lambda raw, words=words: any(word in raw for word in words)
-        )
+        ops = by_queue(scan, key, first.record.message.physical_offset, partial(_has_any, words))
         found = list(_naming(named, ops))
         if not any(last in meant for _, meant in found):
             found = list(_naming(named, _by_scan(scan, key, first.record.message.physical_offset)))
         for record, meant in found:
             is_commit = any(half.record.message.physical_offset in committed for half in meant)
             yield own_stage(OP if is_commit else ROLLBACK, record, scan.store)
+
+
+def _has_any(words: Sequence[bytes], raw: bytes) -> bool:
+    return any(word in raw for word in words)
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
@@ -121,26 +119,12 @@ def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Re
             yield record, meant
 
 
-def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
-    """Yield POP's checkpoints and acknowledgements in one store for a message."""
-    store = scan.store
-    first = min((stage.record.message.physical_offset for stage in stages), default=0)
-    texts = {(json.dumps(stage.topic, ensure_ascii=False).encode(), b'"q":%d' % stage.queue_id) for stage in stages}
-
-    def may_be_meant(raw: bytes) -> bool:
-        return any(topic in raw and queue in raw for topic, queue in texts)
-
-    for key in store.queues:
-        if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
-            continue
-        for record in _by_queue(scan, key, first, may_be_meant, codes=_POP_CODES):
-            found = _pop_of(record, stages)
-            if found is not None:
-                kind, group = found
-                yield replace(own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store), group=group)
+def is_pop_queue(key: QueueKey) -> bool:
+    """Return whether a queue may have POP's checkpoints and acknowledgements."""
+    return key[0] == TIMER_TOPIC or key[0].startswith(REVIVE_PREFIX)
 
 
-def _by_queue(
+def by_queue(
     scan: LogScan,
     key: QueueKey,
     after: int,
@@ -172,6 +156,8 @@ def _by_queue(
 
 def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
     """Yield the messages of a queue after a physical offset, by a scan of the log."""
+    from rmqctl.forensics.message_filter import Filter
+
     wanted = Filter(topics=frozenset({key[0]}), queue_id=key[1], from_offset=after)
     yield from scan.records(wanted, after)
 
@@ -179,22 +165,3 @@ def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
 def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
     """Return a queue's first unit that leads to a physical offset or a later one."""
     return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)
-
-
-def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return (kind, group) of a POP message for one of the stages; otherwise None."""
-    from msgspec import MsgspecError
-
-    tag = record.properties.get(TAGS, "")
-    if tag not in pop_message.BODIES:
-        return None
-    try:
-        found = pop_message.decode(tag, bytes(record.message.body))
-    except MsgspecError:
-        return None
-    offsets = found.offsets()
-    is_meant = any(
-        (stage.topic, stage.queue_id) == (found.t, found.q) and stage.queue_offset in offsets for stage in stages
-    )
-    kind = POP_CHECKPOINT if tag == pop_message.CHECKPOINT_TAG else POP_ACK
-    return (kind, found.c) if is_meant else None

@@ -199,7 +199,10 @@ class Trace:
             of_store = [stage for stage in stages if stage.record.store == scan.number]
             halves = [stage for stage in of_store if stage.kind == HALF]
             stages += links.op_stages(halves, ordered, scan) if halves else ()
-            stages += links.pop_stages(of_store, scan) if of_store else ()
+            if of_store and any(map(links.is_pop_queue, scan.store.queues)):
+                from rmqctl.forensics.trace.pop_links import pop_stages
+
+                stages += pop_stages(of_store, scan)
         of_stages = {stage.record.place: stage.record for stage in stages}
         rank = {record.place: at for at, record in enumerate(in_order(of_stages.values()))}
         stages.sort(key=lambda stage: rank[stage.record.place])

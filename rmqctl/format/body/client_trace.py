@@ -15,8 +15,7 @@ msgId is the message's UNIQ_KEY. KEYS of the message has the msgId and the keys 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +36,7 @@ _DIGITS_MAX = 19
 _BEGINNINGS = tuple((kind + _FIELD_SEPARATOR).encode() for kind in (PUB, *_FIELDS))
 
 
-@dataclass(frozen=True)
-class ClientRecord:
+class ClientRecord(NamedTuple):
     """What a client recorded about one message.
 
     `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
