@@ -224,6 +224,10 @@ def test_nothing_raw_reaches_a_terminal_and_nothing_is_opened_outside(tmp_path: 
                 for text in (result.out, result.err):
                     assert not {character for character in text if ord(character) < 32 and character != "\n"}
                     assert not {"\x7f", "\x9b", "\u202e", "\u115f", "\U000e0041"} & set(text)
+        for way in (("--key", evil), ("--key", evil, "-o", "json"), ("--key", evil, "--mermaid"), ("--key", "none")):
+            shown = rmqctl("trace", store, *way).out
+            assert not {character for character in shown if ord(character) < 32 and character != "\n"}
+            assert not {"\x7f", "\x9b", "\u202e", "\u115f", "\U000e0041"} & set(shown)
         assert rmqctl("queue", store, "../../x", "1").code == 2
         assert rmqctl("query", store, "--topic", "../../x", "--queue", "1", "--offset", "0").code == 2
     assert seen

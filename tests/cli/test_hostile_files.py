@@ -35,6 +35,7 @@ VERBS = (
     ("verify",),
     ("config", "show"),
     ("query", "--topic", "OrderPaid", "--key", "k"),
+    ("trace", "--key", "order-1"),
     ("checkpoint",),
     ("recover", "--dry-run"),
     ("rebuild", "all", "--dry-run"),

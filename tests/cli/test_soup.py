@@ -72,6 +72,7 @@ def look_otherwise(store: Path, which: int, quiet: pytest.CaptureFixture[str]) -
         ["config", "show"],
         ["dump", "--tail", "3"],
         ["query", "--topic", "OrderPaid", "--key", "order-1"],
+        ["trace", "--key", "order-1"],
         ["queue", "-o", "csv", "OrderPaid", "1"],
         ["query", "--topic", "OrderPaid", "--queue", "1", "--at", "-1h"],
     )
@@ -94,7 +95,7 @@ def test_random_bytes_are_findings(
     memory_mib: list[int] = []
 
     @soup(examples)
-    @given(st.one_of(st.binary(max_size=300), st.binary(min_size=1000, max_size=4000)), st.integers(0, 7))
+    @given(st.one_of(st.binary(max_size=300), st.binary(min_size=1000, max_size=4000)), st.integers(0, 8))
     @example(b"", 0)
     @example(b"[" * 100_000, 3)
     @example(bytes(4096), 1)
@@ -125,7 +126,7 @@ def test_bit_soup_is_survived(
     @soup(examples)
     @given(
         st.lists(st.tuples(st.integers(0, len(good) - 1), st.binary(min_size=1, max_size=12)), min_size=1, max_size=8),
-        st.integers(0, 7),
+        st.integers(0, 8),
     )
     def check(stains: list[tuple[int, bytes]], which: int) -> None:
         data = bytearray(good)
