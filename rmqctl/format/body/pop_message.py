@@ -80,9 +80,9 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 
 
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
-    """Return the checkpoint or acknowledgement in the body of a message with one of the tags in BODIES.
+    """Return the checkpoint or acknowledgement in the body of a message.
 
-    Anyone may have sent the body, and msgspec limits neither depth nor integers. So both are checked first. Raises
+    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body, and msgspec limits neither depth nor integers. So both are checked first. Raises
     MsgspecError.
     """
     try:
