@@ -103,6 +103,31 @@ def layout_options(command: F) -> F:
     )(command)
 
 
+class MsgIdType(click.ParamType):  # type: ignore[type-arg]
+    """The offset message id that a broker gives a message."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the id as given, if it is one."""
+        from rmqctl.format.host import parse_msg_id
+
+        try:
+            parse_msg_id(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def id_options(command: F) -> F:
+    """Add --key, --msg-id and --unique-key."""
+    key = click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
+    text = "The offset message id: 32 or 56 hex digits."
+    msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
+    unique_key = click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+    return key(msg_id(unique_key(command)))
+
+
 def output_option(*formats: str) -> Callable[[F], F]:
     """Add -o with the formats of a verb; the first one is the default.
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows
+from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows, print_toned
+from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.forensics.trace.verdict import duration
 
 Row = dict[str, Any]
-_YES_NO = {True: "yes", False: "NO", None: ""}
+_YES_NO: dict[bool | None, str | Toned] = {True: "yes", False: Toned("no", Tone.ATTENTION), None: ""}
+_STATES = {"consumed": Tone.GOOD, "waiting": Tone.ATTENTION}
 
 
 def print_trace(document: Row) -> None:
     """Print a trace."""
     several = len(document["stores"]) > 1
-    print_line_of_text(document["verdict"])
+    print_toned(document["verdict"], _tone(document))
     if not document["found"]:
         _print_search(document)
         return
@@ -28,6 +30,17 @@ def print_trace(document: Row) -> None:
         _print(rows, _stage_columns(several=several))
     _print_part(document["groups"], _group_columns(several=several))
     _print_part(document["clientRecords"], _CLIENT_COLUMNS)
+    if document["remarks"]:
+        print()
+    for text in document["remarks"]:
+        print_line_of_text(text)
+
+
+def _tone(document: Row) -> Tone:
+    if not document["found"] or any(row["damage"] or row["kind"] == "dead-letter" for row in document["stages"]):
+        return Tone.BAD
+    is_done = all(row["state"] == "consumed" for row in document["groups"])
+    return Tone.GOOD if is_done and document["groups"] else Tone.ATTENTION
 
 
 def _print_part(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
@@ -53,14 +66,14 @@ def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
         "IN QUEUE": lambda row: _YES_NO[row["reachable"]],
         "IN INDEX": lambda row: _YES_NO[row["indexed"]],
         "GROUP": lambda row: row["group"],
-        "DAMAGE": lambda row: row["damage"],
+        "DAMAGE": lambda row: Toned(row["damage"], Tone.BAD) if row["damage"] else None,
     }
 
 
 def _group_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
     return {
         "GROUP": lambda row: row["group"],
-        "STATE": lambda row: row["state"],
+        "STATE": lambda row: Toned(row["state"], _STATES[row["state"]]) if row["state"] in _STATES else row["state"],
         "BEFORE IT": lambda row: row["behind"],
         "STORE": lambda row: row["store"] if several else "",
         "TOPIC": lambda row: row["topic"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.forensics.trace.links import lost_origins
 from rmqctl.format.properties import KEYS, TAGS
 from rmqctl.format.timestamp import rfc3339
 
@@ -44,11 +45,16 @@ def document(trace: Trace, names: list[str]) -> Row:
 
 def _remarks(trace: Trace) -> list[str]:
     """Return what index and queues still know of records that are lost."""
-    if not trace.dangling:
-        return []
-    from rmqctl.forensics.trace.not_found import remarks_of
+    records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
+    lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
+    remarks = [
+        f"an earlier record of the message, at offset {offset}, is no longer in the log" for offset in sorted(lost)
+    ]
+    if trace.dangling:
+        from rmqctl.forensics.trace.not_found import remarks_of
 
-    return list(remarks_of(trace))
+        remarks += remarks_of(trace)
+    return remarks
 
 
 def verdict(trace: Trace) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.trace.log_scan import LogScan
     from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.host import Host
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
@@ -71,14 +72,31 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
     message = record.message
     if transaction_type(message.sys_flag) in (TransactionType.COMMIT, TransactionType.ROLLBACK):
         yield message.prepared_transaction_offset
-    for name in ORIGIN_IDS:
-        try:
-            host, offset = parse_msg_id(record.properties.get(name, ""))
-        except ValueError:
-            continue
+    for host, offset in _origins(record):
         origin = message_of(store.commit_log.at(offset))
         if origin is not None and origin.store_host == host:
             yield offset
+
+
+def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
+    """Yield the physical offsets before the log's begin that a record names."""
+    begin = store.commit_log.min_offset
+    for host, offset in _origins(record):
+        if offset < begin and host == record.message.store_host:
+            yield offset
+    if transaction_type(record.message.sys_flag) is TransactionType.COMMIT:
+        half = record.message.prepared_transaction_offset
+        if 0 <= half < begin:
+            yield half
+
+
+def _origins(record: Record) -> Iterator[tuple[Host, int]]:
+    """Yield the store host and physical offset of each msgId that a record names."""
+    for name in ORIGIN_IDS:
+        try:
+            yield parse_msg_id(record.properties.get(name, ""))
+        except ValueError:
+            continue
 
 
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan) -> Iterator[Stage]:

@@ -223,7 +223,10 @@ class Trace:
             for record in search.records_of_message(unique_key, self.question.key)
             if self._is_client_record(record)
         )
+        groups: dict[str | None, str | None] = {}  # old clients say the group only in SubBefore
         for record in in_order(found):
             for recorded in client_trace.decode(plain_body(record.message)):
                 if recorded.msg_id == unique_key:
-                    yield record, recorded
+                    group = recorded.group or groups.get(recorded.request_id)
+                    groups[recorded.request_id] = group
+                    yield record, recorded._replace(group=group)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.trace.stage import Stage
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages that were checked too often
 PRODUCER_RETRY_MS_MAX = 60_000  # a producer tries again within its timeout, 3 s by default; a person takes longer
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 _TIMES = {1: "once", 2: "twice"}
@@ -65,13 +66,13 @@ def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState]) -> str:
     `stages` are in order and not empty. `states` are the states of groups at the places of the message.
     """
     parts = [part for rule in _RULES for part in rule(stages)]
-    parts += _groups(states)
+    parts += _groups(states) or _no_groups(stages)
     parts += _damage(stages)
     return ", ".join(parts)
 
 
 def _stored(stages: Sequence[Stage]) -> Iterator[str]:
-    own = [stage for stage in stages if stage.kind in (STORED, RESENT)]
+    own = [stage for stage in stages if stage.kind in (STORED, RESENT) and stage.topic != GIVEN_UP_TOPIC]
     if not own:
         return
     first, again = own[0], [stage for stage in own if stage.kind == RESENT]
@@ -107,6 +108,8 @@ def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
     elif rollbacks:
         after = f" after {duration(rollbacks[0].stored_at - halves[0].stored_at)}" if halves else ""
         yield f"rolled back{after}{checked}"
+    elif any(stage.topic == GIVEN_UP_TOPIC for stage in stages):
+        yield f"the broker gave the transaction up{checked.replace(' and', ' after')}: in {GIVEN_UP_TOPIC}"
     elif halves:
         yield f"half message without commit or rollback{checked.replace(' and', ', after')}"
     elif any(_type(stage) is TransactionType.PREPARED for stage in stages):
@@ -191,6 +194,11 @@ def _groups(states: Sequence[GroupState]) -> list[str]:
         behind = max(known.behind or 0 for known in late)
         parts.append(f"{share} for {group} ({counted(behind, 'message')} before it)")
     return parts
+
+
+def _no_groups(stages: Sequence[Stage]) -> list[str]:
+    is_consumable = any(stage.kind in IN_ITS_TOPIC and not is_broker_topic(stage.topic) for stage in stages)
+    return ["no group has an offset in its queue"] if is_consumable else []
 
 
 def _damage(stages: Sequence[Stage]) -> list[str]:

@@ -82,8 +82,8 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a message.
 
-    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body, and msgspec limits neither depth nor integers. So both are checked first. Raises
-    MsgspecError.
+    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body, and msgspec limits neither depth nor
+    integers. So both are checked first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

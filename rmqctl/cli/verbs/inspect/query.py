@@ -17,6 +17,7 @@ from rmqctl.cli.shared.options import (
     BODIES,
     OFFSET,
     OUTPUTS,
+    id_options,
     open_store,
     output_option,
     progress_option,
@@ -74,9 +75,7 @@ class QueryOptions:
 )
 @store_argument
 @click.option("--topic", help="The topic.")
-@click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
-@click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
-@click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+@id_options
 @click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
 @click.option("--offset", type=OFFSET, help="The queue offset.")
 @click.option("--at", type=TimeType(), help="The first message stored at or after this time.")
@@ -138,14 +137,8 @@ def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _question(asked: QueryOptions) -> Question:
     from rmqctl.forensics.search import Question
-    from rmqctl.format.host import parse_msg_id
 
     given = {name for name, value in vars(asked).items() if value is not None}
     if not any(given - {"topic"} == set(names) - {"topic"} and given >= set(names) for names, _ in WAYS):
         raise click.UsageError("ask one of: " + " | ".join(usage for _, usage in WAYS))
-    if asked.msg_id is not None:
-        try:
-            parse_msg_id(asked.msg_id)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--msg-id") from error
     return Question(**vars(asked))

@@ -14,6 +14,7 @@ from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     OFFSET,
+    id_options,
     open_store,
     output_option,
     progress_option,
@@ -59,9 +60,7 @@ class TraceOptions:
     """,
 )
 @stores_argument
-@click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
-@click.option("--unique-key", help="The UNIQ_KEY (client message id).")
-@click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
+@id_options
 @click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
 @click.option("--topic", help="The topic that the message was sent to.")
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
@@ -147,14 +146,8 @@ class _ScanStart:
 
 def _question(asked: TraceOptions) -> Question:
     from rmqctl.forensics.trace.trace import Question
-    from rmqctl.format.host import parse_msg_id
 
     given = [value for value in (asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None]
     if len(given) != 1:
         raise click.UsageError("ask one of: " + " | ".join(ASKED))
-    if asked.msg_id is not None:
-        try:
-            parse_msg_id(asked.msg_id)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--msg-id") from error
     return Question(**vars(asked))

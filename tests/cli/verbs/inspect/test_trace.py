@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rmqctl.format.index_entry import key_hash
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.log_maker import Record, write_log
 
 Golden = Callable[[str], Path]
 
@@ -26,8 +28,12 @@ def kinds(rmqctl: Rmqctl, store: Path, *asked: str) -> list[tuple[str, int]]:
     [
         ("o1", ["stored"], "stored, consumed by billing"),
         ("o3", ["delayed", "delivered"], "delayed by level 1, delivered after 1.1 s, consumed by billing"),
-        ("tx11", ["half", "commit", "op"], "committed after 16 ms"),
-        ("tx61", ["half", "half", "commit", "op"], "committed after 3.6 s and 1 check"),
+        ("tx11", ["half", "commit", "op"], "committed after 16 ms, no group has an offset in its queue"),
+        (
+            "tx61",
+            ["half", "half", "commit", "op"],
+            "committed after 3.6 s and 1 check, no group has an offset in its queue",
+        ),
         (
             "poison-7",
             ["stored", "delayed", "retry", "dead-letter"],
@@ -178,7 +184,10 @@ def test_lost_queues(golden: Golden, rmqctl: Rmqctl) -> None:
     found = rmqctl("trace", store, "--key", "tx61", "-o", "json").document()
     assert [(row["kind"], row["physicalOffset"]) for row in found["stages"]] == stages
     assert [row["reachable"] for row in found["stages"]] == [True, True, False, False]
-    assert found["verdict"] == "committed after 3.6 s and 1 check, no queue leads to 2 copies"
+    assert (
+        found["verdict"]
+        == "committed after 3.6 s and 1 check, no group has an offset in its queue, no queue leads to 2 copies"
+    )
 
 
 def test_light_queues(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -206,3 +215,66 @@ def test_a_message_without_unique_key(golden: Golden, rmqctl: Rmqctl) -> None:
     found = rmqctl("trace", golden("326-basic"), "--key", "user-15", "-o", "json").document()
     assert len(found["stages"]) > 1
     assert found["verdict"].startswith(f"{len(found['stages'])} messages: (1) ")
+
+
+def store_with_client_records(root: Path) -> Path:
+    """Two messages with one key, a client's record of both, and a producer's retry of the first."""
+
+    def named(**properties: str) -> bytes:
+        return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+
+    told = (
+        "Pub\x01100\x01\x01producers\x01orders\x01U1\x01\x01k1\x01host\x015\x013\x010\x01id\x01true\x02"
+        "SubBefore\x01110\x01\x01billing\x01request\x01U1\x010\x01k1\x02SubAfter\x01request\x01U1\x017\x01true\x01k1\x010\x02"
+        "SubBefore\x01120\x01\x01audit\x01other\x01U2\x010\x01k1\x02"
+    )
+    records = [
+        Record(topic="orders", properties=named(KEYS="k1", UNIQ_KEY="U1")),
+        Record(
+            topic="orders", queue_offset=1, properties=named(KEYS="k1", UNIQ_KEY="U1"), store_timestamp=1795252519848
+        ),
+        Record(topic="orders", queue_offset=2, properties=named(KEYS="k1", UNIQ_KEY="U2")),
+        Record(topic="RMQ_SYS_TRACE_TOPIC", properties=named(KEYS="U1 U2 k1", UNIQ_KEY="U3"), body=told.encode()),
+    ]
+    write_log(root, records, file_size=4096)
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"orders@billing":{1:2},"orders@audit":{1:0}}}'
+    )
+    listed = {"topic": "orders", "expressionType": "TAG", "expression": "TagB || TagC"}
+    groups = {"subscriptionGroupTable": {"billing": {"subscriptionDataSet": [listed]}}}
+    (root / "config" / "subscriptionGroup.json").write_text(json.dumps(groups))
+    return root
+
+
+def test_what_clients_recorded(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = store_with_client_records(tmp_path)
+    found = rmqctl("trace", store, "--unique-key", "U1", "-o", "json").document()
+    assert [(row["kind"], row["queueOffset"]) for row in found["stages"]] == [("stored", 0), ("resent", 1)]
+    told = [(row["record"], row["group"], row["success"], row["costMs"]) for row in found["clientRecords"]]
+    assert told == [
+        ("Pub", "producers", True, 3),
+        ("SubBefore", "billing", None, None),
+        ("SubAfter", "billing", True, 7),
+    ]
+    shown = rmqctl("trace", store, "--unique-key", "U1").out
+    assert "SubAfter" in shown
+
+
+def test_groups_that_wait_or_filter(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = store_with_client_records(tmp_path)
+    found = rmqctl("trace", store, "--unique-key", "U1", "-o", "json").document()
+    assert found["verdict"].startswith("stored twice by producer retry, ")
+    assert "passed over by billing, whose expression leaves out the tag" in found["verdict"]
+    assert "waits for audit (1 message before it)" in found["verdict"]
+    both = rmqctl("trace", store, "--key", "k1", "-o", "json").document()
+    assert {row["uniqueKey"] for row in both["stages"]} == {"U1", "U2"}
+    assert [row["uniqueKey"] for row in both["clientRecords"]] == ["U1", "U1", "U1", "U2"]
+
+
+def test_the_first_record_has_expired(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    (store / "commitlog" / f"{0:020}").unlink()
+    found = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()
+    assert [row["kind"] for row in found["stages"]] == ["retry", "dead-letter"]
+    assert "an earlier record of the message, at offset 2180, is no longer in the log" in found["remarks"]
