@@ -23,8 +23,10 @@ from rmqctl.format.body import op_message
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage
+from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
+from rmqctl.format.timestamp import MAX_MS
+from rmqctl.store.config.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
 
@@ -76,6 +78,30 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
         origin = message_of(store.commit_log.at(offset))
         if origin is not None and origin.store_host == host:
             yield offset
+
+
+def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
+    """Return whether a record of a message still waits although its time has come.
+
+    No record in its real topic shows the delivery. The checkpoint says how far the store goes.
+    """
+    topics = {record.message.topic for record in records}
+    waiting = [
+        record
+        for record in records
+        if record.message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) and record.properties.get(REAL_TOPIC) not in topics
+    ]
+    checkpoint = store.checkpoint() if waiting else None
+    reached = checkpoint.physic_msg_timestamp if checkpoint is not None else MAX_MS
+    return any(_due(record, store) < reached for record in waiting)
+
+
+def _due(record: Record, store: ReadOnlyStore) -> int:
+    """Return when a delayed record is due, in ms since 1970; 0 if that is not known."""
+    if record.message.topic == SCHEDULE_TOPIC:
+        return store.tags_code(record.message)
+    due = record.properties.get(TIMER_OUT_MS, "")
+    return int(due) if due.isascii() and due.isdecimal() and len(due) <= len(str(MAX_MS)) else 0
 
 
 def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:

@@ -135,7 +135,8 @@ class Trace:
 
     def _is_wanted(self, record: Record) -> bool:
         asked = self.question
-        if self._is_client_record(record) or (asked.unique_key is not None and record.unique_key != asked.unique_key):
+        is_told = asked.offset is None and asked.msg_id is None and self._is_client_record(record)
+        if is_told or (asked.unique_key is not None and record.unique_key != asked.unique_key):
             return False
         topics = {record.message.topic, *map(record.properties.get, TOPIC_NAMES)}
         return asked.topic is None or asked.topic in topics
@@ -162,7 +163,7 @@ class Trace:
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
         """Return the records of a message, with those that links by offset lead to.
 
-        If the index does not have such a record, the log is scanned for the UNIQ_KEY.
+        If the index does not have such a record, or a delivery that is overdue, the log is scanned for the UNIQ_KEY.
         """
         known = {record.place: record for record in records}
         missing = list(self._linked(unique_key, known))
@@ -170,10 +171,14 @@ class Trace:
             for record in missing:
                 known[record.place] = record
             missing = list(self._linked(unique_key, known))
-        added = {number for number, _ in known} if len(known) > len(records) and unique_key is not None else set()
-        for number in sorted(added):
-            of_store = (record for record in self.searches[number].by_scan(unique_key or ""))
-            known |= {record.place: record for record in of_store if record.unique_key == unique_key}
+        if unique_key is None:
+            return list(known.values())
+        is_incomplete = len(known) > len(records)
+        for search in self.searches:
+            of_store = [record for record in known.values() if record.store == search.scan.number]
+            if of_store and (is_incomplete or links.has_overdue(of_store, search.scan.store)):
+                scanned = search.by_scan(unique_key)
+                known |= {record.place: record for record in scanned if record.unique_key == unique_key}
         return list(known.values())
 
     def _linked(self, unique_key: str | None, known: dict[tuple[int, int], Record]) -> Iterator[Record]:
