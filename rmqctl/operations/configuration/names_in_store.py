@@ -19,6 +19,8 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -39,15 +41,23 @@ class NamesInStore:
 
 
 def prepare_scan() -> None:
-    """Compile or load the kernels that a scan of the log needs."""
+    """Compile or load the kernels that `queues_in_log` needs."""
     warm_up(scan, dispatch_scan)
 
 
-def names_in_store(store: ReadOnlyStore, threads: int | None) -> NamesInStore:
-    """Return the queues that a store shows.
+def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
+    """Return the queues of all messages, read by `threads` threads. Raises OSError."""
+    builder = DispatchRequestBuilder(with_keys=False)
+    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
+        if isinstance(item, Message):
+            builder.of(item)
+    return [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues]
 
-    The log is scanned by `threads` threads; None: it is not scanned. Names that cannot be those of a topic are left
-    out: a damaged record may have any name.
+
+def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:
+    """Return the queues that a store shows, with those `in_log`.
+
+    Names that cannot be those of a topic are left out: a damaged record may have any name.
 
     Raises OSError, LayoutNotSupported if a topic has queues of both types, and Unreadable if a folder or a file of the
     log cannot be read.
@@ -56,8 +66,7 @@ def names_in_store(store: ReadOnlyStore, threads: int | None) -> NamesInStore:
     folders = frozenset(key for key in store.queues if is_topic_name(key[0]))
     batch = frozenset(key[0] for key in folders if isinstance(store.queues[key], BatchConsumeQueue))
     offsets = [(stored.topic, stored.queue_id) for stored in consumer_offsets(store)]
-    found = [*offsets, *(_in_log(store, threads) if threads is not None else ())]
-    named = frozenset((topic, queue_id) for topic, queue_id in found if is_topic_name(topic) and queue_id >= 0)
+    named = frozenset(key for key in (*offsets, *in_log) if is_topic_name(key[0]) and key[1] >= 0)
     if store.partly_read:
         raise Unreadable("a part of the store cannot be read, so topics may be missing", path=str(store.path.root))
     return NamesInStore(folders | named, folders, batch, _compaction_topics(store))
@@ -66,14 +75,6 @@ def names_in_store(store: ReadOnlyStore, threads: int | None) -> NamesInStore:
 def is_topic_name(name: str) -> bool:
     """Return whether a broker accepts a name for a topic, or makes it for a group."""
     return len(name) > 0 and all("!" <= letter <= "~" for letter in name) and not set('"/@\\') & set(name)
-
-
-def _in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
-    builder = DispatchRequestBuilder(with_keys=False)
-    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
-        if isinstance(item, Message):
-            builder.of(item)
-    return [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues]
 
 
 def _compaction_topics(store: ReadOnlyStore) -> frozenset[str]:

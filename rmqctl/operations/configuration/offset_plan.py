@@ -247,8 +247,9 @@ def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tupl
     """Return the new members of a file, with the path of their object."""
     if key.partition("@")[2].startswith(LMQ_PREFIX):
         return [((LMQ_OFFSETS,), {key: offsets[0]})]
-    reset = table(config, RESET_OFFSETS).get(key)
-    both = {queue_id: offset for queue_id, offset in offsets.items() if str(queue_id) in (reset or ())}
+    found = table(config, RESET_OFFSETS).get(key)
+    reset = found if isinstance(found, dict) else {}
+    both = {queue_id: offset for queue_id, offset in offsets.items() if str(queue_id) in reset}
     return [((OFFSETS, key), offsets), *([((RESET_OFFSETS, key), both)] if both else [])]
 
 

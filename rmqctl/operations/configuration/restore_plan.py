@@ -29,11 +29,13 @@ from rmqctl.store.config.topics import is_broker_topic
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from rmqctl.format.profile import Profile
     from rmqctl.operations.configuration.config_change import ConfigChange
     from rmqctl.store.config.config_file import ConfigFile
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Source = Literal["bak", "store"]
@@ -64,10 +66,17 @@ class RestorePlan:
         return f"config/{self.name} is restored from {'its .bak' if self.source == 'bak' else 'the store'}"
 
 
-def plan_restore(store: ReadOnlyStore, profile: Profile, name: str, source: Source | None, threads: int) -> RestorePlan:
+def plan_restore(
+    store: ReadOnlyStore,
+    profile: Profile,
+    name: str,
+    source: Source | None,
+    scan_log: Callable[[], Collection[QueueKey]],
+) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
     `source` None: a file that a broker loads stays. For any other file, a good .bak is used, otherwise the store.
+    `scan_log` returns the queues of all messages of the log; it is called only if it is needed.
 
     Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
     OSError.
@@ -79,7 +88,7 @@ def plan_restore(store: ReadOnlyStore, profile: Profile, name: str, source: Sour
     if chosen == "bak":
         return _from_backup(store, config, problem)
     if chosen == "store":
-        return _from_store(store, profile, config, problem, threads)
+        return _from_store(store, profile, config, problem, scan_log)
     return RestorePlan(name, problem, None, notes=_unlisted(store, config.content or {}, name))
 
 
@@ -116,7 +125,13 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
     return RestorePlan(config.name, problem, "bak", change, notes=_unlisted(store, content, config.name))
 
 
-def _from_store(store: ReadOnlyStore, profile: Profile, config: ConfigFile, problem: str, threads: int) -> RestorePlan:
+def _from_store(
+    store: ReadOnlyStore,
+    profile: Profile,
+    config: ConfigFile,
+    problem: str,
+    scan_log: Callable[[], Collection[QueueKey]],
+) -> RestorePlan:
     """Return the plan that adds to the file what the store shows.
 
     The entries of the file are kept, or those of its .bak if the file cannot be loaded. If there is neither, the log is
@@ -126,7 +141,7 @@ def _from_store(store: ReadOnlyStore, profile: Profile, config: ConfigFile, prob
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"
         raise BadRequest(what, path=str(config.path), hint=f"only {' and '.join(TABLES)} can be")
     listed = table(config, TABLES[config.name])
-    names = names_in_store(store, None if listed else threads)
+    names = names_in_store(store, () if listed else scan_log())
     if config.name == TOPICS_CONFIG:
         entries = topic_entries(listed, names, profile)
     else:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
 
+COUNTERS = 2**63  # Java's long
+
 
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
     """Return the version after `before`, as DataVersion.nextVersion does.
@@ -22,4 +24,4 @@ def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any
         version = before
     counter = version.get("counter")
     counter = (counter if isinstance(counter, int) else 0) + 1
-    return dict(sorted({**version, "counter": counter, "timestamp": now_ms}.items()))
+    return dict(sorted({**version, "counter": counter % COUNTERS, "timestamp": now_ms}.items()))

@@ -27,6 +27,8 @@ from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GRO
 
 if TYPE_CHECKING:
     from rmqctl.operations.configuration.restore_plan import RestorePlan, Source
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 WHOLE = "whole"
 COLUMNS = {
@@ -89,16 +91,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     While a broker has the store open, restore exits with 11, with --dry-run too.
     """
     from rmqctl.format.profile import PROFILES
-    from rmqctl.operations.configuration.names_in_store import prepare_scan
     from rmqctl.operations.configuration.restore_plan import plan_restore
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
     profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
-    warmed_up(prepare_scan)
-    with scan_progress(opened, asked.progress_mode, "restore"):
-        plan = plan_restore(opened, profile, asked.file, asked.source, asked.threads)
+    plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, asked))
     words = Words(
         nothing_to_do=f"config/{plan.name} {_why_nothing(plan)}",
         question=f"Restore config/{plan.name}?",
@@ -106,6 +105,14 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     )
     files = [plan.change] if plan.change is not None else []
     return carry_out(opened, files, _document(plan, profile.name), _print, plan.summary, words, how)
+
+
+def _queues_in_log(store: ReadOnlyStore, asked: RestoreOptions) -> list[QueueKey]:
+    from rmqctl.operations.configuration.names_in_store import prepare_scan, queues_in_log
+
+    warmed_up(prepare_scan)
+    with scan_progress(store, asked.progress_mode, "restore"):
+        return queues_in_log(store, asked.threads)
 
 
 def _why_nothing(plan: RestorePlan) -> str:

@@ -256,3 +256,40 @@ def test_a_link_is_not_written_through(golden: Golden, rmqctl: Rmqctl, tmp_path:
     result = set_offset(rmqctl, store, "billing", "orders", "--to", "earliest", "--yes")
     assert (result.code, result.err.count("\n")) == (4, 1)
     assert (tmp_path / "elsewhere").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"offsetTable":{', '"resetOffsetTable":{"orders@billing":5},"offsetTable":{'),
+        ('"offsetTable":{', '"resetOffsetTable":[],"offsetTable":{'),
+        ('"counter":1', '"counter":9223372036854775807'),
+        ('"dataVersion":{', '"dataVersion":null,"dataVersion":{'),
+        ("0:375", '"0":"375"'),
+        ("0:375", '"+0":375'),
+        ("\n\t", "\r\n "),
+    ],
+)
+def test_any_file_that_a_broker_loads_is_changed(old: str, new: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    text = offsets_json(store).read_text()
+    assert old in text
+    offsets_json(store).write_text(text.replace(old, new), newline="")
+    before = tree_hash(store)
+    assert set_offset(rmqctl, store, "billing", "orders", 0, "--to", 9, "--yes").code == 0
+    row = rmqctl("lag", store, "billing", "-o", "json").document()["groups"]
+    assert {each["queueId"]: each["offset"] for each in row if each["topic"] == "orders"} == ENDS | {0: 9}
+    assert rmqctl("config", "show", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_a_folder_elsewhere_is_not_written_to(golden: Golden, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store = golden("broker-497")
+    (store / "config").rename(tmp_path / "elsewhere")
+    (store / "config").symlink_to(tmp_path / "elsewhere")
+    before = tree_hash(tmp_path / "elsewhere")
+    asked = ("billing", "orders", "--to", "earliest", "--new-group", "--yes")
+    result = set_offset(rmqctl, store, *asked)
+    assert (result.code, result.err.count("\n")) == (4, 1), result.err
+    assert tree_hash(tmp_path / "elsewhere") == before
