@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.store.config.fastjson import fastjson_loads
@@ -68,6 +68,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(OBJECTS, st.lists(KEYS, max_size=3), OBJECTS, st.sampled_from([None, 1, "\t"]))
 def test_any_object_is_changed_as_a_dict_is(
     before: dict[str, object], path: list[str], members: dict[str, object], indent: int | str | None
