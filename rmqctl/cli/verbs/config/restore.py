@@ -82,6 +82,10 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     A broker serves only the topics of topics.json, and of each topic only the queues below readQueueNums. If neither
     the file nor its .bak can be loaded, the broker does not start.
 
+    FILE is the name of one of the broker's files in config/: topics.json, subscriptionGroup.json, consumerOffset.json,
+    lmqConsumerOffset.json, delayOffset.json, consumerFilter.json, and of 5.x consumerOrderInfo.json, timermetrics and
+    transactionMetrics. Each can be restored from its .bak.
+
     Only topics.json and subscriptionGroup.json can be rebuilt from the store. Their entries are kept, or those of the
     .bak, and what is missing is added. Topics come from the folders of the queues and from the offsets of groups. If no
     entry is left, they come from the log, too, which is then read as a whole. A topic gets as many queues as the store
