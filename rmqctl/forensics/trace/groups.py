@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.properties import TAGS
-from rmqctl.store.config.config_file import table
-from rmqctl.store.read.consumers.consumer_groups import SUBSCRIPTION_GROUP, ConsumerGroups
+from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ def _state(group: str, stage: Stage, offset: int | None, filtered: bool | None) 
 
 def _is_filtered(store: ReadOnlyStore, group: str, stage: Stage) -> bool | None:
     """Return whether a group's expression for a topic leaves out a message."""
-    listed = table(store.config(SUBSCRIPTION_GROUP), "subscriptionGroupTable").get(group)
+    listed = table(store.config(GROUPS_CONFIG), GROUP_TABLE).get(group)
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     for subscription in found if isinstance(found, list) else ():
         if not isinstance(subscription, dict) or subscription.get("topic") != stage.topic:

@@ -15,7 +15,7 @@ from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.body.client_trace import TRACE_TOPIC
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import REAL_TOPIC
-from rmqctl.store.config.config_file import table
+from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
 from rmqctl.store.config.topics import (
     GROUP_PREFIXES,
     SCHEDULE_TOPIC,
@@ -24,7 +24,6 @@ from rmqctl.store.config.topics import (
     TRANS_HALF_TOPIC,
 )
 from rmqctl.store.read.commit_log import message_of
-from rmqctl.store.read.consumers.consumer_groups import SUBSCRIPTION_GROUP
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 from rmqctl.store.read.read_only_store import has_key
 
@@ -179,6 +178,6 @@ def _topics(store: ReadOnlyStore) -> set[str]:
     """Return every topic whose messages the store may have."""
     known = {topic for topic, _ in store.queues} | set(store.listed_topics)
     known |= {stored.topic for stored in consumer_offsets(store)}
-    for group in table(store.config(SUBSCRIPTION_GROUP), "subscriptionGroupTable"):
+    for group in table(store.config(GROUPS_CONFIG), GROUP_TABLE):
         known |= {prefix + group for prefix in GROUP_PREFIXES}
     return known | SYSTEM_TOPICS | {SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRACE_TOPIC}
