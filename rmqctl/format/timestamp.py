@@ -8,6 +8,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_MS = -62_135_596_800_000  # year 1
 MAX_MS = 253_402_300_799_999  # year 9999
 
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+
 
 def rfc3339(milliseconds: int) -> str | None:
     """Return a time such as `2026-11-21T09:15:16.848Z`.
@@ -20,11 +22,18 @@ def rfc3339(milliseconds: int) -> str | None:
 
 
 def duration(milliseconds: int) -> str:
-    """Return a duration such as `3.2s`, `2m 05s`, `2h 05m` or `2d 05h`."""
-    seconds = milliseconds // 1000
-    if seconds < 60:
-        return f"{milliseconds / 1000:.1f}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if not hours:
-        return f"{minutes}m {seconds % 60:02}s"
-    return f"{days}d {hours % 24:02}h" if days else f"{hours}h {minutes % 60:02}m"
+    """Return a duration in its two largest units.
+
+    >>> duration(40), duration(3200), duration(125_000), duration(12_000_000), duration(187_200_000)
+    ('40 ms', '3.2 s', '2 min 5 s', '3 h 20 min', '2 d 4 h')
+    """
+    if milliseconds < 0:
+        return f"-{duration(-milliseconds)}"
+    if milliseconds < _SECOND:
+        return f"{milliseconds} ms"
+    if milliseconds < _MINUTE:
+        return f"{milliseconds // 100 / 10:.1f} s"
+    for large, unit, small, smaller in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
+        if milliseconds >= large:
+            return f"{milliseconds // large} {unit} {milliseconds % large // small} {smaller}"
+    return f"{milliseconds // _MINUTE} min {milliseconds % _MINUTE // _SECOND} s"

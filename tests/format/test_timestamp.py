@@ -42,12 +42,12 @@ def test_no_millisecond_is_lost(moment: datetime) -> None:
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [
-        (0, "0.0s"),
-        (3249, "3.2s"),
-        (59_949, "59.9s"),
-        (125_000, "2m 05s"),
-        (7_500_000, "2h 05m"),
-        (2 * 86_400_000 + 5 * 3_600_000, "2d 05h"),
+        (0, "0 ms"),
+        (3249, "3.2 s"),
+        (59_949, "59.9 s"),
+        (125_000, "2 min 5 s"),
+        (7_500_000, "2 h 5 min"),
+        (2 * 86_400_000 + 5 * 3_600_000, "2 d 5 h"),
     ],
 )
 def test_a_duration_has_its_two_largest_units(milliseconds: int, text: str) -> None:

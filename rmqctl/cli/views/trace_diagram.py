@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.cli.output.render import print_line_of_text
-from rmqctl.forensics.trace.verdict import duration
+from rmqctl.format.timestamp import duration
 
 Row = dict[str, Any]
 PRODUCER, BROKER = "producer", "broker"

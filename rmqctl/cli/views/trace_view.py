@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows, print_toned
 from rmqctl.cli.output.tone import Tone, Toned
-from rmqctl.forensics.trace.verdict import duration
+from rmqctl.format.timestamp import duration
 
 Row = dict[str, Any]
 _YES_NO: dict[bool | None, str | Toned] = {True: "yes", False: Toned("no", Tone.ATTENTION), None: ""}

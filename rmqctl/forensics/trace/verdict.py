@@ -22,7 +22,7 @@ from rmqctl.forensics.trace.stage import (
 )
 from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.format.timestamp import rfc3339
+from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.consumers.consumer_groups import is_broker_group
@@ -37,27 +37,8 @@ if TYPE_CHECKING:
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages that were checked too often
 PRODUCER_RETRY_MS_MAX = 60_000  # a producer tries again within its timeout, 3 s by default; a person takes longer
-_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 _TIMES = {1: "once", 2: "twice"}
 _NAMES_MAX = 4
-
-
-def duration(milliseconds: int) -> str:
-    """Return a duration for people.
-
-    >>> duration(40), duration(3200), duration(125_000), duration(12_000_000), duration(187_200_000)
-    ('40 ms', '3.2 s', '2 min 5 s', '3 h 20 min', '2 d 4 h')
-    """
-    if milliseconds < 0:
-        return f"-{duration(-milliseconds)}"
-    if milliseconds < _SECOND:
-        return f"{milliseconds} ms"
-    if milliseconds < _MINUTE:
-        return f"{milliseconds / _SECOND:.1f} s"
-    for large, unit, small, smaller in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
-        if milliseconds >= large:
-            return f"{milliseconds // large} {unit} {milliseconds % large // small} {smaller}"
-    return f"{milliseconds // _MINUTE} min {milliseconds % _MINUTE // _SECOND} s"
 
 
 def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState]) -> str:
