@@ -32,7 +32,7 @@ def duration(milliseconds: int) -> str:
     if milliseconds < _SECOND:
         return f"{milliseconds} ms"
     if milliseconds < _MINUTE:
-        return f"{milliseconds // 100 / 10:.1f} s"
+        return f"{milliseconds / _SECOND:.1f} s"
     for large, unit, small, smaller in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
         if milliseconds >= large:
             return f"{milliseconds // large} {unit} {milliseconds % large // small} {smaller}"

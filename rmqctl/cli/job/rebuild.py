@@ -29,8 +29,8 @@ from rmqctl.cli.shared.options import open_store, output_option, profile_option,
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.verbs.change.rebuild import WHAT, RebuildOptions, selection
-from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
-from rmqctl.cli.views.repair_view import REPAIR_VERB
+from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
+from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.system.remote_storage import is_remote, root_text
 from rmqctl.spark.scan.split_size import MIB

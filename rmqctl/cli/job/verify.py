@@ -55,7 +55,7 @@ def command(
     libraries of rmqctl (numba, numpy, ...); rmqctl sends itself. The queues and the index are read on this machine.
     Needs the extra: pip install 'rmqctl[spark]'.
     """
-    from rmqctl.cli.views.verify_view import print_report
+    from rmqctl.cli.views.inspect.verify_view import print_report
     from rmqctl.spark.question.verify import verification
 
     opened = open_store(store, broker_conf, follow_links)

@@ -172,7 +172,7 @@ def command(
     -o jsonl prints where each message went; the other formats print the new offsets of each queue.
     """
     _check_usage(source, message, asked)
-    from rmqctl.cli.views.append_report import AppendReport
+    from rmqctl.cli.views.change.append_report import AppendReport
     from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender
     from rmqctl.operations.append.line_appender import LineAppender
     from rmqctl.operations.append.line_encoder import encoder_of

@@ -13,8 +13,8 @@ from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.sizes import SizeType
 from rmqctl.cli.shared.times import HoursType, TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.clean_metrics import CleanMetrics
-from rmqctl.cli.views.clean_run import CleanOptions, CleanRun
+from rmqctl.cli.views.change.clean_metrics import CleanMetrics
+from rmqctl.cli.views.change.clean_run import CleanOptions, CleanRun
 from rmqctl.cli.views.metrics_file import with_metrics
 
 PERCENT = click.IntRange(0, 100)

@@ -21,8 +21,8 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
-from rmqctl.cli.views.repair_view import REPAIR_VERB
+from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
+from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 
 if TYPE_CHECKING:
     from rmqctl.operations.rebuild.rebuild import Selection

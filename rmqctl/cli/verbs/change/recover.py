@@ -22,8 +22,8 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.sizes import SizeType
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.recovery_view import print_plan
-from rmqctl.cli.views.repair_view import (
+from rmqctl.cli.views.change.recovery_view import print_plan
+from rmqctl.cli.views.change.repair_view import (
     REPAIR_VERB,
     HowToRepair,
     carry_out,

@@ -20,7 +20,7 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views import repair_view
+from rmqctl.cli.views.change import repair_view
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.text import counted
 

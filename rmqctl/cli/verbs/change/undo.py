@@ -13,7 +13,7 @@ from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import conf_of, output_option, store_argument
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.journal_view import journal_row, journal_rows, names_of, print_journals, steps_of
+from rmqctl.cli.views.change.journal_view import journal_row, journal_rows, names_of, print_journals, steps_of
 from rmqctl.errors import ExitCode
 from rmqctl.text import quoted
 

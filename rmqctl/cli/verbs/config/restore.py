@@ -21,7 +21,7 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.config_change_view import ConfigRun, Words, carry_out, check_writable
+from rmqctl.cli.views.change.config_change_view import ConfigRun, Words, carry_out, check_writable
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.store.config.config_file import CONFIG_FILES, CONFIG_FILES_OF_5, GROUPS_CONFIG, TOPICS_CONFIG
 

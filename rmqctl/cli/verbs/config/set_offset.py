@@ -14,7 +14,7 @@ from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, store_argument
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
-from rmqctl.cli.views.config_change_view import ConfigRun, Words, carry_out, check_writable
+from rmqctl.cli.views.change.config_change_view import ConfigRun, Words, carry_out, check_writable
 
 if TYPE_CHECKING:
     from rmqctl.operations.configuration.offset_plan import OffsetGoal, OffsetPlan

@@ -20,9 +20,9 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.own_files import check_places
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.views.doctor_view import GAUGES, print_page, report_json, set_gauges
+from rmqctl.cli.views.change.repair_view import check_complete
+from rmqctl.cli.views.inspect.doctor_view import GAUGES, print_page, report_json, set_gauges
 from rmqctl.cli.views.metrics_file import MetricsFile, with_metrics
-from rmqctl.cli.views.repair_view import check_complete
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode, LayoutNotSupported, RmqctlError
 from rmqctl.logfile.system.remote_storage import root_text

@@ -26,7 +26,7 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.views.message_table import message_columns
+from rmqctl.cli.views.inspect.message_table import message_columns
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode
 

@@ -22,7 +22,7 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.cli.views.trace_view import print_trace
+from rmqctl.cli.views.inspect.trace_view import print_trace
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def command(
         trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
-        from rmqctl.cli.views.trace_diagram import print_diagram
+        from rmqctl.cli.views.inspect.trace_diagram import print_diagram
 
         print_diagram(found)
     elif output == "json":

@@ -19,8 +19,8 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
 from rmqctl.cli.views.scan_progress import scan_progress
-from rmqctl.cli.views.verify_view import VerifiedStore, exit_code_of, print_report, print_stores, remark_summary
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:

@@ -324,7 +324,7 @@ def test_a_signal_among_the_changes_does_not_end_them(
         signal.raise_signal(number)
         return "hint"
 
-    monkeypatch.setattr("rmqctl.cli.views.rebuild_run.undo_hint", hint_and_a_signal)
+    monkeypatch.setattr("rmqctl.cli.views.change.rebuild_run.undo_hint", hint_and_a_signal)
     result = rmqctl("rebuild", store, "queues", "--yes")
     assert (result.code, result.err.splitlines()[-1]) == (3, "done; hint")
     assert rmqctl("verify", store).code == 0
@@ -353,7 +353,11 @@ KILLED_AT = {
         1,
         "rmqctl rebuild was interrupted: the store is half changed",
     ),
-    "it is done": ("rmqctl.cli.views.rebuild_run.undo_hint", 2, "nothing to resume: no rebuild was interrupted here"),
+    "it is done": (
+        "rmqctl.cli.views.change.rebuild_run.undo_hint",
+        2,
+        "nothing to resume: no rebuild was interrupted here",
+    ),
 }
 KILLED_REBUILD = """
 import os, pkgutil, signal, sys

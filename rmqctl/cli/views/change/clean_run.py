@@ -14,13 +14,13 @@ from rmqctl.cli.shared.confirm import confirm, plan_shown
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import flush_output
-from rmqctl.cli.views.clean_view import print_plan, words_of_deletion, words_of_plan
-from rmqctl.cli.views.repair_view import check_complete
+from rmqctl.cli.views.change.clean_view import print_plan, words_of_deletion, words_of_plan
+from rmqctl.cli.views.change.repair_view import check_complete
 from rmqctl.errors import ExitCode, StoreInUse
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from rmqctl.cli.views.clean_metrics import CleanMetrics
+    from rmqctl.cli.views.change.clean_metrics import CleanMetrics
     from rmqctl.operations.clean.disk_use import DiskUse
     from rmqctl.operations.clean.execute import Cleaned, Leftover
     from rmqctl.operations.clean.plan_types import ExpiryPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.output.render import print_document, print_line, print_table, remark
-from rmqctl.cli.views.repair_view import words_of_loss
+from rmqctl.cli.views.change.repair_view import words_of_loss
 from rmqctl.errors import BadRequest
 from rmqctl.text import counted
 

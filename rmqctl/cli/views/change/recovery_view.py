@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.output.render import print_fields
-from rmqctl.cli.views.repair_view import (
+from rmqctl.cli.views.change.repair_view import (
     print_repair,
     words_of_loss,
 )

@@ -1,0 +1,1 @@
+"""What the verbs that change a store show: plans and results."""

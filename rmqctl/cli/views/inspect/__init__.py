@@ -1,0 +1,1 @@
+"""What the verbs that only read a store show."""
