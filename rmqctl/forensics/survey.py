@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
-from rmqctl.store.read.tag_index import signs_of_5_4
+from rmqctl.store.read.index.tag_index import signs_of_5_4
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.message import Message
-    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 

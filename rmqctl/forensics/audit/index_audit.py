@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Bytes, Row
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie

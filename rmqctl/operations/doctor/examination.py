@@ -22,7 +22,7 @@ from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
-from rmqctl.store.read.tag_index import indexes_tags
+from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import RmqctlError
-from rmqctl.forensics.lag import Lag
+from rmqctl.forensics.groups.lag import Lag
 from rmqctl.operations.clean.disk_use import disk_use
 from rmqctl.operations.clean.plan import plan_expiry
 from rmqctl.store.config.clean_config import known_to

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.index.index_service import IndexFile
 
 KEYS_PER_BATCH = 32 * 1024  # handing it over costs some 50 us
 BATCHES_AHEAD = 4

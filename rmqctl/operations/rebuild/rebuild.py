@@ -50,7 +50,7 @@ from rmqctl.store.read.commit_log import FILE_OVERLAP, ScanSummary
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.read.file_scan import RecordRun
-from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.read.store_file_sizes import geometry_of_store, writes_extension
 from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
@@ -84,7 +84,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     The queues are those of one topic, or one queue of the topic, or `keys`; None means all queues. With `all_topics`,
     queues of deleted topics are rebuilt, too. With `tags`, the index gets entries for TAGS
-    (`rmqctl.store.read.tag_index`).
+    (`rmqctl.store.read.index.tag_index`).
     """
 
     queues: bool = True

@@ -19,7 +19,7 @@ from rmqctl.operations.repair.settled_rebuild import judge_of_last_round
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install
 from rmqctl.store.journal.transaction import Journal
-from rmqctl.store.read.tag_index import indexes_tags
+from rmqctl.store.read.index.tag_index import indexes_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.read.consume_queue import ConsumeQueue
-    from rmqctl.store.read.index_service import IndexService
+    from rmqctl.store.read.index.index_service import IndexService
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:

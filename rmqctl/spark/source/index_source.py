@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Rows
     from rmqctl.format.index_entry import IndexHeader
-    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.index.index_service import IndexFile
 
 # timeDiff in seconds after the file's beginTimestamp; storeTimestamp is what both come to, in ms since 1970: entry 1 of
 # a file other than the first is told from the beginTimestamp that the file had before (FORMAT 4), so that its own may

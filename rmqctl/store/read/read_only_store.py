@@ -23,8 +23,8 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
 from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
-from rmqctl.store.read.index_service import IndexService
-from rmqctl.store.read.tag_index import tags_are_indexed
+from rmqctl.store.read.index.index_service import IndexService
+from rmqctl.store.read.index.tag_index import tags_are_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from rmqctl.store.config.file_sizes import Geometry, geometry_of_conf
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 
 if TYPE_CHECKING:
-    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 

@@ -7,7 +7,7 @@ format of 5.3 or 5.4. Without this file, a store without messages would look lik
 If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property,
 4.9.1 to 5.1.4 do not, and 5.2 and later do so again.
 
-The signs of 5.4 are in `rmqctl.store.read.tag_index`.
+The signs of 5.4 are in `rmqctl.store.read.index.tag_index`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
 from rmqctl.format.properties import PROPERTY_SEPARATOR
 from rmqctl.store.config.config_file import TOPICS_CONFIG, table
-from rmqctl.store.read.tag_index import TAGS_IN_INDEX, newest_indexed, signs_of_5_4
+from rmqctl.store.read.index.tag_index import TAGS_IN_INDEX, newest_indexed, signs_of_5_4
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore

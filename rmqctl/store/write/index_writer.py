@@ -20,7 +20,7 @@ import numpy as np
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
 from rmqctl.kernels.index_build import BUILD_STATE, build, slots_of
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
-from rmqctl.store.read.index_service import IndexFile
+from rmqctl.store.read.index.index_service import IndexFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

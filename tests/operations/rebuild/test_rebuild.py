@@ -16,11 +16,11 @@ from rmqctl.format.properties import keys
 from rmqctl.operations.rebuild import queue_builder
 from rmqctl.operations.rebuild.rebuild import Rebuild, Rebuilt, Selection
 from rmqctl.store.config.broker_conf import BrokerConf
-from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, expected, unpack
 from tests.store.engine.test_dispatcher import index_content, only_log, queue_bytes
-from tests.store.read.test_index_service import REBUILT
+from tests.store.read.index.test_index_service import REBUILT
 from tests.store.write import test_batch_consume_queue_writer as batch_store
 from tests.support.cqext_store import SMALL_NAMES, unpack_cqext, used_parts
 from tests.support.log_maker import Record, encode, write_log

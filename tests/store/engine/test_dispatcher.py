@@ -13,7 +13,7 @@ from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
-from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.index.index_service import IndexService
 from tests.conftest import unpack
 
 # without: 3.2.6 (its index has other keys), extensions (tests of their own), crash and kill (their queues lag or are

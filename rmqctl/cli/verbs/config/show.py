@@ -11,7 +11,7 @@ from rmqctl.cli.output.render import print_document, print_table, remark
 from rmqctl.cli.shared.options import open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.forensics.group_progress import configuration
+from rmqctl.forensics.groups.group_progress import configuration
 
 Row = dict[str, Any]
 NO_OFFSET = "none"

@@ -251,7 +251,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
     """
     from dataclasses import replace
 
-    from rmqctl.forensics.unconsumed import unconsumed_places
+    from rmqctl.forensics.groups.unconsumed import unconsumed_places
 
     places = unconsumed_places(store, group)
     first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)

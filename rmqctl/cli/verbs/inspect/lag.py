@@ -18,7 +18,7 @@ from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.lag import Bound, GroupLag, Lag, QueueLag
+    from rmqctl.forensics.groups.lag import Bound, GroupLag, Lag, QueueLag
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -37,7 +37,7 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Bound:
         """Return the bound that a text means."""
-        from rmqctl.forensics.lag import Bound
+        from rmqctl.forensics.groups.lag import Bound
 
         text = str(value)
         digits = text.rstrip("mshdw")
@@ -83,7 +83,7 @@ def command(
     consumed, and `delayed` the retries that still wait for their delay. `dlq` counts the messages in its dead-letter
     queue, and `popped` those that it popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
     """
-    from rmqctl.forensics.lag import Lag
+    from rmqctl.forensics.groups.lag import Lag
 
     opened = open_store(store, broker_conf, follow_links)
     lag = Lag(opened, group)

@@ -88,7 +88,7 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
     This is unknown if neither the store nor the options show it.
     """
-    from rmqctl.store.read.tag_index import indexes_tags
+    from rmqctl.store.read.index.tag_index import indexes_tags
 
     if plan.rebuilds_index:
         indexes_tags(store, plan.profile)

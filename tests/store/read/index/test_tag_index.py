@@ -12,8 +12,8 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.format.index_entry import tag_key_hash
 from rmqctl.format.profile import PROFILE_5_3, PROFILE_5_4
+from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.read.tag_index import indexes_tags
 from rmqctl.store.read.version_guess import guess_profile
 from tests.conftest import Rmqctl
 

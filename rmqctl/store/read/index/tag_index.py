@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.store_path import StorePath
     from rmqctl.store.read.commit_log import CommitLog
-    from rmqctl.store.read.index_service import IndexFile, IndexService
+    from rmqctl.store.read.index.index_service import IndexFile, IndexService
 
 SAMPLE_ENTRIES = 512  # the newest of the newest file
 SAMPLE_PLACES, SAMPLE_AT_EACH = 16, 8  # all over that file, and over as many before it

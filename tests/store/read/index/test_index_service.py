@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqctl.format.index_entry import INDEX_ENTRY, IndexEntry, key_hash
 from rmqctl.logfile.system.storage import Kind, Storage
-from rmqctl.store.read.index_service import IndexFile, IndexService
+from rmqctl.store.read.index.index_service import IndexFile, IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.support.cqext_store import SMALL_NAMES

@@ -1,0 +1,1 @@
+"""Consumer groups: how far they have read their queues."""

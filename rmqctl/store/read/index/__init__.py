@@ -1,0 +1,1 @@
+"""The index of a store: its files, and the entries for TAGS."""
