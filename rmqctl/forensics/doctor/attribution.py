@@ -15,6 +15,7 @@ from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
+from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -287,7 +288,8 @@ class _Attribution:
             if group.touches(key):
                 group.consequences.append(finding)
                 return
-        self._group("group-ahead", finding.path).add(finding, finding.path)
+        code = "delay-ahead" if finding.path.endswith(DELAY_OFFSET) else "group-ahead"
+        self._group(code, finding.path).add(finding, finding.path)
 
     def _follow_from_death(self) -> None:
         """Let queues and index that are behind the log follow from the broker's death.

@@ -190,8 +190,13 @@ CAUSES: dict[str, CauseKind] = {
         "A journal of rmqctl is damaged: {subjects}: {detail}",
         "Producers and consumers notice nothing. rmqctl changes nothing in this store, and cannot undo that change.",
     ),
+    "delay-ahead": CauseKind(
+        "The offset of a delay level is after the end of its queue: {subjects}: {detail}",
+        "Delayed messages were lost. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts. An "
+        "older one skips new messages of this level until the queue reaches the offset.",
+    ),
     "group-ahead": CauseKind(
-        "The offset of a consumer group, or of a delay level, is after the end of its queue: {subjects}: {detail}",
+        "The offset of a consumer group is after the end of its queue: {subjects}: {detail}",
         "The group gets no message until the queue reaches its offset, and skips all that are stored until then.",
     ),
     "broker-died": CauseKind(

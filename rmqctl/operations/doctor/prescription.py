@@ -27,12 +27,13 @@ COMMANDS = {
         QUEUES_BEGIN_LATER,
     ),
     "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
-    "topics-lost": ("rmqctl config restore {target} {name} --yes", "topics.json then lists them."),
-    "config-rolled-back": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak."),
+    "topics-lost": ("rmqctl config restore {target} {name} --from store --yes", "topics.json then lists them."),
+    "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "group-ahead": (
         "rmqctl config set-offset {target} {group} {topic} {queue} --to latest --yes",
         "The group then gets the next message that is stored.",
     ),
+    "delay-ahead": ("rmqctl config show {target} delay", LOOK),
     "change-unfinished": (
         "rmqctl undo {target} --yes",
         "The store is then as before the change. Run doctor again.",

@@ -160,7 +160,7 @@ def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) 
     [
         ("topics.json", '"orders"', '"odrers"', "topics-lost"),
         ("topics.json", ORDERS + "{}", ORDERS + '{"queue.type":"BatchCQ"}', "two-queue-types"),
-        ("delayOffset.json", "3:32", "3:99", "group-ahead"),
+        ("delayOffset.json", "3:32", "3:99", "delay-ahead"),
         ("topics.json", '"counter":5', '"counter":4', "config-rolled-back"),
         ("consumerOffset.json", '"offsetTable":{', '"offsetTable":', "config-damaged"),
     ],
@@ -176,3 +176,26 @@ def test_config_is_compared_with_queues_and_bak(
     found = diagnosis(store, rmqctl)
     assert [cause["code"] for cause in found["causes"]][:1] == [code]
     assert name in str(found["causes"][0])
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code"),
+    [
+        ("topics.json", '"topicConfigTable":{', '"topicConfigTable":', "config-damaged"),
+        ("topics.json", '"orders"', '"odrers"', "topics-lost"),
+        ("topics.json", '"counter":5', '"counter":4', "config-rolled-back"),
+        ("consumerOffset.json", ",3:375", ",3:4096", "group-ahead"),
+    ],
+)
+def test_config_is_repaired_by_the_next_command(
+    name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = unpack("broker-533", tmp_path)
+    path = store / "config" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    found = diagnosis(store, rmqctl)
+    assert found["causes"][0]["code"] == code
+    do_next(found, rmqctl)
+    assert diagnosis(store, rmqctl)["healthy"]
