@@ -106,17 +106,13 @@ class Prescriber:
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str]:
     """Return the plan that keeps more, and the option for it.
 
-    `--keep-going` is better if it loses fewer messages, or if `verify` finds less afterwards.
+    `--keep-going` is better if the other plan drops good messages, or if `verify` finds less afterwards.
     """
     plain, other = repairs.plain, repairs.keep_going
     if plain is None or other is None:
         return plain, ""
-    ours, theirs = _cost(plain), _cost(other)
-    return (other, " --keep-going") if theirs < ours else (plain, "")
-
-
-def _cost(plan: RecoveryPlan) -> tuple[int, int]:
-    return sum(plan.repair.leaves.values()), plan.repair.lost.records
+    is_better = plain.keepable or sum(other.repair.leaves.values()) < sum(plain.repair.leaves.values())
+    return (other, " --keep-going") if is_better else (plain, "")
 
 
 def _after(plan: RecoveryPlan) -> str:
