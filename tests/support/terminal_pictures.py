@@ -24,6 +24,8 @@ COMMANDS = {
     "lag": ("lag", "store"),
     "config": ("config", "show", "store"),
     "explain": ("explain", "hole"),
+    "trace": ("trace", "store", "--key", "o1478"),
+    "doctor": ("doctor", "store"),
 }
 
 

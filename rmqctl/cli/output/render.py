@@ -260,6 +260,14 @@ def _terminal_width() -> int:
     return _console().width
 
 
+def text_width(most: int) -> int:
+    """Return where text is to be wrapped: at `most` columns at the latest.
+
+    On a terminal that is narrower, it is the terminal's width.
+    """
+    return min(most, _terminal_width()) if is_terminal(sys.stdout) else most
+
+
 def _text(value: Any) -> Text:
     from rich.text import Text
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import text_width
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.text import counted
 
@@ -121,7 +122,7 @@ def _field(name: str, text: str, *, wrap: bool = True) -> None:
         return
     for line in textwrap.wrap(
         printable(text),
-        WIDTH,
+        text_width(WIDTH),
         initial_indent=head,
         subsequent_indent=INDENT,
         break_long_words=False,
