@@ -130,7 +130,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
 
     `records` are all records of the message. An op message stands for a commit if one of them is the commit of the half
     message; otherwise it stands for a rollback. If the queue has no op message for the last half message, the log after
-    it is read.
+    the queue's last op message is read: the queue may be behind the log.
     """
     committed = {
         record.message.prepared_transaction_offset
@@ -139,16 +139,21 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
     }
     for queue_id in sorted({half.queue_id for half in halves}):
         named = {half.queue_offset: half for half in halves if half.queue_id == queue_id}
-        first, last = named[min(named)], named[max(named)]
+        first = named[min(named)].record.message.physical_offset
         key = (TRANS_OP_HALF_TOPIC, queue_id)
         words = [str(at).encode() for at in named]
-        ops = by_queue(scan, key, first.record.message.physical_offset, partial(_has_any, words))
-        found = list(_naming(named, ops))
-        if not any(last in meant for _, meant in found):
-            found = list(_naming(named, _by_scan(scan, key, first.record.message.physical_offset)))
+        found = list(_naming(named, by_queue(scan, key, first, partial(_has_any, words))))
+        if not any(named[max(named)] in meant for _, meant in found):
+            found += _naming(named, _by_scan(scan, key, max(first, _inside_last(scan.store.queues.get(key)))))
         for record, meant in found:
             is_commit = any(half.record.message.physical_offset in committed for half in meant)
             yield own_stage(OP if is_commit else ROLLBACK, record, scan.store)
+
+
+def _inside_last(queue: UnitQueue | None) -> int:
+    """Return a physical offset inside the last record of a queue; 0 without one."""
+    last = queue.last() if queue is not None else None
+    return 0 if last is None else last.physical_offset + 1
 
 
 def _has_any(words: Sequence[bytes], raw: bytes) -> bool:
