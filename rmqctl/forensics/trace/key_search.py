@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.stage import Record
-from rmqctl.format.body.client_trace import TRACE_TOPIC
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
@@ -21,6 +20,7 @@ from rmqctl.store.config.topics import (
     SCHEDULE_TOPIC,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
+    TRACE_TOPIC,
     TRANS_HALF_TOPIC,
 )
 from rmqctl.store.read.commit_log import message_of

@@ -7,7 +7,6 @@ before that they wait in rmq_sys_wheel_timer.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import MsgspecError
@@ -41,7 +40,7 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
             found = _pop_of(record, stages)
             if found is not None:
                 kind, group = found
-                yield replace(own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store), group=group)
+                yield own_stage(TIMER if key[0] == TIMER_TOPIC else kind, record, store)._replace(group=group)
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.properties import REAL_TOPIC, UNIQ_KEY
 from rmqctl.format.sys_flag import TransactionType, transaction_type
@@ -70,8 +70,7 @@ class Record:
         return self.store, self.message.physical_offset
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A stage of a message's life: a record, or its place in a light queue.
 
     `reachable` says whether a unit at this place of the queue leads to the record; None if the queues cannot be read.

@@ -8,19 +8,17 @@ no store has a record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.message_row import plain_body
 from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
 from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.stage import HALF, Record, Stage, in_order, kinds_of
 from rmqctl.forensics.trace.verdict import life_verdict
-from rmqctl.format.body import client_trace
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage
+from rmqctl.store.config.topics import TRACE_TOPIC
 from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
@@ -40,8 +38,7 @@ class Question(NamedTuple):
     topic: str | None = None
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(NamedTuple):
     """One message: its stages in order, its groups, and what clients recorded.
 
     `unique_key` is None if the message has no UNIQ_KEY.
@@ -148,7 +145,12 @@ class Trace:
         """
         if record.unique_key in (self.question.key, self.question.unique_key):
             return False
-        return record.message.topic == client_trace.TRACE_TOPIC or client_trace.is_trace(plain_body(record.message))
+        if record.message.topic == TRACE_TOPIC:
+            return True
+        from rmqctl.forensics.message_row import plain_body
+        from rmqctl.format.body.client_trace import is_trace
+
+        return is_trace(plain_body(record.message))
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
         """Return the records of a message in all stores; of replicas, only one."""
@@ -222,12 +224,17 @@ class Trace:
         """Yield what clients recorded about a message, in the order of the log."""
         if unique_key is None:
             return
-        found = (
+        found = [
             record
             for search in self.searches
             for record in search.records_of_message(unique_key, self.question.key)
-            if self._is_client_record(record)
-        )
+            if record.unique_key != unique_key and self._is_client_record(record)
+        ]
+        if not found:
+            return
+        from rmqctl.forensics.message_row import plain_body
+        from rmqctl.format.body import client_trace
+
         groups: dict[str | None, str | None] = {}  # old clients say the group only in SubBefore
         for record in in_order(found):
             for recorded in client_trace.decode(plain_body(record.message)):

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall"
 _RECORD_END, _FIELD_SEPARATOR = "\x02", "\x01"
 _MESSAGE = ("timestamp", "region", "group", "topic", "msg_id", "tags", "keys", "store_host")
