@@ -90,14 +90,16 @@ public final class TimerAndPopTraffic implements NewerTraffic {
 
     @Override
     public void finish() throws Exception {
-        int done = 0;
+        Set<String> done = new HashSet<>();
         long begin = System.nanoTime();
-        while (done < popped) {
+        while (done.size() < popped) {
             for (MessageExt message : pop()) {
-                done += handle(message) ? 1 : 0;
+                if (handle(message)) {
+                    done.add(message.getKeys());
+                }
             }
             if (System.nanoTime() - begin > 120e9) {
-                throw new IllegalStateException(done + " of " + popped + " popped messages are acknowledged");
+                throw new IllegalStateException(done.size() + " of " + popped + " popped messages are acknowledged");
             }
         }
         ClientLog.await("the revive log", () -> revived() >= checkpoints.size() + acknowledged);
