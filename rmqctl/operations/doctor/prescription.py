@@ -43,6 +43,7 @@ COMMANDS = {
     "queue-unread": ("rmqctl config show {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
+KEEP_GOING = " --keep-going"
 COMMANDS_MAX = 20  # in one line
 UNDO = "`rmqctl undo` takes it back."
 LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl verify {target}"
@@ -57,7 +58,7 @@ class Prescriber:
     def __init__(self, examination: Examination, target: str, options: str) -> None:
         self._examination = examination
         self._target = target
-        self._plan, how = _better(examination.repairs)
+        self._plan, how, self._other = _better(examination.repairs)
         profile = examination.repairs.profile
         self._options = (options or (f" --profile {profile}" if profile else "")) + how
 
@@ -77,7 +78,7 @@ class Prescriber:
             return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
                 code=self._code(group)
             )
-        return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan)
+        return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan) + self._other
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair leaves none of the findings that show the cause."""
@@ -103,16 +104,21 @@ class Prescriber:
         return found
 
 
-def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str]:
-    """Return the plan that keeps more, and the option for it.
+def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
+    """Return the better plan, the option for it, and what the other one would keep.
 
-    `--keep-going` is better if the other plan drops good messages, or if `verify` finds less afterwards.
+    A plan after which `verify` finds nothing is better than one that leaves findings. Otherwise, `--keep-going` is
+    better if the other plan drops good messages, or leaves more findings.
     """
     plain, other = repairs.plain, repairs.keep_going
     if plain is None or other is None:
-        return plain, ""
-    is_better = plain.keepable or sum(other.repair.leaves.values()) < sum(plain.repair.leaves.values())
-    return (other, " --keep-going") if is_better else (plain, "")
+        return plain, "", ""
+    ours, theirs = plain.repair.leaves, other.repair.leaves
+    is_better = plain.keepable or sum(theirs.values()) < sum(ours.values())
+    if is_better and (ours or not theirs):
+        return other, KEEP_GOING, ""
+    kept = f" With{KEEP_GOING}, {counted(plain.keepable, 'good message')} would stay, and findings, too."
+    return plain, "", kept if plain.keepable else ""
 
 
 def _after(plan: RecoveryPlan) -> str:
