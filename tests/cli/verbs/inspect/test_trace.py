@@ -27,12 +27,12 @@ def kinds(rmqctl: Rmqctl, store: Path, *asked: str) -> list[tuple[str, int]]:
     ("key", "stages", "verdict"),
     [
         ("o1", ["stored"], "stored, consumed by billing"),
-        ("o3", ["delayed", "delivered"], "delayed by level 1, delivered after 1.0 s, consumed by billing"),
+        ("o3", ["delayed", "delivered"], "delayed by level 1, delivered after 1.1 s, consumed by billing"),
         ("tx11", ["half", "commit", "op"], "committed after 16 ms, no group has an offset in its queue"),
         (
             "tx61",
             ["half", "half", "commit", "op"],
-            "committed after 3.5 s and 1 check, no group has an offset in its queue",
+            "committed after 3.6 s and 1 check, no group has an offset in its queue",
         ),
         (
             "poison-7",
@@ -115,7 +115,7 @@ def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     shown = rmqctl("trace", store, "--key", "poison-7").out.splitlines()
     assert shown[0] == "stored, delivered twice, in %DLQ%billing, consumed by billing"
-    assert any(line.split()[:4] == ["dead-letter", "+4.1", "s", "2026-11-21T09:29:20.753Z"] for line in shown)
+    assert any(line.split()[:4] == ["dead-letter", "+4.2", "s", "2026-11-21T09:29:20.753Z"] for line in shown)
     assert any(line.split() == ["billing", "consumed", "orders", "2", "1", "376"] for line in shown)
     diagram = rmqctl("trace", store, "--key", "poison-7", "--mermaid").out.splitlines()
     assert diagram[0] == "sequenceDiagram"
@@ -198,7 +198,7 @@ def test_lost_queues(golden: Golden, rmqctl: Rmqctl) -> None:
     assert [row["reachable"] for row in found["stages"]] == [True, True, False, False]
     assert (
         found["verdict"]
-        == "committed after 3.5 s and 1 check, no group has an offset in its queue, no queue leads to 2 copies"
+        == "committed after 3.6 s and 1 check, no group has an offset in its queue, no queue leads to 2 copies"
     )
 
 
