@@ -24,6 +24,7 @@ def query_rows(work: Path, runs: int) -> list[list[str]]:
     commands = {
         "`rmqctl --help`": ["--help"],
         "`query --key`": ["query", str(store), "--topic", topic, "--key", key],
+        "`trace --key`": ["trace", str(store), "--key", key],
         "`query --queue --offset`": ["query", str(store), "--topic", topic, "--queue", queue, "--offset", "1000"],
     }
     seconds = {what: median_seconds(arguments, 2 * runs + 1) for what, arguments in commands.items()}
@@ -47,21 +48,23 @@ def _store(work: Path) -> tuple[Path, str, str, str]:
         shutil.rmtree(making, ignore_errors=True)
         shutil.copytree(source, making, copy_function=os.link, ignore=shutil.ignore_patterns("index"))
         (making / "index").mkdir()
-        _write_index(making / "index" / "20261121000000000", key_hash(message["topic"], key), message["physicalOffset"])
+        end = json.loads(run(["info", str(source), "-o", "json"]).out)["commitLog"]["maxPhyOffset"]
+        wanted = key_hash(message["topic"], key)
+        _write_index(making / "index" / "20261121000000000", wanted, message["physicalOffset"], end)
         making.rename(store)
     return store, message["topic"], key, str(message["queueId"])
 
 
-def _write_index(path: Path, wanted_hash: int, physical_offset: int) -> None:
+def _write_index(path: Path, wanted_hash: int, physical_offset: int, end: int) -> None:
     """A full index file with chains as a broker makes them; one entry leads to the message, the others have random
-    keys.
+    keys. The index covers the log up to `end`.
     """
     random = np.random.default_rng(1)
     hashes = random.integers(0, 2**31 - 1, COUNT, dtype=np.int64)
     hashes[COUNT // 2] = wanted_hash
     entries = np.zeros(COUNT, ENTRIES)
     entries["keyHash"] = hashes
-    entries["phyOffset"] = np.arange(COUNT)
+    entries["phyOffset"] = np.linspace(0, end, COUNT).astype(np.int64)
     entries["phyOffset"][COUNT // 2] = physical_offset
     slots = hashes[1:] % SLOTS  # entry 0 is never used
     order = np.argsort(slots, kind="stable")
@@ -71,5 +74,5 @@ def _write_index(path: Path, wanted_hash: int, physical_offset: int) -> None:
     entries["prevIndex"] = previous
     heads = np.zeros(SLOTS, ">i4")
     heads[slots[order]] = order + 1
-    header = INDEX_HEADER.struct.pack(0, 0, 1, COUNT - 1, int(np.count_nonzero(heads)), ENTRIES)
+    header = INDEX_HEADER.struct.pack(0, 0, int(entries["phyOffset"][1]), end, int(np.count_nonzero(heads)), COUNT)
     path.write_bytes(header + heads.tobytes() + entries.tobytes())
