@@ -19,9 +19,10 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
+from rmqctl.operations.configuration.names_in_store import is_topic_name
 from rmqctl.store.config.config_file import CONFIG_SIZE_MAX, DATA_VERSION, charset_of, table
 from rmqctl.store.config.data_version import next_version
-from rmqctl.store.config.fastjson import fastjson_dumps
+from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
 from rmqctl.store.read.consumers.consumer_groups import CONSUMER_ORDER, ConsumerGroups
 from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, OFFSET_FILES
@@ -104,7 +105,7 @@ def plan_offsets(
     files = [store.config(name) for name in _file_names(store, group)]
     known = _stored(files[0], group, topic)
     finder = _Finder(store, profile, topic, goal)
-    queues = tuple(finder.queue(found, known.get(found)) for found in _queue_ids(store, topic, queue_id))
+    queues = tuple(finder.queue(found, known.get(found)) for found in _queue_ids(store, group, topic, queue_id))
     offsets = {queue.queue_id: queue.after for queue in queues}
     changes = (_change(store, config, profile, f"{topic}@{group}", offsets) for config in files)
     notes = (*finder.notes, *_notes(store, group, topic, offsets))
@@ -116,6 +117,8 @@ def _check_names(store: ReadOnlyStore, group: str, topic: str, *, new_group: boo
     if problem:
         raise BadRequest(problem, path=str(store.path.root))
     if new_group:
+        if not is_topic_name(group):
+            raise BadRequest(f"{group!r} cannot be the name of a group: no broker accepts it")
         return
     try:
         ConsumerGroups(store).check_group(group)
@@ -141,13 +144,16 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
     return {int(queue_id): offset for queue_id, offset in offsets.items()} if isinstance(offsets, dict) else {}
 
 
-def _queue_ids(store: ReadOnlyStore, topic: str, queue_id: int | None) -> list[int]:
+def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | None) -> list[int]:
     """Return the queues whose offsets will be set.
 
-    A broker serves the queues below readQueueNums. Queues that have files are included, too.
+    A broker serves the queues below readQueueNums. Queues that have files are included, too. For an LMQ group a broker
+    keeps one offset a topic, which is that of queue 0.
     """
     found = {known for name, known in store.queues if name == topic}
     found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))
+    if group.startswith(LMQ_PREFIX):
+        found = {0}
     for each in sorted(found) if queue_id is None else [queue_id]:
         if store.is_unread(topic, each):
             raise Unreadable(f"queue {topic}/{each} cannot be read", path=str(store.path.root))
@@ -229,14 +235,14 @@ def _change(
     version = config.content.get(DATA_VERSION)
     if isinstance(version, dict):
         text = with_members(text, (DATA_VERSION,), next_version(version, profile, _now()))
-    return planned_change(store, config.name, text.encode(charset))
+    return planned_change(store, config.name, fastjson_bytes(text, charset))
 
 
 def _new(profile: Profile) -> bytes:
     """Return a file without offsets."""
     if not profile.versions_delay_offsets:  # brokers that version one file of offsets version both
         return b"{\n}"
-    return fastjson_dumps({DATA_VERSION: next_version(None, profile, _now())}).encode()
+    return fastjson_bytes(fastjson_dumps({DATA_VERSION: next_version(None, profile, _now())}))
 
 
 def _now() -> int:

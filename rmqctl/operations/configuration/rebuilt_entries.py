@@ -80,8 +80,9 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
             found |= {group if group in groups.known else _owner(group, topics) for group in groups.groups_of(topic)}
         elif topic.startswith(DLQ_PREFIX):
             found.add(topic.removeprefix(DLQ_PREFIX))
+    retry_nums = _retry_nums(names)
     return {
-        group: _new_group(group, profile, _retry_nums(group, names))
+        group: _new_group(group, profile, retry_nums.get(RETRY_PREFIX + group, 1))
         for group in sorted(found)
         if group and group not in listed and not is_broker_group(group) and not group.startswith(LMQ_PREFIX)
     }
@@ -96,8 +97,16 @@ def _owner(rest: str, topics: set[str]) -> str:
     return rest[: next(ends, len(rest))]
 
 
-def _retry_nums(group: str, names: NamesInStore) -> int:
-    return max((queue_id + 1 for topic, queue_id in names.queues if topic == RETRY_PREFIX + group), default=1)
+def _retry_nums(names: NamesInStore) -> dict[str, int]:
+    """Return how many queues each %RETRY% topic shows.
+
+    A queueId that no broker gives does not count.
+    """
+    nums: dict[str, int] = {}
+    for topic, queue_id in names.queues:
+        if topic.startswith(RETRY_PREFIX) and queue_id < QUEUE_NUMS_MAX:
+            nums[topic] = max(nums.get(topic, 1), queue_id + 1)
+    return nums
 
 
 def _new_group(group: str, profile: Profile, retry_nums: int) -> Entry:

@@ -23,7 +23,7 @@ from rmqctl.store.config.config_file import (
     table,
 )
 from rmqctl.store.config.data_version import next_version
-from rmqctl.store.config.fastjson import fastjson_dumps
+from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
 from rmqctl.store.config.topics import is_broker_topic
 from rmqctl.text import counted
@@ -151,9 +151,9 @@ def _from_store(
         raw = store.storage.read_file(config.source, CONFIG_SIZE_MAX)
         charset = charset_of(raw)
         text = with_members(raw.decode(charset), (TABLES[config.name],), entries)
-        after = with_members(text, (DATA_VERSION,), version).encode(charset) if entries else raw
+        after = fastjson_bytes(with_members(text, (DATA_VERSION,), version), charset) if entries else raw
     else:
-        after = fastjson_dumps({DATA_VERSION: version, TABLES[config.name]: entries}).encode()
+        after = fastjson_bytes(fastjson_dumps({DATA_VERSION: version, TABLES[config.name]: entries}))
     change = planned_change(store, config.name, after)
     return RestorePlan(config.name, problem, "store", change, entries, _unknown(NOUNS[config.name], entries, listed))
 

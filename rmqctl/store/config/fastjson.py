@@ -15,6 +15,7 @@ SIGNS_MAX = 2_000_000  # in about 500,000 fields: 50,000 topics of topics.json
 # a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a
 # colon
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def fastjson_loads(text: str) -> Any:
@@ -46,6 +47,17 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
         for key, inner in value.items()
     )
     return "{" + ",".join(fields) + end
+
+
+def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
+    """Return JSON in a charset.
+
+    If the charset lacks a character, or the text has a lone surrogate, all characters outside ASCII are escaped.
+    """
+    try:
+        return text.encode(charset)
+    except UnicodeEncodeError:
+        return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text).encode("ascii")
 
 
 def key_text(key: str | int) -> str:

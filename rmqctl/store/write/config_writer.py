@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.store.config.config_file import CONFIG_SIZE_MAX, load_config
-from rmqctl.store.config.fastjson import fastjson_dumps
+from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,4 +26,4 @@ def write_config(storage: WritableStorage, folder: Path, name: str, content: dic
     path = folder / name
     if load_config(storage, folder, name).source == path:
         storage.replace_file(folder / f"{name}.bak", storage.read_file(path, CONFIG_SIZE_MAX))
-    storage.replace_file(path, fastjson_dumps(content).encode("utf-8", "surrogatepass"))
+    storage.replace_file(path, fastjson_bytes(fastjson_dumps(content)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format.properties import hash_code
-from rmqctl.store.config.fastjson import fastjson_dumps, fastjson_loads
+from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps, fastjson_loads
 from tests.support.property_settings import PROPERTY
 
 
@@ -141,3 +141,10 @@ def test_random_text_is_json_or_a_value_error(text: str) -> None:
 def test_json_is_written_with_fastjsons_tabs(value: dict[str, Any], text: str) -> None:
     assert fastjson_dumps(value) == text
     assert fastjson_loads(text) == json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "ascii"])
+@pytest.mark.parametrize("name", ["caf\xe9", "\u7ec4", "\U0001f600", "\ud800"])
+def test_every_name_can_be_written_in_every_charset(name: str, charset: str) -> None:
+    written = fastjson_bytes(fastjson_dumps({name: name}), charset)
+    assert fastjson_loads(written.decode(charset)) == {name: name}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from rmqctl.cli.verbs.config.restore import command as restore
@@ -20,9 +22,9 @@ class ConfigVerbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the verb as click does.
 
-        If `show` is missing, the error names it.
+        If a path that exists is in its place, the error proposes `show`.
         """
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
+        if args and args[0] not in self.commands and os.path.lexists(args[0]):
             ctx.fail("the verb is `rmqctl config show STORE`")
         return super().resolve_command(ctx, args)
 

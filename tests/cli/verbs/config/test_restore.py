@@ -207,3 +207,22 @@ def test_wrong_requests(golden: Golden, rmqctl: Rmqctl) -> None:
     lose(store, "topics.json")
     assert restore(rmqctl, store, "topics.json").code == 12
     assert restore(rmqctl, golden("broker-533-rocksdb"), "topics.json", "--yes").code == 13
+
+
+def test_groups_of_strange_names_and_queues_are_rebuilt(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The queueId is none that a broker gives; the name is a lone surrogate, which JSON can write."""
+    store = golden("broker-533")
+    lose(store, "subscriptionGroup.json")
+    offsets = store / "config" / "consumerOffset.json"
+    strange = '"%RETRY%big@big":{2147483647:1},"orders@\\ud800":{0:1},'
+    offsets.write_text(offsets.read_text().replace('"offsetTable":{', '"offsetTable":{' + strange))
+    assert restore(rmqctl, store, "subscriptionGroup.json", "--from", "store", "--yes").code == 0
+    assert groups(store)["big"]["retryQueueNums"] == 1
+    assert "\ud800" in groups(store)
+    assert "config-invalid" not in rmqctl("verify", store, "-o", "json").out
+
+
+def test_a_misspelt_verb_is_named(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    assert "'restor'" in rmqctl("config", "restor", store, "topics.json").err
+    assert "config show STORE" in rmqctl("config", store).err

@@ -293,3 +293,19 @@ def test_a_folder_elsewhere_is_not_written_to(golden: Golden, rmqctl: Rmqctl, tm
     result = set_offset(rmqctl, store, *asked)
     assert (result.code, result.err.count("\n")) == (4, 1), result.err
     assert tree_hash(tmp_path / "elsewhere") == before
+
+
+@pytest.mark.parametrize("group", ["", "a@b", "a\nb", "a\udcff"])
+def test_a_name_that_no_broker_accepts_is_refused(group: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    result = set_offset(rmqctl, golden("broker-533"), group, "orders", "--to", "latest", "--new-group", "--yes")
+    assert (result.code, "cannot be the name of a group" in result.err) == (2, True)
+
+
+def test_a_light_group_has_one_offset_a_topic(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    asked = ("%LMQ%x", "orders", "--to", "latest", "--new-group")
+    assert set_offset(rmqctl, store, *asked[:2], 2, *asked[2:], "--dry-run").code == 2
+    assert new_offsets(set_offset(rmqctl, store, *asked, "--dry-run", "-o", "json")) == {0: ENDS[0]}
+    assert set_offset(rmqctl, store, *asked, "--yes").code == 0
+    text = (store / "config" / "lmqConsumerOffset.json").read_text()
+    assert fastjson_loads(text)["lmqOffsetTable"] == {"orders@%LMQ%x": ENDS[0]}
