@@ -28,7 +28,6 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     end, last = log.end(last_offset)
     first = log.message_at(log.min_offset) if in_use else None
     unused = [file.name for file in log.queue.files[len(in_use) :]]
-    queue_files = [queue.queue for queue in store.queues.values()]
     document = {
         "store": str(store.path.root),
         "version": _version(store),
@@ -50,13 +49,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
             "lastStoreTimestamp": last.store_timestamp if last else None,
             "lastStoreTime": rfc3339(last.store_timestamp) if last else None,
         },
-        "consumeQueues": {
-            "topicCount": len(topics),
-            "queueCount": len(store.queues),
-            "fileCount": sum(len(files.files) for files in queue_files),
-            "bytes": sum(file.size for files in queue_files for file in files.files),
-            "allocatedBytes": sum(files.allocated for files in queue_files),
-        },
+        "consumeQueues": _consume_queues(store, len(topics)),
         "index": {
             "fileCount": len(store.index.files),
             "bytes": sum(index_file.file.size for index_file in store.index.files),
@@ -70,6 +63,18 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     }
     store.close()
     return document
+
+
+def _consume_queues(store: ReadOnlyStore, topic_count: int) -> dict[str, int]:
+    """Return the numbers and sizes of all queue files, in bytes."""
+    queue_files = [queue.queue for queue in store.queues.values()]
+    return {
+        "topicCount": topic_count,
+        "queueCount": len(store.queues),
+        "fileCount": sum(len(files.files) for files in queue_files),
+        "bytes": sum(file.size for files in queue_files for file in files.files),
+        "allocatedBytes": sum(files.allocated for files in queue_files),
+    }
 
 
 def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:

@@ -71,12 +71,7 @@ def command(
     1 if it would change something. While a broker has the store open, only show works; set exits with 11.
     """
     given = {name: value for name, value in fields.items() if value is not None}
-    if action == "show" and (given or yes or dry_run):
-        raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
-    if action == "set" and not given:
-        raise click.UsageError("no field to set: give at least one, such as --physic-msg-timestamp 0")
-    if not all(0 <= value < 2**63 for value in given.values()):
-        raise click.UsageError("the checkpoint takes 0 or a time after 1970")
+    _check_usage(given, is_show=action == "show", changes=yes or dry_run)
     from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
     from rmqctl.store.journal.journals import check_none_unfinished, check_not_in_use
 
@@ -103,6 +98,16 @@ def command(
         _execute(opened, plan, interruption)
     remark(f"the checkpoint is set; {undo_hint(store)}")
     return int(ExitCode.CLEAN)
+
+
+def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None:
+    """Check that the options fit the action. Raises UsageError."""
+    if is_show and (given or changes):
+        raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
+    if not is_show and not given:
+        raise click.UsageError("no field to set: give at least one, such as --physic-msg-timestamp 0")
+    if not all(0 <= value < 2**63 for value in given.values()):
+        raise click.UsageError("the checkpoint takes 0 or a time after 1970")
 
 
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,9 @@ from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.change import repair_view
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.operations.plan import RepairPlan
 
 
 @click.command(
@@ -81,10 +85,7 @@ def command(
 
     While a broker has the store open, truncate exits with 11, with --dry-run too.
     """
-    if to is not None and dirty:
-        raise click.UsageError("give --to OFFSET or --dirty, not both: --dirty leaves the end of the log where it is")
-    if to is None and not dirty:
-        raise click.UsageError("missing the end of the log: give --to OFFSET, or --dirty")
+    _check_usage(to, dirty=dirty)
     opened = open_store(store, broker_conf, follow_links)
     repair_view.check_writable(opened)
     from rmqctl.format.profile import PROFILES
@@ -106,11 +107,23 @@ def command(
         if output == "json":
             print_document("truncate", {"store": str(store)} | repair_view.plan_json(plan))
         else:
-            print_fields(
-                (("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", repair_view.words_of_loss(plan)))
-            )
-            print()
-            repair_view.print_repair(plan, explain=explain)
-    summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
+            _print_plan(plan, explain=explain)
     how = repair_view.HowToRepair(dry_run, yes, threads, progress_mode)
+    summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
     return repair_view.carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)
+
+
+def _check_usage(to: int | None, *, dirty: bool) -> None:
+    """Check that the command line names one end of the log. Raises UsageError."""
+    if to is not None and dirty:
+        raise click.UsageError("give --to OFFSET or --dirty, not both: --dirty leaves the end of the log where it is")
+    if to is None and not dirty:
+        raise click.UsageError("missing the end of the log: give --to OFFSET, or --dirty")
+
+
+def _print_plan(plan: RepairPlan, *, explain: bool) -> None:
+    print_fields(
+        (("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", repair_view.words_of_loss(plan)))
+    )
+    print()
+    repair_view.print_repair(plan, explain=explain)

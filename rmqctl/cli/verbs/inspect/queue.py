@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
@@ -83,38 +83,28 @@ def command(
             "--from-offset, --to-offset, --limit and --tail select units of one queue: give TOPIC and QUEUEID"
         )
     opened = open_store(store, broker_conf, follow_links)
+    head = {"store": str(store)}
     if topic is not None and queue_id is not None:
         queue = opened.queues.get((topic, queue_id))
         if queue is None:
             raise _no_such_queue(opened, topic, queue_id, f"{topic}/{queue_id}")
         units = _units(queue, opened.commit_log.min_offset, asked)
-        print_rows(
-            "queue",
-            "units",
-            units,
-            output,
-            (*_UNIT_KEYS, "batchSize"),
-            {key.upper(): itemgetter(key) for key in _UNIT_KEYS},
-            head={"store": str(store)},
-        )
+        print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), _columns(_UNIT_KEYS), head=head)
     else:
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
             raise _no_such_queue(opened, topic, None, f"of topic {topic!r}")
         rows = _queue_rows(opened, [opened.queues[key] for key in keys])
-        print_rows(
-            "queue",
-            "queues",
-            rows,
-            output,
-            _QUEUE_KEYS,
-            {key.upper(): itemgetter(key) for key in _QUEUE_KEYS},
-            head={"store": str(store)},
-        )
+        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, _columns(_QUEUE_KEYS), head=head)
     unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
     for damage in unread:
         remark(f"{damage.path}: {damage.detail}")
     return int(ExitCode.PARTIAL if unread else ExitCode.CLEAN)
+
+
+def _columns(keys: tuple[str, ...]) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    """Return the columns of a table that has the keys as headings."""
+    return {key.upper(): itemgetter(key) for key in keys}
 
 
 def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what: str) -> RmqctlError:
