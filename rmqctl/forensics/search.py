@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -195,10 +196,13 @@ class Search:
         headers = [
             header
             for index_file in index.files
-            if (header := index_file.header()) is not None and header.index_count > 1
+            if not self._note_cut(index_file) and (header := index_file.header()) and header.index_count > 1
         ]
-        span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}" if headers else "nothing"
-        self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
+        if headers:
+            span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}"
+            self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
+        else:
+            self.remarks.append("the index has no entry that can be read; use --scan")
         topics = sorted({topic for topic, _ in self._store.queues})
         if self._question.topic is None:
             return topics
@@ -206,6 +210,18 @@ class Search:
         if (unknown or self._question.topic not in topics) and not self._store.is_unread(self._question.topic):
             self.remarks.append(unknown or f"topic {self._question.topic!r} has no queue in this store")
         return [self._question.topic]
+
+    def _note_cut(self, index_file: IndexFile) -> bool:
+        """Note an index file that lacks entries, and return whether it does."""
+        problem = self._store.index.length_problem(index_file)
+        header = index_file.header()
+        if problem is None and header is not None and header.index_count > index_file.capacity:
+            problem = f"its header counts {header.index_count} entries, the file has room for {index_file.capacity}"
+        if problem is None:
+            return False
+        detail = f"{problem}: keys in it may not be found; --scan reads the whole log instead"
+        self.findings.append(Damage("index-length", 0, 0, detail, path=index_file.file.name))
+        return True
 
     def _by_key(self, topics: list[str]) -> Iterator[dict[str, Any]]:
         key = self._question.unique_key or self._question.key or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -193,6 +194,27 @@ def test_without_an_index_there_is_scan(basic: Path, query: Query) -> None:
         assert result.out == ""
         assert "--scan" in result.err
         assert offsets(query(basic, *way, "--scan")) == [0]
+
+
+@pytest.mark.parametrize("size", [0, 20, 100, 500])
+def test_a_cut_index_file_is_a_finding(size: int, basic: Path, query: Query) -> None:
+    for number, index_file in enumerate(sorted((basic / "index").iterdir())):
+        if not number:
+            cut = index_file.name
+            os.truncate(index_file, size)
+    result = query(basic, "--topic", "OrderPaid", "--key", "no-such-key")
+    assert (result.code, result.out) == (1, "")
+    assert f"damage: index-length in index/{cut}: " in result.err
+    assert "--scan" in result.err
+
+
+def test_the_only_index_file_is_cut(colliding: Path, query: Query) -> None:
+    (index_file,) = (colliding / "index").iterdir()
+    os.truncate(index_file, 100)
+    result = query(colliding, "--topic", "t", "--key", "no-such-key")
+    assert result.code == 1
+    assert f"index-length in index/{index_file.name}" in result.err
+    assert "covers the log nothing" not in result.err
 
 
 # --- ids

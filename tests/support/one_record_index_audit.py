@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.forensics.audit.index_audit import SLOTS_MAX, FileCheck, length_words
+from rmqctl.forensics.audit.index_audit import FileCheck
 from rmqctl.forensics.finding import Finding
 from rmqctl.format import properties
 from rmqctl.format.index_entry import (
@@ -25,6 +25,7 @@ from rmqctl.format.index_entry import (
     unique_key_hash,
 )
 from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.read.index.index_service import SLOTS_MAX
 from rmqctl.store.read.version_guess import looks_like_3x
 
 if TYPE_CHECKING:
@@ -165,15 +166,13 @@ class IndexAudit:
 
     def _entries(self) -> Iterator[_Place]:
         """The entries of all files, each file checked on the way."""
-        usual = self._store.index.usual_size
         self._like_3x = looks_like_3x(self._store)
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()
-            if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(
-                    Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0)
-                )
+            problem = self._store.index.length_problem(index_file)
+            if problem is not None:
+                self.findings.append(Finding("index-length", file.name, None, problem, file_offset=0))
                 self._incomplete = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -184,7 +183,7 @@ class IndexAudit:
                 if problem:
                     self._add("index-chain", place, f"entry {number}: {problem}")
                 yield place
-            if file.size == usual:
+            if file.size == self._store.index.usual_size:
                 self.findings += check.finish()
             file.close()
 

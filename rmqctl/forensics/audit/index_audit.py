@@ -17,6 +17,7 @@ from rmqctl.kernels import index_match
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.index_match import INDEX_EVENTS, MERGE_STATE
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, NotPassed
+from rmqctl.store.read.index.index_service import SLOTS_MAX
 from rmqctl.store.read.version_guess import guess_profile, looks_like_3x
 from rmqctl.text import counted
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 ENTRIES_PER_BLOCK = 65536
 EVENTS_AT_ONCE = 4096
 KEYS_OF_A_MESSAGE_MAX = 32768
@@ -176,16 +176,14 @@ class IndexAudit:
 
     def _raw_blocks(self) -> Iterator[_Block]:
         """Yield the entries of all files, not yet checked."""
-        usual = self._store.index.usual_size
         self._like_3x = looks_like_3x(self._store)
         self._indexes_tags = guess_profile(self._store).indexes_tags
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()
-            if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(
-                    Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0)
-                )
+            problem = self._store.index.length_problem(index_file)
+            if problem is not None:
+                self.findings.append(Finding("index-length", file.name, None, problem, file_offset=0))
                 self._incomplete_ahead = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -308,15 +306,6 @@ class IndexAudit:
 
 
 _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
-
-
-def length_words(size: int, usual: int) -> str:
-    """Return what is wrong with the length of an index file, as text.
-
-    `usual` is the length that most files have.
-    """
-    found = f"{size} bytes" if size else "the file is empty"
-    return f"{found}, the others have {usual}" if size != usual else f"{found}: no index file has this length"
 
 
 def _ends_at(finding: Finding) -> int | None:

@@ -115,7 +115,8 @@ def command(
     with scan_progress(opened, "none" if quiet else progress_mode, "query"):
         print_rows("query", "items", rows, output, ROW_KEYS, message_columns(body), head={"store": str(store)})
     for damage in search.findings:
-        remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
+        place = f"in {damage.path}" if damage.path else f"at {damage.physical_offset}"
+        remark(f"damage: {damage.code} {place}: {damage.detail}")
     for remark_text in search.remarks:
         remark(remark_text)
     opened.list_all()

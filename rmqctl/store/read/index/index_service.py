@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SLOTS_PER_BLOCK = 65536
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
+SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 
 
 class IndexFile:
@@ -255,6 +256,18 @@ class IndexService:
         usual_slots = index_entry.slots_of_file(self.usual_size)
         for entry in ours:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
+
+    def length_problem(self, index_file: IndexFile) -> str | None:
+        """Return what is wrong with the length of a file; None if nothing is.
+
+        Raises OSError.
+        """
+        size, usual = index_file.file.size, self.usual_size
+        found = f"{size} bytes" if size else "the file is empty"
+        if size != usual:
+            return f"{found}, the others have {usual}"
+        is_usable = index_file.header() is not None and index_file.slots <= SLOTS_MAX
+        return None if is_usable else f"{found}: no index file has this length"
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Return the physical offsets that the index has for a key, ascending.
