@@ -82,8 +82,9 @@ class QueueLag(NamedTuple):
 class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
-    `behind` counts the messages of its topics, `retry_depth` those of its %RETRY% topics, and `dlq_depth` all messages
-    of its dead-letter queue. `retries_delayed` counts the retries that are not in a %RETRY% topic yet.
+    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` of them are in its %RETRY% topics.
+    `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that are not in a
+    %RETRY% topic yet.
     """
 
     group: str
@@ -144,12 +145,16 @@ class Lag:
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
+        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new ones.
+
         For the group that revives popped messages, the age is not compared with the bound. This group commits the
         offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the group's last
         messages stay unconsumed.
         """
 
         def is_over(row: QueueLag) -> bool:
+            if row.outside is not None:
+                return True
             if bound.messages is not None:
                 return row.behind is not None and row.behind > bound.messages
             age = self.age_ms(row.oldest_ms) if row.group != REVIVE_GROUP else None
@@ -235,10 +240,8 @@ class Lag:
         behind = retry_depth = dlq_depth = 0
         for row in rows:
             count = max(row.behind or 0, 0)
-            if row.topic.startswith(RETRY_PREFIX):
-                retry_depth += count
-            else:
-                behind += count
+            behind += count
+            retry_depth += count if row.topic.startswith(RETRY_PREFIX) else 0
         topic = DLQ_PREFIX + group
         for queue_id in self._queue_ids.get(topic, ()):
             low, high = self._ends_of((topic, queue_id))

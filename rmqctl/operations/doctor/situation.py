@@ -14,6 +14,7 @@ from rmqctl.operations.clean.disk_use import disk_use
 from rmqctl.operations.clean.plan import plan_expiry
 from rmqctl.store.config.clean_config import known_to
 from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GroupBehind(NamedTuple):
-    """How many messages a group has not consumed yet, in all of its queues."""
+    """How many messages a group has not consumed yet, retries included."""
 
     group: str
     behind: int
@@ -59,7 +60,9 @@ def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
         totals = Lag(store).totals
     except OSError:
         return Situation()
-    behind = tuple(GroupBehind(total.group, total.behind) for total in totals if total.behind)
+    behind = tuple(
+        GroupBehind(total.group, total.behind) for total in totals if total.behind and not is_broker_group(total.group)
+    )
     return Situation(tuple(sorted(behind, key=lambda group: -group.behind)), _next_cleanup(store, profile))
 
 

@@ -28,6 +28,10 @@ ENDS = ("group", "topic", "queueId", "minOffset", "maxOffset")
 OLDEST = ("oldestStoreTimestamp", "oldestStoreTime", "oldestAgeMs")
 KEYS = (*ENDS, "offset", "behind", *OLDEST, "outside", "popped")
 OUTSIDE = {"before": "before the queue's begin", "after": "after the queue's end"}
+MEANINGS = {
+    "before": "messages that the group has not consumed were deleted",
+    "after": "the group may skip new messages (`rmqctl explain offset-beyond-queue`)",
+}
 
 
 class BoundType(click.ParamType):  # type: ignore[type-arg]
@@ -55,7 +59,7 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
         rmqctl lag store
         # one group
         rmqctl lag store billing
-        # for monitoring: exit with 1 if a message has waited for more than 10 minutes
+        # for monitoring: exit with 1 if a message waits longer than 10 minutes
         rmqctl lag store billing --max-behind 10m
         # queues with messages to consume
         rmqctl lag store -o json | jq '.groups[] | select(.behind > 0)'
@@ -68,8 +72,8 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--max-behind",
     type=BoundType(),
-    help="Exit with 1 if a group is more than N messages behind in a queue, or if its oldest message is older than "
-    "AGE (such as 90s, 10m, 2h).",
+    help="Exit with 1 if a group is more than N messages behind in a queue, if its oldest message is older than AGE "
+    "(such as 90s, 10m, 2h), or if its offset is outside the queue.",
 )
 @output_option(*OUTPUTS)
 def command(
@@ -79,9 +83,14 @@ def command(
 
     `behind` counts the messages that the group has not consumed. If it has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is when the oldest of them was stored; its age counts to the last
-    message of the log, not to now. For each group, `retry` counts the messages in its %RETRY% topics that it has not
-    consumed, and `delayed` the retries that still wait for their delay. `dlq` counts the messages in its dead-letter
-    queue, and `popped` those that it popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
+    message of the log, not to now. For each group, `behind` is the sum over its queues, %RETRY% topics included;
+    `retry` of these messages are in %RETRY% topics. `delayed` counts the retries that still wait for their delay, `dlq`
+    the messages in its dead-letter queue, and `popped` those that it popped and has not acknowledged. CSV and JSON
+    Lines have a row for each queue.
+
+    `outside` marks an offset that is not in its queue. Before the queue's begin: messages were deleted, and the group
+    has not consumed them. After its end: messages were lost or the queue was cut; `behind` is negative, and the group
+    may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 
@@ -162,6 +171,15 @@ def _offset(row: Row) -> int | str:
     return NO_OFFSET if row["offset"] is None else int(row["offset"])
 
 
+def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
+    """Say what offsets mean that are outside their queue, with the first of them."""
+    for first in rows[:1]:
+        where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
+        queue = f"the queue has [{first.min_offset}, {first.max_offset})"
+        more = f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
+        remark(f"{where}, {OUTSIDE[first.outside or '']} ({queue}): {meaning}{more}")
+
+
 def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
     """Report what could not be read and what exceeds the bound.
 
@@ -169,6 +187,8 @@ def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
     """
     if not lag.queues:
         remark("no file in config/ names a consumer group")
+    for outside, meaning in MEANINGS.items():
+        _remark_outside([row for row in lag.queues if row.outside == outside], meaning)
     for problem in lag.problems:
         remark(problem)
     for damage in store.foreign:
@@ -176,8 +196,9 @@ def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
     over = lag.over(bound) if bound is not None else []
     if over:
         first = over[0]
-        where = f"the first is {first.group} in {first.topic}/{first.queue_id}, {counted(first.behind or 0, 'message')}"
-        remark(f"{counted(len(over), 'queue')} over --max-behind; {where} behind")
+        how_far = OUTSIDE.get(first.outside or "", f"{counted(first.behind or 0, 'message')} behind")
+        where = f"the first is {first.group} in {first.topic}/{first.queue_id}, {how_far}"
+        remark(f"{counted(len(over), 'queue')} over --max-behind; {where}")
     if lag.incomplete:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if over else ExitCode.CLEAN)

@@ -59,7 +59,7 @@ def test_the_oldest_message_that_is_not_consumed(golden: Golden, rmqctl: Rmqctl)
 def test_totals_have_retries_dead_letters_and_messages_in_flight(golden: Golden, rmqctl: Rmqctl) -> None:
     """The real 5.3.3 kept no offset of billing's 20 retries; the client of broker-550 let one pop time out."""
     (billing,) = lag(rmqctl, golden("broker-533"), "billing")["groupTotals"]
-    assert [billing[key] for key in ("behind", "retryDepth", "dlqDepth", "popped")] == [0, 20, 20, 0]
+    assert [billing[key] for key in ("behind", "retryDepth", "dlqDepth", "popped")] == [20, 20, 20, 0]
     document = lag(rmqctl, golden("broker-550"), "popgroup")
     (popgroup,) = document["groupTotals"]
     assert [popgroup[key] for key in ("behind", "retryDepth", "dlqDepth", "popped")] == [0, 0, 0, 1]
@@ -88,9 +88,36 @@ def test_offsets_outside_their_queue(golden: Golden, rmqctl: Rmqctl) -> None:
     before, after = rows["billing", "orders", 0], rows["billing", "orders", 1]
     assert (before["outside"], before["behind"]) == ("before", 375 - before["minOffset"])
     assert (after["outside"], after["behind"], after["oldestStoreTime"]) == ("after", -25, None)
-    table = rmqctl("lag", store).out
-    assert "before the queue's begin" in table
-    assert "after the queue's end" in table
+    result = rmqctl("lag", store)
+    assert result.code == 0
+    assert "before the queue's begin" in result.out
+    assert "after the queue's end" in result.out
+    begin = before["minOffset"]
+    assert (
+        f"billing in orders/0 is at 1, before the queue's begin (the queue has [{begin}, 375)): "
+        "messages that the group has not consumed were deleted" in result.err
+    )
+    assert "billing in orders/1 is at 400, after the queue's end" in result.err
+    assert "may skip new messages" in result.err
+
+
+@pytest.mark.parametrize("bound", ["1000", "1h"])
+def test_an_offset_outside_its_queue_exceeds_every_bound(bound: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    assert rmqctl("lag", store, "billing", "--max-behind", bound).code == 0
+    add_offsets(store, {"orders@billing": {"1": 400}})
+    result = rmqctl("lag", store, "billing", "--max-behind", bound)
+    assert result.code == 1
+    assert "the first is billing in orders/1, after the queue's end" in result.err
+
+
+def test_doctor_names_the_groups_of_clients_that_are_behind(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    add_offsets(store, {"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS": {"0": 70}})
+    (internal,) = lag(rmqctl, store, "CID_RMQ_SYS_TRANS")["groupTotals"]
+    assert internal["behind"] == 10
+    document = rmqctl("doctor", store, "-o", "json").document()
+    assert document["groups"] == [{"group": "billing", "behind": 20}]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +206,7 @@ def test_dump_prints_the_messages_that_lag_counts(name: str, golden: Golden, rmq
             for offset in range(max(row["offset"] or 0, row["minOffset"]), row["maxOffset"])
         }
         assert places(dumped) == behind
-        assert len(dumped) == len(behind) == total["behind"] + total["retryDepth"]
+        assert len(dumped) == len(behind) == total["behind"]
     assert any(total["behind"] for total in document["groupTotals"] if total["group"] == "audit")
 
 
