@@ -365,9 +365,10 @@ CATALOGUE: dict[str, Explanation] = {
 
 TERMS: dict[str, Explanation] = {
     "placeholder": Explanation(
-        "A message that `recover --keep-going` wrote in place of a damaged or missing message. It has the same size "
-        "and the same place in the queue. Its property RMQCTL_DAMAGED names the finding; the property is missing if "
-        "it does not fit into the record. The body stays if it is whole. Otherwise, it becomes "
+        "A message that `recover` wrote in place of a damaged or missing message. Without --keep-going, it "
+        "writes placeholders only in a file that was cut, and at damage that a later start would meet. A placeholder "
+        "has the same size and the same place in the queue. Its property RMQCTL_DAMAGED names the finding; the "
+        "property is missing if it does not fit into the record. The body stays if it is whole. Otherwise, it becomes "
         '{"RMQCTL_DAMAGED":"..."} and spaces. PREPAREDTRANSACTIONOFFSET is 5930485633935736832, a value that marks '
         "placeholders.",
         "Consumers receive placeholders: let them check for the property, and skip the message or ask the producer "

@@ -51,6 +51,27 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
 
 NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() for code in codes}
 
+# of the causes that doctor names; `verify` shows what is behind any other
+CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
+    "rmqctl recover STORE --dry-run": (
+        "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "log-tail-unclean",
+        "queue-ahead", "checkpoint-wrong", "broker-died",
+    ),
+    "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
+    "rmqctl rebuild STORE queues --dry-run": (
+        "log-head-gone", "queues-gone", "queue-gone", "queue-damaged", "queue-behind",
+    ),
+    "rmqctl rebuild STORE index --dry-run": ("index-gone", "index-damaged"),
+    "rmqctl config restore STORE topics.json --dry-run": ("config-damaged", "config-rolled-back", "topics-lost"),
+    "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
+    "rmqctl lag STORE": ("group-ahead",),
+    "rmqctl queue STORE": ("timer-ahead",),
+    "rmqctl info STORE --broker-conf FILE": ("log-gone",),
+    "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
+}  # fmt: skip
+LOOK_FURTHER = "rmqctl verify STORE"
+COMMANDS_OF_CAUSES = {code: command for command, codes in CAUSES_OF_COMMANDS.items() for code in codes}
+
 EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
     ExitCode.CLEAN: Advice("There is nothing to do. `info` shows what the store holds.", "rmqctl info STORE"),
     ExitCode.FINDINGS: Advice(

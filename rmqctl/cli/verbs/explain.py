@@ -31,9 +31,10 @@ def command(code: str | None) -> int:
     In this command, STORE is the store, OFFSET the physical offset of the finding, VERB the verb that you ran, and FILE
     a file: for --broker-conf, the broker's broker.conf. Without CODE, explain lists all of them.
     """
-    from rmqctl.cli.shared.next_commands import EXIT_CODE_ADVICE, NEXT_COMMANDS
+    from rmqctl.cli.shared.next_commands import COMMANDS_OF_CAUSES, EXIT_CODE_ADVICE, LOOK_FURTHER, NEXT_COMMANDS
     from rmqctl.forensics.doctor.causes import CAUSES
     from rmqctl.forensics.finding import CATALOGUE, TERMS
+    from rmqctl.store.read.topic_names import nearest_name
 
     if code is None:
         print_table(["CAUSE", "MEANING"], [[name, found.meaning] for name, found in CAUSES.items()])
@@ -46,10 +47,12 @@ def command(code: str | None) -> int:
             ["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()]
         )
         return int(ExitCode.CLEAN)
+    code = code.lower()
     if code in CAUSES:
         found = CAUSES[code]
         fields = [("cause", code), ("meaning", found.meaning), ("means", found.means), ("known bug", found.issue)]
-        print_fields([*((name, text) for name, text in fields if text), ("next", "rmqctl doctor STORE")])
+        following = COMMANDS_OF_CAUSES.get(code, LOOK_FURTHER)
+        print_fields([*((name, text) for name, text in fields if text), ("next", following)])
         return int(ExitCode.CLEAN)
     if code in CATALOGUE or code in TERMS:
         kind, (meaning, then) = ("finding", CATALOGUE[code]) if code in CATALOGUE else ("term", TERMS[code])
@@ -58,8 +61,10 @@ def command(code: str | None) -> int:
         kind, meaning = "exit status", EXIT_CODE_MEANINGS[ExitCode(int(code))]
         then, command = EXIT_CODE_ADVICE[ExitCode(int(code))]
     else:
+        near = nearest_name(code, [*CAUSES, *CATALOGUE, *TERMS])
+        hint = f"; the nearest is {near!r}" if near else ""
         raise click.BadParameter(
-            f"no finding, cause, term or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE"
+            f"no finding, cause, term or exit code {code!r}{hint}; `rmqctl explain` lists them", param_hint="CODE"
         )
     print_fields([(kind, code), ("meaning", meaning), ("then", then), ("next", command)])
     return int(ExitCode.CLEAN)

@@ -136,7 +136,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
             else ends.get((found.topic, found.queue_id), 0)
         )
         if end is not None and found.offset > end:
-            detail = f"{found.owner} is at {found.offset}, the queue ends at {end}"
+            detail = f"{found.owner} is at {found.offset} in {found.topic}/{found.queue_id}, the queue ends at {end}"
             path = f"{CONFIG}/{found.source}"
             yield Finding(
                 "offset-beyond-queue",

@@ -8,12 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.cli.shared.next_commands import CODES_OF_COMMANDS, EXIT_CODE_ADVICE, NEXT_COMMANDS
+from rmqctl.cli.shared.next_commands import (
+    CAUSES_OF_COMMANDS,
+    CODES_OF_COMMANDS,
+    COMMANDS_OF_CAUSES,
+    EXIT_CODE_ADVICE,
+    LOOK_FURTHER,
+    NEXT_COMMANDS,
+)
 from rmqctl.errors import ExitCode
+from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.finding import CATALOGUE, TERMS
 from tests.conftest import Rmqctl
 
-COMMANDS = sorted({*NEXT_COMMANDS.values(), *(advice.command for advice in EXIT_CODE_ADVICE.values())})
+COMMANDS = sorted(
+    {
+        *NEXT_COMMANDS.values(),
+        *CAUSES_OF_COMMANDS,
+        LOOK_FURTHER,
+        *(advice.command for advice in EXIT_CODE_ADVICE.values()),
+    }
+)
 
 
 def test_every_finding_and_term_has_one_next_command() -> None:
@@ -30,6 +45,25 @@ def test_every_exit_code_has_a_next_command() -> None:
 def test_explain_names_it(code: str | int, rmqctl: Rmqctl) -> None:
     command = NEXT_COMMANDS[code] if isinstance(code, str) else EXIT_CODE_ADVICE[ExitCode(code)].command
     assert rmqctl("explain", code).out.splitlines()[-1].split(maxsplit=1) == ["next", command]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_next_of_a_cause_is_no_circle(cause: str, rmqctl: Rmqctl) -> None:
+    last = rmqctl("explain", cause).out.splitlines()[-1].split(maxsplit=1)
+    assert last == ["next", COMMANDS_OF_CAUSES.get(cause, LOOK_FURTHER)]
+
+
+def test_each_cause_has_at_most_one_next_command() -> None:
+    codes = [code for codes in CAUSES_OF_COMMANDS.values() for code in codes]
+    assert len(codes) == len(set(codes))
+    assert set(codes) <= set(CAUSES)
+
+
+def test_a_code_in_another_case_or_misspelt(rmqctl: Rmqctl) -> None:
+    assert rmqctl("explain", "BAD-BODY-CRC").out == rmqctl("explain", "bad-body-crc").out
+    result = rmqctl("explain", "bad-body-crk")
+    assert result.code == ExitCode.USAGE
+    assert "the nearest is 'bad-body-crc'" in result.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

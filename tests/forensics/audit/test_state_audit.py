@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.main import run
+from rmqctl.forensics.audit.state_audit import audit_config
 from rmqctl.forensics.finding import CATALOGUE
 from rmqctl.forensics.verify import LEVEL_QUEUES, verify
 from rmqctl.store.config.broker_conf import BrokerConf
@@ -179,6 +180,12 @@ def test_a_groups_offset_within_its_queue(broker: Path, old: str, new: str) -> N
 def test_a_groups_offset_in_a_queue_that_is_not_there(broker: Path) -> None:
     set_config(broker, "consumerOffset.json", "0:375", "7:5,0:375")
     assert said(broker) == {Said("offset-beyond-queue", "config/consumerOffset.json", None, "orders", 7, 5)}
+
+
+def test_an_offset_behind_a_queue_is_named_with_its_queue(broker: Path) -> None:
+    set_config(broker, "consumerOffset.json", "0:375", "7:5,0:375")
+    (finding,) = audit_config(ReadOnlyStore(broker))
+    assert finding.detail == "billing is at 5 in orders/7, the queue ends at 0"
 
 
 def test_a_groups_offset_zero_in_a_queue_that_is_not_there(broker: Path) -> None:

@@ -122,8 +122,10 @@ def command(
     --keep-going replaces each damaged or missing message with a placeholder: a message of the same size, at the same
     queue offset, with the property RMQCTL_DAMAGED, which names the damage. If the body is damaged, the placeholder's
     body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other message: let them
-    check for the property. `verify` counts the placeholders of a store. Placeholders also fill log files that are
-    missing or too short. --placeholders-limit bounds how much they fill: one wrong file name can leave a huge gap.
+    check for the property. Without --keep-going, recover writes placeholders only in a log file that was cut, and at
+    damage that a later start would meet. `verify` counts the placeholders of a store. Placeholders also fill log files
+    that are missing or too short. --placeholders-limit bounds how much they fill: one wrong file name can leave a huge
+    gap.
 
     While a broker has the store open, recover exits with 11, with --dry-run too.
     """

@@ -121,7 +121,8 @@ def command(
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
     print_journals(store, journal_rows(storage, entries), output, as_list=True)
     if not entries:
-        remark("nothing to undo: rmqctl has changed nothing in this store, or the changes were dropped")
+        remark("nothing to undo: no change by rmqctl is kept in this store")
+        remark(f"an append cannot be undone: `rmqctl truncate {quoted(store)} --to OFFSET` removes what it appended")
     return _note_damaged(storage.root, entries)
 
 
@@ -210,7 +211,8 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
                 "making, and stays"
             )
         return "removed what an interrupted rmqctl left; there is nothing to take back"
-    undone = f"undone: {entry.number} {entry.verb}"
+    summary = f" ({entry.manifest.summary})" if entry.manifest is not None and entry.manifest.summary else ""
+    undone = f"undone: {entry.number} {entry.verb}{summary}"
     if not changed:
         return f"{undone}; the store is as it was before"
     return (

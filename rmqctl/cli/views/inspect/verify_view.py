@@ -140,8 +140,7 @@ def remark_summary(report: VerifyReport) -> None:
     if report.placeholders:
         placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
         remark(
-            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain "
-            "placeholder`)"
+            f"of the messages {placeholders}, which `recover` wrote in place of others (`rmqctl explain placeholder`)"
         )
     _remark_restart(report)
     if report.findings:

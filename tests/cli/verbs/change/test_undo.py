@@ -45,10 +45,31 @@ def test_undone_newest_first(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == hashes[0]
     result = rmqctl("undo", store, "--yes")
-    assert (result.code, result.err) == (
-        0,
-        "nothing to undo: rmqctl has changed nothing in this store, or the changes were dropped\n",
+    assert (result.code, result.err) == (0, nothing_to_undo(store))
+
+
+def nothing_to_undo(store: Path) -> str:
+    return (
+        "nothing to undo: no change by rmqctl is kept in this store\n"
+        f"an append cannot be undone: `rmqctl truncate {store} --to OFFSET` removes what it appended\n"
     )
+
+
+def test_an_append_is_not_called_nothing(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    end = rmqctl("info", store, "-o", "json").document()["commitLog"]["maxPhyOffset"]
+    assert rmqctl("append", store, "--topic", "OrderPaid", "--body", "x").code == 0
+    result = rmqctl("undo", store, "--yes")
+    assert (result.code, result.err) == (0, nothing_to_undo(store))
+    assert rmqctl("truncate", store, "--to", end, "--yes").code == 3
+    assert rmqctl("info", store, "-o", "json").document()["commitLog"]["maxPhyOffset"] == end
+
+
+def test_an_undo_says_what_the_change_was(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    assert rmqctl("config", "set-offset", store, "billing", "orders", "0", "--to", "earliest", "--yes").code == 0
+    result = rmqctl("undo", store, "--yes")
+    assert result.err == "undone: 1 config (offsets of billing in orders are 0: 0); the store is as it was before\n"
 
 
 def test_a_dry_run_and_no_terminal_change_nothing(
@@ -102,11 +123,7 @@ def test_dropped_it_cannot_be_undone(golden: Golden, rmqctl: Rmqctl) -> None:
     assert not (store / ".rmqctl").exists()
     assert rmqctl("checkpoint", store).out == after
     result = rmqctl("undo", store, "--list")
-    assert (result.code, result.out, result.err) == (
-        0,
-        "",
-        "nothing to undo: rmqctl has changed nothing in this store, or the changes were dropped\n",
-    )
+    assert (result.code, result.out, result.err) == (0, "", nothing_to_undo(store))
 
 
 def test_what_was_appended_since_is_not_lost(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -174,7 +191,10 @@ def test_a_signal_does_not_end_an_undo_that_began(
 
     monkeypatch.setattr(WritableStorage, "set_mtime", and_ctrl_c)
     result = rmqctl("undo", store, "--yes")
-    assert (result.code, result.err) == (0, "undone: 1 checkpoint; the store is as it was before\n")
+    assert (result.code, result.err) == (
+        0,
+        "undone: 1 checkpoint (physicMsgTimestamp = 0); the store is as it was before\n",
+    )
     assert tree_hash(store) == before
 
 
