@@ -173,6 +173,9 @@ class Dump:
             yield from self.tail(tail, end)
         elif from_start:
             yield from self.rows(end)
+        else:
+            self.summary.ok_up_to = self.summary.end = end
+        self.summary.stopped = "interrupted"
         for item in LogFollower(self._log, end, self._on_cut).items(self._wanted.to_offset):
             if isinstance(item, Message):
                 self.summary.count(item)

@@ -133,7 +133,7 @@ class Lag:
         self.end_ms = self._end_ms()
         files = unreadable_group_files(store)
         self.problems += [f"config/{config.name}: {config.problem}" for config in files]
-        self.incomplete = bool(files) or store.partly_read
+        self.incomplete = bool(self.problems) or store.partly_read
 
     def age_ms(self, stored_ms: int | None) -> int | None:
         """Return the age of a message at the end of the log.

@@ -303,7 +303,7 @@ class CommitLog:
         unreported = 0
         for item in self._items(files, items_of_files, start):
             if stop is not None and item.physical_offset >= stop:
-                summary.stopped = f"offset {stop}"
+                summary.stopped = f"no record from offset {stop} on is wanted"
                 break
             summary.count(item)
             unreported += item.size

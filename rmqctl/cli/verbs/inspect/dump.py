@@ -254,6 +254,8 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
     from rmqctl.forensics.groups.unconsumed import unconsumed_places
 
     places = unconsumed_places(store, group)
+    if not len(places):
+        remark(f"note: {group} has no message left to consume; `rmqctl lag` shows its offsets")
     first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     if wanted.from_offset is not None:
         first = max(first, wanted.from_offset)

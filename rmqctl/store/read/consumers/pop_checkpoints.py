@@ -111,15 +111,28 @@ def _bodies(
         try:
             is_timer = key[0] == TIMER_TOPIC
             for message in _timed(store, queue, tags) if is_timer else _stored(store, queue, revived.get(key, 0), tags):
-                yield pop_message.decode(message.properties[TAGS], bytes(message.body))
+                if (body := _decoded(message, problems)) is not None:
+                    yield body
         except OSError as error:
             problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
-        except msgspec.MsgspecError as error:
-            problems.append(f"queue {key[0]} {key[1]}: a checkpoint of POP cannot be understood: {error}")
     if store.storage.entry(store.path.root / KV_FOLDER).kind is not Kind.MISSING:
         problems.append(
             f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it"
         )
+
+
+def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
+    """Return the body of a message.
+
+    If the body cannot be understood, the result is None, and `problems` says so, once for each queue and error.
+    """
+    try:
+        return pop_message.decode(message.properties[TAGS], bytes(message.body))
+    except msgspec.MsgspecError as error:
+        problem = f"queue {message.topic} {message.queue_id}: a checkpoint of POP cannot be understood: {error}"
+        if problem not in problems:
+            problems.append(problem)
+        return None
 
 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection[str]) -> Iterator[Message]:

@@ -219,6 +219,27 @@ def test_follow_shows_a_table_row_at_once(tmp_path: Path) -> None:
     process.communicate()
 
 
+@pytest.mark.parametrize("arguments", [(), ("--tail", "1"), ("--from-offset", "0")])
+def test_an_interrupted_follow_says_where_it_stopped(
+    arguments: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_log(tmp_path, sample_records(3), file_size=4096)
+    end = len(data.rstrip(b"\0"))
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rmqctl.forensics.follow.time.sleep", interrupt)
+    result = rmqctl("dump", tmp_path, "--follow", *arguments)
+    assert result.code == 130
+    assert f"ok up to {end}; stopped at {end}: --limit, or interrupted" in result.err
+
+
+def test_the_end_that_was_asked_for_is_named(store: Path, rmqctl: Rmqctl) -> None:
+    err = rmqctl("dump", store, "--from-offset", "0", "--to-offset", "300", "-o", "jsonl").err
+    assert "no record from offset 300 on is wanted" in err
+
+
 def test_follow_passes_damage_and_says_so(tmp_path: Path) -> None:
     records = sample_records(3)
     data = bytearray(write_log(tmp_path, records, file_size=4096))

@@ -221,3 +221,4 @@ def test_unconsumed_goes_with_other_conditions(golden: Golden, rmqctl: Rmqctl) -
     assert rmqctl("dump", store, *unconsumed, "--queue-offset", "3..4", "-o", "jsonl").rows() == everything[3:5]
     caught_up = rmqctl("dump", store, "--group", "CID_RMQ_SYS_TRANS", "--unconsumed", "-o", "jsonl")
     assert (caught_up.code, caught_up.out) == (0, "")
+    assert "CID_RMQ_SYS_TRANS has no message left to consume" in caught_up.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rmqctl.forensics.groups.lag import Lag
 from rmqctl.store.read.consumers.pop_checkpoints import popped_messages
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.expiring_store import write_store
@@ -41,6 +42,15 @@ def test_a_checkpoint_counts_its_messages(tmp_path: Path) -> None:
     assert popped(tmp_path / "marked", revive("ck", '"so":7,"pt":5,"n":3,"bm":5')) == 1
     assert popped(tmp_path / "filtered", revive("ck", '"so":7,"pt":5,"n":2,"d":[0,4]')) == 2
     assert popped(tmp_path / "twice", *[revive("ck", '"so":7,"pt":5,"n":3')] * 2) == 3
+
+
+def test_a_body_that_is_none_hides_no_later_one(tmp_path: Path) -> None:
+    write_store(tmp_path, [[*[revive("ck", '"so":-1')] * 2, revive("ck", '"so":7,"pt":5,"n":3')]])
+    problems: list[str] = []
+    assert popped_messages(ReadOnlyStore(tmp_path), problems) == {("OrderPaid", 1): {"g": 3}}
+    (problem,) = problems
+    assert problem.startswith(f"queue {REVIVE} 1: a checkpoint of POP cannot be understood: ")
+    assert Lag(ReadOnlyStore(tmp_path)).incomplete
 
 
 def test_acknowledged_messages_do_not_count(tmp_path: Path) -> None:
