@@ -113,12 +113,14 @@ class Lag:
     each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has none.
     `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of them.
 
-    With `group`, only this group is looked at. Raises BadRequest if it is unknown, and OSError if the log cannot be
-    read.
+    With `group`, only this group is looked at. Without `counts_delayed`, the totals count no delayed retries: each
+    message that waits for its delay must be read for that. Raises BadRequest if the group is unknown, and OSError if
+    the log cannot be read.
     """
 
-    def __init__(self, store: ReadOnlyStore, group: str | None = None) -> None:
+    def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:
         self._store = store
+        self._counts_delayed = counts_delayed
         self._last_offset = -1
         self._queue_ids: dict[str, list[int]] = {}
         for topic, queue_id in sorted(store.queues):
@@ -228,7 +230,8 @@ class Lag:
         for row in self.queues:
             rows[row.group].append(row)
         delayed: Counter[str] = Counter()
-        for topic, count in delayed_retries(self._store, self.problems).items():
+        waiting = delayed_retries(self._store, self.problems) if self._counts_delayed else {}
+        for topic, count in waiting.items():
             delayed.update(dict.fromkeys(self._groups.groups_of(topic), count))
         return [self._total(group, of_group, delayed[group]) for group, of_group in rows.items()]
 

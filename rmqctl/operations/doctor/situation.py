@@ -57,7 +57,7 @@ class Situation(NamedTuple):
 def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
     """Return the situation of a store; nothing that cannot be read."""
     try:
-        totals = Lag(store).totals
+        totals = Lag(store, counts_delayed=False).totals
     except OSError:
         return Situation()
     behind = tuple(
