@@ -357,6 +357,11 @@ CATALOGUE: dict[str, Explanation] = {
         "A broker of a late 5.x goes on at the queue's end. Entries of timerlog that lead to cut messages are tried "
         "again for ever (RocketMQ's issue 10668).",
     ),
+    "config-emptied": Explanation(
+        "A file of config/ has no entry, and its .bak has entries. A broker never loses all topics, groups or offsets "
+        "at once.",
+        "A broker loads the empty file, and not the .bak. `rmqctl config restore STORE FILE` puts the .bak back.",
+    ),
     "backup-newer": Explanation(
         "The .bak of a file in config/ has a later data version than the file. A broker never leaves this.",
         "Someone put an old file there. Compare both files, and keep the right one.",

@@ -14,15 +14,33 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.system.storage import Kind
-from rmqctl.store.config.config_file import CONFIG_FILES, TOPICS_CONFIG, batch_topics, load_config
+from rmqctl.store.config.config_file import (
+    BACKUP_SUFFIX,
+    CONFIG_FILES,
+    GROUP_TABLE,
+    GROUPS_CONFIG,
+    OFFSET_TABLE,
+    OFFSETS_CONFIG,
+    TOPIC_TABLE,
+    TOPICS_CONFIG,
+    batch_topics,
+    load_config,
+    rocksdb_folder,
+    table,
+)
 from rmqctl.store.config.store_path import CONFIG
-from rmqctl.store.config.topics import TIMER_TOPIC, is_broker_topic
+from rmqctl.store.config.topics import DLQ_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 TIMERCHECK = "timercheck"
+# files that always have entries once a broker has served producers or consumers, and the table with these entries
+TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
+# files that only a broker writes: a message store alone writes delayOffset.json, too
+OF_BROKER = (*TABLES, "consumerFilter.json", TIMERCHECK)
+TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
 # lastReadTimeMs, timerLogFlushPos, timerQueueOffset (TimerCheckpoint of 5.x)
 TIMER_CHECKPOINT = struct.Struct(">qqq")
 
@@ -30,17 +48,59 @@ TIMER_CHECKPOINT = struct.Struct(">qqq")
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield what config/ says otherwise than the queues, or than its own .bak files.
 
-    A store without topics.json has nothing to compare with. Raises OSError.
+    A store that no broker kept has no topics.json to compare with. Raises OSError.
     """
-    yield from _topics(store)
+    for name in TABLES:
+        if what := emptied(store, name):
+            yield Finding("config-emptied", f"{CONFIG}/{name}", None, what)
+    if not emptied(store, TOPICS_CONFIG):
+        yield from _topics(store)
     yield from _timer(store)
     yield from _backups(store)
+
+
+def emptied(store: ReadOnlyStore, name: str) -> str:
+    """Say how config/`name` lost all entries that its .bak has.
+
+    The result is empty if it did not.
+    """
+    config = store.config(name)
+    if name not in TABLES or config.source != config.path or table(config, TABLES[name]):
+        return ""
+    backup = load_config(store.storage, store.path.part(CONFIG), name + BACKUP_SUFFIX)
+    count = len(table(backup, TABLES[name]))
+    return f"{name} has no entry in {TABLES[name]}, {name}{BACKUP_SUFFIX} has {count}" if count else ""
+
+
+def lists_no_topic(store: ReadOnlyStore) -> bool:
+    """Return whether a broker's topics.json lists no topic that has queues.
+
+    A file that cannot be loaded is another problem. A message store without a broker has no topics.json.
+    """
+    topics = {topic for topic, _ in store.queues if not is_broker_topic(topic)}
+    if store.config(TOPICS_CONFIG).content is None or not topics or topics & set(store.listed_topics):
+        return False
+    return bool(store.listed_topics) or _was_broker_here(store)
+
+
+def _was_broker_here(store: ReadOnlyStore) -> bool:
+    """Return whether a broker, and not a message store alone, kept config/.
+
+    The result is False if its configuration is in RocksDB.
+    """
+    folder = store.path.part(CONFIG)
+    if rocksdb_folder(store.storage, folder) is not None:
+        return False
+    names = [name + suffix for name in OF_BROKER for suffix in ("", BACKUP_SUFFIX)]
+    return any(store.storage.entry(folder / name).kind is Kind.FILE for name in names) or any(
+        topic.startswith(TOPICS_OF_BROKER) for topic, _ in store.queues
+    )
 
 
 def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
     listed, path = store.listed_topics, f"{CONFIG}/{TOPICS_CONFIG}"
     batches = batch_topics(store.config(TOPICS_CONFIG))
-    for (topic, queue_id), queue in sorted(store.queues.items()) if listed else ():
+    for (topic, queue_id), queue in sorted(store.queues.items()) if listed or lists_no_topic(store) else ():
         end = queue_end(store, topic, queue_id)
         finding = None
         if not end:

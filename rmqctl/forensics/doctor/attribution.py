@@ -43,6 +43,7 @@ NAMED_CAUSES = {
     "bad-journal": ("journal-damaged", True),
     "config-invalid": ("config-damaged", True),
     "backup-newer": ("config-rolled-back", True),
+    "config-emptied": ("config-emptied", True),
     "topic-unlisted": ("topics-lost", False),
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),

@@ -154,6 +154,12 @@ CAUSES: dict[str, CauseKind] = {
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "
         "empty file: topics, groups or offsets are missing then.",
     ),
+    "config-emptied": CauseKind(
+        "A file of config/ lost all its entries: {subjects}: {detail}",
+        "The broker loads the empty file, and not the .bak. Clients get the error that a topic does not exist, or "
+        "consumers begin again as new groups do: they read messages again, or skip those that wait.",
+        LIKELY,
+    ),
     "config-rolled-back": CauseKind(
         "A file of config/ is older than its own .bak: {subjects}: {detail}",
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import ChangedSince, LayoutNotSupported, Unreadable
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_SIZE_MAX
-from rmqctl.store.config.store_path import CONFIG, ROCKSDB_SIGN
+from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_SIZE_MAX, rocksdb_folder
+from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.journal.changes import Install
 from rmqctl.store.journal.transaction import Journal
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 JOURNAL_VERB = "config"
-ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "metadata")
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
     In this case, the broker does not read the files of config/ that rmqctl changes.
     """
     folder = store.path.part(CONFIG)
-    for name in ROCKSDB_FOLDERS:
-        if store.storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE:
-            what = "the configuration is in RocksDB: a change of the files in config/ would not reach the broker"
-            hint = f"if the broker no longer uses this database, move it away: mv {name} {name}.old"
-            raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
+    name = rocksdb_folder(store.storage, folder)
+    if name is not None:
+        what = "the configuration is in RocksDB: a change of the files in config/ would not reach the broker"
+        hint = f"if the broker no longer uses this database, move it away: mv {name} {name}.old"
+        raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
 
 
 def carry_out(store: ReadOnlyStore, files: Sequence[ConfigChange], summary: str, commit: Callable[[], None]) -> None:

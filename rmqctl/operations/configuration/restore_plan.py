@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.audit.config_audit import emptied, lists_no_topic
 from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
 from rmqctl.operations.configuration.names_in_store import names_in_store
 from rmqctl.operations.configuration.rebuilt_entries import group_entries, topic_entries
@@ -84,7 +85,13 @@ def plan_restore(
     check_is_in_files(store)
     config = store.config(name)
     problem = "" if config.source == config.path else config.problem or f"{name} is missing"
-    chosen = source or _chosen(store, config, problem)
+    lost = emptied(store, name)
+    chosen = source
+    if not problem and not lost and name == TOPICS_CONFIG and lists_no_topic(store):
+        problem, chosen = f"{name} lists no topic that has queues", source or "store"
+    elif lost:
+        problem, chosen = lost, source or "bak"
+    chosen = chosen or _chosen(store, config, problem)
     if chosen == "bak":
         return _from_backup(store, config, problem)
     if chosen == "store":

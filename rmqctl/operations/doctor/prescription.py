@@ -28,6 +28,7 @@ COMMANDS = {
     ),
     "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
     "topics-lost": ("rmqctl config restore {target} {name} --from store --yes", "topics.json then lists them."),
+    "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "group-ahead": (
         "rmqctl config set-offset {target} {group} {topic} {queue} --to latest --yes",

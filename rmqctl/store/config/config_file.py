@@ -14,21 +14,24 @@ from typing import Any, NamedTuple
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config import config_types
 from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.config.store_path import ROCKSDB_SIGN
 
 CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 DATA_VERSION = "dataVersion"
 BACKUP_SUFFIX = ".bak"
 GROUPS_CONFIG, GROUP_TABLE = "subscriptionGroup.json", "subscriptionGroupTable"
+OFFSETS_CONFIG, OFFSET_TABLE = "consumerOffset.json", "offsetTable"
 CONFIG_FILES = (
     TOPICS_CONFIG,
-    "consumerOffset.json",
+    OFFSETS_CONFIG,
     "lmqConsumerOffset.json",
     "delayOffset.json",
     GROUPS_CONFIG,
     "consumerFilter.json",
 )
 CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
+ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "metadata")  # in config/
 
 
 class ConfigFile(NamedTuple):
@@ -100,6 +103,15 @@ def charset_of(raw: bytes) -> str:
     except UnicodeDecodeError:
         return "latin-1"
     return "utf-8"
+
+
+def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
+    """Return the folder in config/ that is a RocksDB database of the broker.
+
+    The result is None if the configuration is in files.
+    """
+    names = (name for name in ROCKSDB_FOLDERS if storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE)
+    return next(names, None)
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
