@@ -206,7 +206,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "foreign-file": Explanation(
         "RocketMQ does not create this file or folder.",
-        "A file like this in commitlog/ prevents a 4.x broker from starting: move it away.",
+        "A file like this in commitlog/ can prevent a broker from starting: move it away. If its name begins with the "
+        "20 digits of a missing file of the log, rename it back.",
     ),
     "link-not-followed": Explanation(
         "A symbolic link leads out of the store and was not followed.",

@@ -54,6 +54,7 @@ class MappedFileQueue:
         self.close()
         self.anomalies: list[Damage] = []
         self.foreign: list[Damage] = []
+        self._unnamed: list[Entry] = []
         self.allocated = 0
         found: dict[int, MappedFile] = {}
         for folder in self._folders:
@@ -91,6 +92,20 @@ class MappedFileQueue:
         at = bisect_right(self._bases, offset) - 1
         return self.files[at] if at >= 0 else None
 
+    def set_aside(self) -> list[Path]:
+        """Return the files that were probably renamed, for example to FILE.bak.
+
+        The name of such a file begins with the name of a missing file, and the file has the usual length.
+        """
+        taken = set(self._bases)
+        found: dict[int, Path] = {}
+        for entry in self._unnamed:
+            name = entry.name[:FILE_NAME_DIGITS]
+            is_whole = self.file_size and entry.size == self.file_size and is_file_name(name)
+            if is_whole and int(name) not in taken and (int(name) - self.min_offset) % self.file_size == 0:
+                found.setdefault(int(name), entry.path)
+        return [found[base] for base in sorted(found)]
+
     def close(self) -> None:
         """Close all descriptors."""
         for file in self.files:
@@ -101,6 +116,7 @@ class MappedFileQueue:
             self._foreign("link-not-followed", LINK_TEXT, entry.path)
             return
         if entry.kind is not Kind.FILE or not is_file_name(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
+            self._unnamed += [entry] if entry.kind is Kind.FILE else []
             self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
             return
         base = int(entry.name)

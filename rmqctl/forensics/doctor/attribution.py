@@ -8,12 +8,13 @@ file.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
-from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
@@ -125,6 +126,7 @@ class _Attribution:
     def __init__(self, facts: StoreFacts) -> None:
         self._facts = facts
         self._groups: dict[tuple[str, str], Group] = {}
+        self._renamed = {original_path(path): path for path in facts.set_aside}
 
     def take(self, finding: Finding) -> bool:
         """Take a finding that names its cause; False: it may follow from another."""
@@ -136,6 +138,8 @@ class _Attribution:
             self._length(finding)
         elif finding.code == "log-start-missing":
             self._head(finding)
+        elif finding.path in self._facts.set_aside:
+            self._group_of_renamed(finding.path).add(finding, finding.path)
         else:
             self._named(finding)
         return True
@@ -183,11 +187,27 @@ class _Attribution:
     def _gap(self, finding: Finding) -> None:
         begin = finding.physical_offset or 0
         end = begin + (finding.size or 0)
+        paths = self._facts.files_between(begin, end)
+        if self._are_renamed(paths):
+            self._group_of_renamed(self._renamed[paths[0]]).consequences.append(finding)
+            return
         group = self._group("log-file-gone", str(begin))
         group.ranges.append((begin, end))
-        for path in self._facts.files_between(begin, end):
+        for path in paths:
             group.add(finding, path)
         group.findings = [finding]
+
+    def _are_renamed(self, paths: Sequence[str]) -> bool:
+        """Return whether all these missing files of the log were renamed."""
+        return bool(paths) and all(path in self._renamed for path in paths)
+
+    def _group_of_renamed(self, path: str) -> Group:
+        """Return the cause that is a renamed file, with its range of the log."""
+        group = self._group("log-file-renamed", path)
+        if not group.ranges:
+            begin = int(PurePosixPath(original_path(path)).name)
+            group.ranges.append((begin, begin + self._facts.log_file_size))
+        return group
 
     def _length(self, finding: Finding) -> None:
         at = finding.physical_offset or 0
@@ -207,10 +227,14 @@ class _Attribution:
         """
         if not self._facts.spans_log_begin:
             return
-        group = self._group("log-head-gone")
         begin, end = self._facts.oldest_unit, self._facts.log_begin
+        paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
+        if self._are_renamed(paths):
+            self._group_of_renamed(self._renamed[paths[0]]).consequences.append(finding)
+            return
+        group = self._group("log-head-gone")
         group.findings.append(finding)
-        group.subjects = self._facts.files_between(begin, end) if begin is not None else [finding.path]
+        group.subjects = paths
 
     def _tail(self, findings: Sequence[Finding]) -> None:
         """Find out whether the end of the log is lost.
@@ -226,9 +250,12 @@ class _Attribution:
         offsets = [finding.physical_offset or 0 for finding in behind]
         if min(offsets, default=-1) != end:
             return
+        paths = self._facts.files_between(end, max(offsets) + 1)
+        if self._are_renamed(paths):
+            return
         group = self._group("log-tail-gone")
         group.ranges.append((end, OFFSET_MAX))
-        group.subjects = self._facts.files_between(end, max(offsets) + 1)
+        group.subjects = paths
 
     def _covering(self, finding: Finding) -> Group | None:
         """Return the damage to the log that explains a finding; None if nothing does."""
@@ -309,6 +336,12 @@ class _Attribution:
             if group is not None and all(found.code in (MISSING, "index-missing") for found in group.findings):
                 died.consequences += group.findings
                 del self._groups[code, ""]
+
+
+def original_path(path: str) -> str:
+    """Return the path that a renamed file of the log had."""
+    found = PurePosixPath(path)
+    return str(found.with_name(found.name[:FILE_NAME_DIGITS]))
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:

@@ -52,6 +52,12 @@ CAUSES: dict[str, CauseKind] = {
         "A topic has queues of two types, or of another type than topics.json says: {subjects}: {detail}",
         "No broker of 5.x loads this store. Producers and consumers of all topics wait until it does.",
     ),
+    "log-file-renamed": CauseKind(
+        "A file of the commit log was renamed: {subjects}",
+        "The name begins with that of a missing file, and the length is right: the file probably has the missing "
+        "messages. No consumer gets them until the file has its name again.",
+        LIKELY,
+    ),
     "log-file-length": CauseKind(
         "A file of the commit log does not have its full length: {subjects}: {detail}",
         "Messages in the missing part are lost. The file was cut, or only partly copied: look for a whole copy of it.",
@@ -190,7 +196,7 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "foreign-files": CauseKind(
         "Files that RocketMQ does not create lie in the store: {subjects}: {detail}",
-        "In commitlog/, such a file prevents a 4.x broker from starting.",
+        "In commitlog/, such a file can prevent a broker from starting.",
     ),
     "journal-damaged": CauseKind(
         "A journal of rmqctl is damaged: {subjects}: {detail}",

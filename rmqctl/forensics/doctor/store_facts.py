@@ -14,6 +14,7 @@ from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.store.config.topics import QueueKey
@@ -31,7 +32,8 @@ class StoreFacts:
     offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a queue leads to
     messages before the log and to messages in it. `owners` has the group of each stored offset,
     by its file, topic, queueId and the offset. `is_healed` says that the next start of a broker fills the queues that
-    are behind the log. `checkpoint` describes the checkpoint in words.
+    are behind the log. `checkpoint` describes the checkpoint in words. `set_aside` has the files that
+    were probably renamed, by their path in the store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class StoreFacts:
     owners: Mapping[tuple[str, str | None, int | None, int | None], str] = field(default_factory=dict)
     is_healed: bool = False
     checkpoint: str = ""
+    set_aside: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def log_begin(self) -> int:
@@ -99,6 +102,7 @@ def facts_of(
         owners=_owners(store) if "offset-beyond-queue" in codes else {},
         is_healed=is_healed,
         checkpoint=_checkpoint_in_words(store, last_stored),
+        set_aside={store.storage.display(path): path for path in log.set_aside()},
     )
 
 

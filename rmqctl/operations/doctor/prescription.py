@@ -7,7 +7,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
-from rmqctl.text import counted
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.logfile.system.remote_storage import is_remote
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.doctor.attribution import Group
@@ -46,6 +48,9 @@ COMMANDS = {
 }
 KEEP_GOING = " --keep-going"
 COMMANDS_MAX = 20  # in one line
+RENAMED = (
+    "The file then has its name again. Run doctor again before anything else: other verbs would miss its messages."
+)
 UNDO = "`rmqctl undo` takes it back."
 LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl verify {target}"
 
@@ -65,6 +70,8 @@ class Prescriber:
 
     def of(self, group: Group) -> tuple[str, str]:
         """Return the next command for a cause, and what the store is like after it."""
+        if group.code == "log-file-renamed":
+            return self._rename(group), RENAMED
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
             each = group.findings if group.code == "group-ahead" else group.findings[:1]
@@ -80,6 +87,13 @@ class Prescriber:
                 code=self._code(group)
             )
         return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan) + self._other
+
+    def _rename(self, group: Group) -> str:
+        paths = [self._examination.facts.set_aside[subject] for subject in group.subjects]
+        if any(is_remote(path) for path in paths):
+            return LOOK_AT_ALL.format(target=self._target)
+        names = [(quoted(path), quoted(path.with_name(path.name[:FILE_NAME_DIGITS]))) for path in paths]
+        return " && ".join(f"mv -n {old} {new}" for old, new in names)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair leaves none of the findings that show the cause."""

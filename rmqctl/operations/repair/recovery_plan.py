@@ -24,6 +24,7 @@ from rmqctl.operations.repair.leaves import with_all_leaves
 from rmqctl.operations.repair.missing_files import missing_records
 from rmqctl.operations.repair.needed_rebuilds import with_needed_rebuilds
 from rmqctl.operations.repair.rehearsal import compared, rehearse
+from rmqctl.operations.repair.renamed_files import check_none_set_aside
 from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize
@@ -139,6 +140,7 @@ class RecoveryPlanner:
 
         Raises OSError, Unreadable, and BadRequest if too much needs placeholders.
         """
+        check_none_set_aside(self._store)
         self.warm_up()
         started = time.perf_counter()
         fingerprint = self._store.fingerprint()

@@ -1,15 +1,16 @@
 """Log files that were renamed.
 
-The PHYSICALOFFSETs of all records in such a file fit another file name.
+The PHYSICALOFFSETs of all records in such a file fit another file name. Or something stands after the 20 digits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.errors import Unreadable
 from rmqctl.format.message import Blank
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
-from rmqctl.text import counted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +18,21 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.read.file_scan import RecordRun
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 MISPLACED = "bad-physical-offset"
+
+
+def check_none_set_aside(store: ReadOnlyStore) -> None:
+    """Raise Unreadable if a missing file of the log lies beside its place.
+
+    A repair would put placeholders there, or cut the log, and might delete the file.
+    """
+    for path in store.commit_log.queue.set_aside():
+        name = path.name[:FILE_NAME_DIGITS]
+        what = f"{name} is missing, and this file has its name and its length: it may have the missing messages"
+        hint = f"rename it back: mv -n {quoted(path)} {quoted(path.with_name(name))}; or move it out of the store"
+        raise Unreadable(what, path=str(path), hint=hint)
 
 
 class RenamedFiles:

@@ -240,3 +240,19 @@ def test_config_is_repaired_by_the_next_command(
     assert found["causes"][0]["code"] == code
     do_next(found, rmqctl)
     assert diagnosis(store, rmqctl)["healthy"]
+
+
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_a_renamed_log_file_is_renamed_back(at: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    file = sorted((store / "commitlog").iterdir())[at]
+    before, aside = tree_hash(store), file.rename(file.with_name(f"{file.name}.bak"))
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert (cause["code"], f"commitlog/{aside.name}" in cause["summary"]) == ("log-file-renamed", True)
+    assert cause["next"] == f"mv -n {aside} {file}"
+    for options in ((), ("--keep-going",)):
+        refused = rmqctl("recover", store, "--yes", *options)
+        assert (refused.code, cause["next"] in refused.err) == (4, True)
+    aside.rename(file)
+    assert tree_hash(store) == before
+    assert diagnosis(store, rmqctl)["healthy"]
