@@ -332,7 +332,8 @@ CATALOGUE: dict[str, Explanation] = {
         "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
         "queue was cut.",
         "The group would skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
-        "sets the offset of the group to the end of each queue.",
+        "sets the offset of the group to the end of each queue. For a delay level, there is nothing to do: a broker of "
+        "a late 4.9 or of 5.x goes on at the queue's end when it starts.",
     ),
     "unfinished-change": Explanation(
         "The journal in STORE/.rmqctl belongs to a change that was interrupted.",
@@ -358,7 +359,7 @@ CATALOGUE: dict[str, Explanation] = {
         "A broker of a late 5.x goes on at the queue's end. Entries of timerlog that lead to cut messages are tried "
         "again for ever (RocketMQ's issue 10668).",
     ),
-    "config-emptied": Explanation(
+    "config-empty": Explanation(
         "A file of config/ has no entry, and its .bak has entries. A broker never loses all topics, groups or offsets "
         "at once.",
         "A broker loads the empty file, and not the .bak. `rmqctl config restore STORE FILE` puts the .bak back.",

@@ -38,7 +38,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl config show STORE": (
         "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-beyond-topic",
-        "backup-newer", "config-emptied",
+        "backup-newer", "config-empty",
     ),
     "rmqctl config restore STORE topics.json --dry-run": ("config-invalid",),
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),

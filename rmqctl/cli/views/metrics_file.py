@@ -24,7 +24,7 @@ USUAL = {
     "duration_seconds": "How long the last run took.",
     "exit_status": "Exit status of the last run; see `rmqctl {verb} --help`.",
 }
-_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\\r"})
 
 
 class MetricsFile:
@@ -71,6 +71,10 @@ class MetricsFile:
                 lines += [f"# HELP {self._prefix}{name} {meaning}", f"# TYPE {self._prefix}{name} gauge", *found]
         return "".join(f"{line}\n" for line in lines)
 
+    def encoded(self) -> bytes:
+        """Return the bytes of the text; names may have bytes that are not UTF-8."""
+        return self.text().encode(errors="backslashreplace")
+
     def _line(self, name: str, labels: str, value: float) -> str:
         return f'{self._prefix}{name}{{store="{_escaped(self._store)}"{labels}}} {value}'
 
@@ -80,7 +84,7 @@ class MetricsFile:
 
         self.set("exit_status", exit_status)
         self.set("duration_seconds", round(time.time() - self._began, 3))
-        storage, data = WritableStorage(path.parent), self.text().encode()
+        storage, data = WritableStorage(path.parent), self.encoded()
         try:
             storage.replace_file(path, data)
         except PermissionError:

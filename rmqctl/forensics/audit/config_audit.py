@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.forensics.finding import Finding
+from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.config_file import (
     BACKUP_SUFFIX,
@@ -52,7 +53,7 @@ def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """
     for name in TABLES:
         if what := emptied(store, name):
-            yield Finding("config-emptied", f"{CONFIG}/{name}", None, what)
+            yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
     yield from _timer(store)
@@ -158,15 +159,21 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
             yield Finding("backup-newer", f"{CONFIG}/{name}", None, detail)
 
 
-def _version(content: dict[str, Any] | None) -> tuple[int, int] | None:
-    """Return (timestamp, counter) of a file's data version; None: it has none."""
+def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
+    """Return a file's data version; None: it has none.
+
+    (stateVersion, counter, timestamp): brokers compare in this order, so that a clock may step back.
+    """
     found = (content or {}).get("dataVersion")
     if not isinstance(found, dict):
         return None
-    numbers = [found.get("timestamp"), found.get("counter")]
-    timestamp, counter = (number.get("value") if isinstance(number, dict) else number for number in numbers)
-    return (timestamp, counter) if isinstance(timestamp, int) and isinstance(counter, int) else None
+    numbers = [found.get("stateVersion", 0), found.get("counter"), found.get("timestamp")]
+    state, counter, timestamp = (number.get("value") if isinstance(number, dict) else number for number in numbers)
+    if isinstance(state, int) and isinstance(counter, int) and isinstance(timestamp, int):
+        return state, counter, timestamp
+    return None
 
 
-def _shown(version: tuple[int, int]) -> str:
-    return f"{version[1]} of {version[0]}"
+def _shown(version: tuple[int, int, int]) -> str:
+    _, counter, timestamp = version
+    return f"{counter} of {rfc3339(timestamp) or timestamp}"

@@ -44,7 +44,7 @@ NAMED_CAUSES = {
     "bad-journal": ("journal-damaged", True),
     "config-invalid": ("config-damaged", True),
     "backup-newer": ("config-rolled-back", True),
-    "config-emptied": ("config-emptied", True),
+    "config-empty": ("config-emptied", True),
     "topic-unlisted": ("topics-lost", False),
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
@@ -68,6 +68,7 @@ DEPENDENT = frozenset(
         "index-dangling", "index-missing", "offset-beyond-queue",
     }
 )  # fmt: skip
+AHEAD_CODES = frozenset({"delay-ahead", "group-ahead"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 
@@ -313,7 +314,7 @@ class _Attribution:
     def _group_offset(self, finding: Finding) -> None:
         key = (finding.topic or "", finding.queue_id or 0)
         for group in self._groups.values():
-            if group.touches(key):
+            if group.code not in AHEAD_CODES and group.touches(key):
                 group.consequences.append(finding)
                 return
         code = "delay-ahead" if finding.path.endswith(DELAY_OFFSET) else "group-ahead"

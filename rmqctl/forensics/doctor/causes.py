@@ -60,7 +60,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "log-file-length": CauseKind(
         "A file of the commit log does not have its full length: {subjects}: {detail}",
-        "Messages in the missing part are lost. The file was cut, or only partly copied: look for a whole copy of it.",
+        "A file that is too short was cut, or only partly copied: the messages in its missing part are lost, and a "
+        "whole copy of the file has them. A file that is too long lost nothing.",
     ),
     "log-file-gone": CauseKind(
         "Files of the commit log are missing in the middle: {subjects}",
@@ -68,7 +69,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "log-head-gone": CauseKind(
         "The first files of the commit log are missing: {subjects}",
-        "Consumers cannot read the messages of these files. If someone deleted them on purpose, nothing else is wrong.",
+        "Consumers cannot read the messages of these files. Look for the files on a slave or in a copy before you "
+        "repair. If someone deleted them on purpose, nothing else is wrong.",
         LIKELY,
     ),
     "log-tail-gone": CauseKind(

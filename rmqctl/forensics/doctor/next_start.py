@@ -25,7 +25,10 @@ OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behi
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
     """Return whether the start fails because of a file of the cause."""
     why = restart.refused or restart.hangs
-    return why is not None and any(_named(subject) in why for subject in group.subjects)
+    if why is None:
+        return False
+    words = {word.strip(",:;()") for word in why.split()}
+    return any(word == name or word.endswith(f"/{name}") for name in map(_named, group.subjects) for word in words)
 
 
 def _named(subject: str) -> str:
@@ -49,6 +52,8 @@ def describe_start(restart: RestartOutcome | None, group: Group, *, is_healed: b
         return f"{version} does not start: {restart.refused}."
     if restart.hangs is not None:
         return f"{version} waits for ever: {restart.hangs}."
+    if group.code == "log-gone":
+        return f"{version} starts with an empty log, and deletes all queues."
     words = [f"{version} starts: {_recovery(restart)}"]
     if group.code in OF_LOG:
         words += [_reach(restart, group)]

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.audit.state_audit import queue_end
+from rmqctl.forensics.audit.state_audit import config_files, queue_end
+from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+Stored = tuple[str, str | None, int | None, int | None]  # path, topic, queueId, offset
 FILES_NAMED_MAX = 1000  # names of missing files that are spelled out
 
 
@@ -30,9 +32,10 @@ class StoreFacts:
     `log_files` maps the first offset of each log file to its path, `log_file_size` is the usual size. The log's last
     good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is the smallest
     offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a queue leads to
-    messages before the log and to messages in it. `owners` has the group of each stored offset,
+    messages before the log and to messages in it. `owners` has the groups of each stored offset,
     by its file, topic, queueId and the offset. `is_healed` says that the next start of a broker fills the queues that
-    are behind the log. `checkpoint` describes the checkpoint in words. `set_aside` has the files that
+    are behind the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/
+    that cannot be loaded, and have no good .bak. `set_aside` has the files that
     were probably renamed, by their path in the store.
     """
 
@@ -44,9 +47,10 @@ class StoreFacts:
     has_abort: bool = False
     oldest_unit: int | None = None
     spans_log_begin: bool = True
-    owners: Mapping[tuple[str, str | None, int | None, int | None], str] = field(default_factory=dict)
+    owners: Mapping[Stored, Sequence[str]] = field(default_factory=dict)
     is_healed: bool = False
     checkpoint: str = ""
+    lost_config: frozenset[str] = frozenset()
     set_aside: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -102,6 +106,7 @@ def facts_of(
         owners=_owners(store) if "offset-beyond-queue" in codes else {},
         is_healed=is_healed,
         checkpoint=_checkpoint_in_words(store, last_stored),
+        lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         set_aside={store.storage.display(path): path for path in log.set_aside()},
     )
 
@@ -119,11 +124,12 @@ def _physical_ends(store: ReadOnlyStore) -> list[tuple[int, int]]:
     return found
 
 
-def _owners(store: ReadOnlyStore) -> dict[tuple[str, str | None, int | None, int | None], str]:
-    return {
-        (f"{CONFIG}/{known.source}", known.topic, known.queue_id, known.offset): known.owner
-        for known in consumer_offsets(store)
-    }
+def _owners(store: ReadOnlyStore) -> dict[Stored, list[str]]:
+    found: dict[Stored, list[str]] = {}
+    for known in consumer_offsets(store):
+        place = (f"{CONFIG}/{known.source}", known.topic, known.queue_id, known.offset)
+        found.setdefault(place, []).append(known.owner)
+    return found
 
 
 def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
@@ -138,4 +144,5 @@ def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
         return f"{CHECKPOINT} is zero: an abnormal recovery scans the whole log"
     distance = last_stored - flushed
     side = "before" if distance >= 0 else "after"
-    return f"{CHECKPOINT} vouches for messages up to {flushed}, {abs(distance)} ms {side} the last message was stored"
+    until = rfc3339(flushed) or flushed
+    return f"{CHECKPOINT} vouches for messages up to {until}, {abs(distance)} ms {side} the last message was stored"

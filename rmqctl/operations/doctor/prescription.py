@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.remote_storage import is_remote
+from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 LOOK = "This changes nothing; `rmqctl explain {code}` says what to do by hand."
 QUEUES_BEGIN_LATER = (
-    "Look for the files first. The queues then begin with the first message that the log has. A queue without a "
+    "The queues then begin with the first message that the log has. A queue without a "
     "message in the log stays as it is, because it keeps the number of its next message."
+)
+DELAY_AHEAD = (
+    "This changes nothing. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts: there is "
+    "nothing to do. For an older broker, put a good copy of delayOffset.json there."
 )
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
@@ -33,10 +38,13 @@ COMMANDS = {
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "group-ahead": (
-        "rmqctl config set-offset {target} {group} {topic} {queue} --to latest --yes",
+        "rmqctl config set-offset {target} --to latest --yes {dash}{group} {topic} {queue}",
         "The group then gets the next message that is stored.",
     ),
-    "delay-ahead": ("rmqctl config show {target} delay", LOOK),
+    "delay-ahead": (
+        "rmqctl config show {target} delay",
+        DELAY_AHEAD,
+    ),
     "change-unfinished": (
         "rmqctl undo {target} --yes",
         "The store is then as before the change. Run doctor again.",
@@ -48,6 +56,11 @@ COMMANDS = {
 }
 KEEP_GOING = " --keep-going"
 COMMANDS_MAX = 20  # in one line
+LOST_CONFIG = (
+    "This changes nothing. No other file of the store has the content: put a good copy of the file there, for example "
+    "from a slave. Without a copy, move the file and its .bak away; for offsets, `rmqctl config set-offset "
+    "--new-group` then writes a new file."
+)
 RENAMED = (
     "The file then has its name again. Run doctor again before anything else: other verbs would miss its messages."
 )
@@ -72,6 +85,8 @@ class Prescriber:
         """Return the next command for a cause, and what the store is like after it."""
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
+        if group.code == "config-damaged" and self._is_lost(group):
+            return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
             each = group.findings if group.code == "group-ahead" else group.findings[:1]
@@ -87,6 +102,13 @@ class Prescriber:
                 code=self._code(group)
             )
         return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan) + self._other
+
+    def _is_lost(self, group: Group) -> bool:
+        """Return whether nothing in the store has the content of the file."""
+        paths = set(group.subjects)
+        return paths <= self._examination.facts.lost_config and not any(
+            PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths
+        )
 
     def _rename(self, group: Group) -> str:
         paths = [self._examination.facts.set_aside[subject] for subject in group.subjects]
@@ -107,11 +129,12 @@ class Prescriber:
         path = group.subjects[0] if group.subjects else ""
         found = {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": "0"}
         if first is not None:
-            owner = self._examination.facts.owners.get(
-                (first.path, first.topic, first.queue_id, first.queue_offset), ""
-            )
+            place = (first.path, first.topic, first.queue_id, first.queue_offset)
+            owners = self._examination.facts.owners.get(place, ())
+            owner = next((one for one in owners if first.detail.startswith(f"{one} is at ")), "")
             found |= {
                 "offset": str(first.physical_offset or 0),
+                "dash": "-- " if owner.startswith("-") or (first.topic or "").startswith("-") else "",
                 "group": shlex.quote(owner),
                 "topic": shlex.quote(first.topic or ""),
                 "queue": str(first.queue_id or 0),
@@ -139,6 +162,9 @@ def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
 def _after(plan: RecoveryPlan) -> str:
     repair = plan.repair
     lost = f"It loses {counted(repair.lost.records, 'message')}" if repair.lost.records else "It loses no message"
-    placed = " and puts placeholders in their place, so that all after them stay" if repair.placeholders.served else ""
+    whose = "its" if repair.lost.records == 1 else "their"
+    gone = f", {plan.missing} of them already gone from the log," if plan.missing and repair.lost.records else ""
+    placed = f" and puts placeholders in {whose} place, so that all after stay" if repair.placeholders.served else ""
     left = ", ".join(f"{count} {code}" for code, count in sorted(repair.leaves.items()))
-    return f"{lost}{placed}. `verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"
+    look = " Run it with --dry-run instead of --yes first." if repair.lost.records else ""
+    return f"{lost}{gone}{placed}.{look} `verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shlex
 import shutil
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from rmqctl.cli.views.inspect.doctor_view import GAUGES
+from rmqctl.cli.views.metrics_file import MetricsFile
 from rmqctl.forensics.doctor.causes import CAUSES
+from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import (
     GOLDEN_NAMES,
     Rmqctl,
@@ -256,3 +260,74 @@ def test_a_renamed_log_file_is_renamed_back(at: int, tmp_path: Path, rmqctl: Rmq
     aside.rename(file)
     assert tree_hash(store) == before
     assert diagnosis(store, rmqctl)["healthy"]
+
+
+def consumer_offsets(store: Path) -> dict[str, Any]:
+    found: dict[str, Any] = fastjson_loads((store / "config" / "consumerOffset.json").read_text())
+    return found
+
+
+def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    content = consumer_offsets(store)
+    for group in ("-first", "billing", "second"):
+        content["offsetTable"][f"orders@{group}"] = {"0": 5000}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    found = diagnosis(store, rmqctl)
+    (cause,) = found["causes"]
+    assert sorted(cause["next"].split(" && ")) == [
+        f"rmqctl config set-offset {store} --to latest --yes {group} orders 0"
+        for group in ("-- -first", "billing", "second")
+    ]
+    for command in cause["next"].split(" && "):
+        assert rmqctl(*shlex.split(command)[1:]).code == 0
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_offsets_that_no_file_has_are_only_looked_at(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.write_text("{")
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert (cause["code"], cause["next"]) == ("config-damaged", f"rmqctl config show {store}")
+    assert "a good copy" in cause["then"]
+
+
+def test_a_clock_that_stepped_back_is_no_old_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A broker compares the counters of two data versions first, and then the timestamps."""
+    store = unpack("broker-533", tmp_path)
+    path = store / "config" / "topics.json"
+    content = fastjson_loads(path.read_text())
+    content["dataVersion"] |= {"counter": 99, "timestamp": 1}
+    path.write_text(json.dumps(content))
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_groups_of_the_broker_are_not_behind(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    content = consumer_offsets(store)
+    content["offsetTable"]["orders@CID_RMQ_SYS_TRANS"] = {"0": 0}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    assert "CID_RMQ_SYS_TRANS" not in {group["group"] for group in diagnosis(store, rmqctl)["groups"]}
+
+
+def test_a_lost_log_is_no_start_without_loss(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    shutil.rmtree(store / "commitlog")
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert (cause["code"], "deletes all queues" in cause["restart"]["detail"]) == ("log-gone", True)
+    assert "loses no message" not in cause["restart"]["detail"]
+
+
+def test_a_repair_that_loses_messages_is_to_be_looked_at_first(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert "already gone from the log, and puts placeholders in their place" in cause["then"]
+    assert "with --dry-run instead of --yes first" in cause["then"]
+
+
+def test_names_for_metrics_may_be_of_any_bytes() -> None:
+    gauges = MetricsFile("doctor", Path("/store"), GAUGES)
+    gauges.set("behind_messages", 1, group="a\rb\udcff")
+    assert 'group="a\\\\rb\\udcff"' in gauges.encoded().decode()
