@@ -368,7 +368,12 @@ def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
-            yield lambda count: bar.advance(task, count)
+
+            def advance(count: int) -> None:  # a further pass makes the total greater
+                done = bar.tasks[task].completed + count
+                bar.update(task, completed=done, total=max(total, done))
+
+            yield advance
     else:
         yield lambda _: None
 
@@ -379,7 +384,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
     def advance(count: int) -> None:
         nonlocal done
         done += count
-        remark(to_json({"progress": what, "bytes": done, "totalBytes": total}))
+        remark(to_json({"progress": what, "bytes": done, "totalBytes": max(total, done)}))
 
     return advance
 

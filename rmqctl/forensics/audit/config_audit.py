@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 TIMERCHECK = "timercheck"
 # files that always have entries once a broker has served producers or consumers, and the table with these entries
-TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
+ENTRY_TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
 # files that only a broker writes: a message store alone writes delayOffset.json, too
-OF_BROKER = (*TABLES, "consumerFilter.json", TIMERCHECK)
+OF_BROKER = (*ENTRY_TABLES, "consumerFilter.json", TIMERCHECK)
 TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
 # lastReadTimeMs, timerLogFlushPos, timerQueueOffset (TimerCheckpoint of 5.x)
 TIMER_CHECKPOINT = struct.Struct(">qqq")
@@ -51,7 +51,7 @@ def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
 
     A store that no broker kept has no topics.json to compare with. Raises OSError.
     """
-    for name in TABLES:
+    for name in ENTRY_TABLES:
         if what := emptied(store, name):
             yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
     if not emptied(store, TOPICS_CONFIG):
@@ -66,11 +66,11 @@ def emptied(store: ReadOnlyStore, name: str) -> str:
     The result is empty if it did not.
     """
     config = store.config(name)
-    if name not in TABLES or config.source != config.path or table(config, TABLES[name]):
+    if name not in ENTRY_TABLES or config.source != config.path or table(config, ENTRY_TABLES[name]):
         return ""
     backup = load_config(store.storage, store.path.part(CONFIG), name + BACKUP_SUFFIX)
-    count = len(table(backup, TABLES[name]))
-    return f"{name} has no entry in {TABLES[name]}, {name}{BACKUP_SUFFIX} has {count}" if count else ""
+    count = len(table(backup, ENTRY_TABLES[name]))
+    return f"{name} has no entry in {ENTRY_TABLES[name]}, {name}{BACKUP_SUFFIX} has {count}" if count else ""
 
 
 def lists_no_topic(store: ReadOnlyStore) -> bool:

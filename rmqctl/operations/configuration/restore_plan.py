@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.forensics.audit.config_audit import emptied, lists_no_topic
+from rmqctl.forensics.audit.config_audit import ENTRY_TABLES, emptied, lists_no_topic
+from rmqctl.format.timestamp import rfc3339
 from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
 from rmqctl.operations.configuration.names_in_store import names_in_store
 from rmqctl.operations.configuration.rebuilt_entries import group_entries, topic_entries
@@ -129,7 +130,20 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
         hint = "--from store rebuilds it" if config.name in TABLES else _hint(config.name)
         raise Unreadable(backup_problem or "there is no .bak", path=str(backup), hint=hint)
     change = planned_change(store, config.name, store.storage.read_file(backup, CONFIG_SIZE_MAX))
-    return RestorePlan(config.name, problem, "bak", change, notes=_unlisted(store, content, config.name))
+    notes = (*_content_of(content, config.name), *_unlisted(store, content, config.name))
+    return RestorePlan(config.name, problem, "bak", change, notes=notes)
+
+
+def _content_of(content: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return a note on how much the .bak has, and how old it is."""
+    key = ENTRY_TABLES.get(name)
+    if key is None:
+        return ()
+    entries, version = content.get(key), content.get(DATA_VERSION)
+    count = len(entries) if isinstance(entries, dict) else 0
+    changed = version.get("timestamp") if isinstance(version, dict) else None
+    moment = rfc3339(changed) if isinstance(changed, int) else None
+    return (f"the .bak has {count} in {key}" + (f", last changed at {moment}" if moment else ""),)
 
 
 def _from_store(

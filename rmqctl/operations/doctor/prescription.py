@@ -164,7 +164,8 @@ def _after(plan: RecoveryPlan) -> str:
     lost = f"It loses {counted(repair.lost.records, 'message')}" if repair.lost.records else "It loses no message"
     whose = "its" if repair.lost.records == 1 else "their"
     gone = f", {plan.missing} of them already gone from the log," if plan.missing and repair.lost.records else ""
-    placed = f" and puts placeholders in {whose} place, so that all after stay" if repair.placeholders.served else ""
+    served = repair.placeholders.served
+    placed = f" and puts placeholders in {whose} place, so that all later messages stay" if served else ""
     left = ", ".join(f"{count} {code}" for code, count in sorted(repair.leaves.items()))
     look = " Run it with --dry-run instead of --yes first." if repair.lost.records else ""
     return f"{lost}{gone}{placed}.{look} `verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"

@@ -226,3 +226,11 @@ def test_a_misspelt_verb_is_named(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-533")
     assert "'restor'" in rmqctl("config", "restor", store, "topics.json").err
     assert "config show STORE" in rmqctl("config", store).err
+
+
+def test_a_plan_from_the_bak_says_what_it_has(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    count = len(topics(store))
+    topics_json(store).write_text("{")
+    (note,) = restore(rmqctl, store, "topics.json", "--dry-run", "-o", "json").document()["notes"]
+    assert note.startswith(f"the .bak has {count} in topicConfigTable, last changed at 20")

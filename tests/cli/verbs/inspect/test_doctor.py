@@ -331,3 +331,11 @@ def test_names_for_metrics_may_be_of_any_bytes() -> None:
     gauges = MetricsFile("doctor", Path("/store"), GAUGES)
     gauges.set("behind_messages", 1, group="a\rb\udcff")
     assert 'group="a\\\\rb\\udcff"' in gauges.encoded().decode()
+
+
+def test_further_passes_do_not_exceed_the_total(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("497-basic--body-flip-last-normal", tmp_path)
+    result = rmqctl("doctor", store, "--progress", "json")
+    shown = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
+    assert shown
+    assert all(one["bytes"] <= one["totalBytes"] for one in shown)
