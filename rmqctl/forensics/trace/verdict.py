@@ -25,11 +25,11 @@ from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
-from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group, retry_owner
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rmqctl.forensics.trace.groups import GroupState
     from rmqctl.forensics.trace.stage import Stage
@@ -47,7 +47,10 @@ def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState]) -> str:
     `stages` are in order and not empty. `states` are the states of groups at the places of the message.
     """
     parts = [part for rule in _RULES for part in rule(stages)]
-    parts += _groups(states) or _no_groups(stages)
+    parts += _retries(stages, states)
+    parts += _pop(stages)
+    failed = _failed(stages, states)
+    parts += _groups(states, failed) or ([] if failed else _no_groups(stages))
     parts += _damage(stages)
     return ", ".join(parts)
 
@@ -120,22 +123,62 @@ def _delays(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"delayed {how}, not delivered" + (f"; due at {rfc3339(due)}" if due else "")
 
 
-def _retries(stages: Sequence[Stage]) -> Iterator[str]:
+def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[str]:
     dead = [stage for stage in stages if stage.kind == DEAD_LETTER]
     for topic, of_topic in groupby(sorted(dead, key=lambda stage: stage.topic), key=lambda stage: stage.topic):
         times = max(stage.record.message.reconsume_times for stage in of_topic)
-        yield f"delivered {_times(times)}, in {topic}" if times > 0 else f"in {topic}"
+        failed = f"failed {_times(times)}" if times > 0 else "failed"
+        yield f"{failed} at {topic.removeprefix(DLQ_PREFIX)}, now in {topic}"
     lost = {stage.topic.removeprefix(DLQ_PREFIX) for stage in dead}
-    retried: dict[str, int] = {}
+    retried: dict[str, list[Stage]] = {}
     for stage in stages:
-        topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
-        if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED):
-            times = max(retried.get(topic, 0), stage.record.message.reconsume_times)
-            retried[topic] = times
-    for topic, times in sorted(retried.items()):
-        if topic.removeprefix(RETRY_PREFIX) not in lost:
-            waits = not any(stage.topic == topic for stage in stages)
-            yield _retried(topic, times) if not waits else f"waits for retry {times} in {topic}"
+        topic = _retry_topic(stage)
+        if topic is not None and _retrying(topic, states) not in lost:
+            retried.setdefault(topic, []).append(stage)
+    for topic, copies in sorted(retried.items()):
+        times = max(copy.record.message.reconsume_times for copy in copies)
+        yield f"waits for retry {times} in {topic}" if _waits(copies[-1], states) else _retried(topic, times)
+
+
+def _retry_topic(stage: Stage) -> str | None:
+    """Return the %RETRY% topic that a copy is in, or that a delayed copy goes to; None if there is none."""
+    topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
+    return topic if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED) else None
+
+
+def _retrying(topic: str, states: Sequence[GroupState]) -> str:
+    """Return the group of a %RETRY% topic."""
+    return retry_owner(topic.removeprefix(RETRY_PREFIX), {known.group for known in states})
+
+
+def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
+    """Return whether the group of a %RETRY% topic has not consumed a copy.
+
+    If no offset of the group is known, nothing shows this: the result is False.
+    """
+    if copy.kind == DELAYED:
+        return True
+    of_group = [known for known in states if known.group == _retrying(copy.topic, states) and known.state == CONSUMED]
+    return bool(of_group) and not any(known.stage == copy for known in of_group)
+
+
+def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
+    """Return the groups whose last attempt at the message failed.
+
+    Such a group has a dead letter or a waiting retry, and no later copy of the message in its topic.
+    """
+    failed: set[str] = set()
+    for stage in stages:
+        topic = _retry_topic(stage)
+        if stage.kind in IN_ITS_TOPIC:
+            failed.clear()
+        elif stage.kind == DEAD_LETTER:
+            failed.add(stage.topic.removeprefix(DLQ_PREFIX))
+        elif topic is not None and _waits(stage, states):
+            failed.add(_retrying(topic, states))
+        elif topic is not None:
+            failed.discard(_retrying(topic, states))
+    return failed
 
 
 def _retried(topic: str, times: int) -> str:
@@ -151,13 +194,14 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"popped{done} by {group}" if pops else f"acknowledged by {group}"
 
 
-_RULES: tuple[Callable[[Sequence[Stage]], Iterable[str]], ...] = (_stored, _transaction, _delays, _retries, _pop)
+_RULES: tuple[Callable[[Sequence[Stage]], Iterable[str]], ...] = (_stored, _transaction, _delays)
 
 
-def _groups(states: Sequence[GroupState]) -> list[str]:
+def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     """Return who consumed the message, and who has not reached it.
 
-    Groups of the broker itself, and its own topics, are left out.
+    Groups of the broker itself, and its own topics, are left out. So are groups that failed at the message, unless a
+    copy waits for them.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}
@@ -166,7 +210,8 @@ def _groups(states: Sequence[GroupState]) -> list[str]:
             of_groups.setdefault(known.group, []).append(known)
     consumed = sorted(group for group, found in of_groups.items() if all(one.state == CONSUMED for one in found))
     filtered = [group for group in consumed if any(known.filtered for known in of_groups[group])]
-    parts = [f"consumed by {_names(taken)}"] if (taken := [one for one in consumed if one not in filtered]) else []
+    taken = [group for group in consumed if group not in filtered and group not in failed]
+    parts = [f"consumed by {_names(taken)}"] if taken else []
     parts += [f"passed over by {_names(filtered)}, whose expression leaves out the tag"] if filtered else []
     for group in sorted(of_groups.keys() - set(consumed)):
         found = of_groups[group]

@@ -32,7 +32,7 @@ from rmqctl.store.read.consumers.consumer_offsets import (
 from rmqctl.store.read.topic_names import nearest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.config.topics import QueueKey
@@ -99,7 +99,7 @@ class ConsumerGroups:
         """
         groups = self._groups.get(topic, set())
         return (
-            groups | {_owner(topic.removeprefix(RETRY_PREFIX), self.known)}
+            groups | {retry_owner(topic.removeprefix(RETRY_PREFIX), self.known)}
             if topic.startswith(RETRY_PREFIX)
             else groups
         )
@@ -176,7 +176,7 @@ def is_broker_group(group: str) -> bool:
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
-def _owner(rest: str, known: set[str]) -> str:
+def retry_owner(rest: str, known: Collection[str]) -> str:
     """Return the group that the topic %RETRY%`rest` belongs to.
 
     The result is `rest` if `rest` is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and

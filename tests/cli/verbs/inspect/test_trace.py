@@ -37,7 +37,7 @@ def kinds(rmqctl: Rmqctl, store: Path, *asked: str) -> list[tuple[str, int]]:
         (
             "poison-7",
             ["stored", "delayed", "retry", "dead-letter"],
-            "stored, delivered twice, in %DLQ%billing, consumed by billing",
+            "stored, failed twice at billing, now in %DLQ%billing",
         ),
     ],
 )
@@ -64,6 +64,13 @@ def test_pop(golden: Golden, rmqctl: Rmqctl) -> None:
     }
     states = {(row["group"], row["topic"], row["queueOffset"]): row["state"] for row in found["groups"]}
     assert states["popgroup", "popt", 5] == states["popgroup", "%RETRY%popgroup_popt", 0] == "consumed"
+
+
+def test_a_retry_that_waits(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The group is past the message in its topic, but it has consumed nothing in its %RETRY% topic."""
+    found = rmqctl("trace", golden("broker-550"), "--key", "poison-7", "-o", "json").document()
+    assert found["verdict"] == "stored, waits for retry 1 in %RETRY%billing"
+    assert [row["state"] for row in found["groups"]] == ["consumed", "unknown"]
 
 
 def test_every_way_leads_to_the_same_life(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -114,7 +121,7 @@ def test_several_stores_are_one_cluster(tmp_path: Path, rmqctl: Rmqctl) -> None:
 def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     shown = rmqctl("trace", store, "--key", "poison-7").out.splitlines()
-    assert shown[0] == "stored, delivered twice, in %DLQ%billing, consumed by billing"
+    assert shown[0] == "stored, failed twice at billing, now in %DLQ%billing"
     assert any(line.split()[:4] == ["dead-letter", "+4.2", "s", "2026-11-21T09:29:20.753Z"] for line in shown)
     assert any(line.split() == ["billing", "consumed", "orders", "2", "1", "376"] for line in shown)
     diagram = rmqctl("trace", store, "--key", "poison-7", "--mermaid").out.splitlines()
