@@ -160,6 +160,11 @@ class Message(NamedTuple):
         """Return the offset message id."""
         return host.msg_id(self.store_host, self.physical_offset)
 
+    @property
+    def placeholder(self) -> str | None:
+        """Return the code of the damage that a placeholder replaces; None if the record is no placeholder."""
+        return placeholder_code(self.prepared_transaction_offset, self.properties)
+
 
 class Blank(NamedTuple):
     """The end of a file: `size` bytes from the blank to the end of the file."""
@@ -171,6 +176,17 @@ class Blank(NamedTuple):
     def end(self) -> int:
         """Return the physical offset of the next file's first byte."""
         return self.physical_offset + self.size
+
+
+def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
+    """Return the code of the damage that a placeholder replaces; None if the record is no placeholder.
+
+    The code is `unknown` if the placeholder had no room for it.
+    """
+    if prepared_transaction_offset != PLACEHOLDER_SIGN:
+        return None
+    code = message_properties.get(properties.PLACEHOLDER, properties.PLACEHOLDER_SHORT)
+    return "unknown" if code == properties.PLACEHOLDER_SHORT else code
 
 
 def tags_code(message_properties: dict[str, str]) -> int:

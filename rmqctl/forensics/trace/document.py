@@ -98,6 +98,7 @@ def _stage_row(unique_key: str | None, stage: Stage, first: Stage, trace: Trace,
         "reachable": stage.reachable,
         "indexed": record.indexed,
         "damage": record.damage,
+        "placeholder": record.message.placeholder,
     }
 
 

@@ -211,7 +211,10 @@ def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     consumed = sorted(group for group, found in of_groups.items() if all(one.state == CONSUMED for one in found))
     filtered = [group for group in consumed if any(known.filtered for known in of_groups[group])]
     taken = [group for group in consumed if group not in filtered and group not in failed]
+    past = [group for group in taken if all(known.stage.record.message.placeholder for known in of_groups[group])]
+    taken = [group for group in taken if group not in past]
     parts = [f"consumed by {_names(taken)}"] if taken else []
+    parts += [f"{_names(past)} {'is' if len(past) == 1 else 'are'} past its place"] if past else []
     parts += [f"passed over by {_names(filtered)}, whose expression leaves out the tag"] if filtered else []
     for group in sorted(of_groups.keys() - set(consumed)):
         found = of_groups[group]
@@ -231,6 +234,10 @@ def _damage(stages: Sequence[Stage]) -> list[str]:
     records = {stage.record.place: stage.record for stage in stages}
     damaged = [record for record in records.values() if record.damage is not None]
     parts = [f"{len(damaged)} of {counted(len(records), 'record')} damaged"] if damaged else []
+    codes = [code for record in records.values() if (code := record.message.placeholder) is not None]
+    if codes:
+        replaced = f"{len(codes)} of {counted(len(records), 'record')}"
+        parts.append(f"a placeholder replaces {replaced} ({', '.join(sorted(set(codes)))})")
     lost = [stage for stage in stages if stage.reachable is False and queue_destinations(stage.record.message)]
     return parts + ([f"no queue leads to {counted(len(lost), 'copy').replace('copys', 'copies')}"] if lost else [])
 

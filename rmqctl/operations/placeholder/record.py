@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.topics import QueueKey
 
-NAME = "RMQCTL_DAMAGED"
+NAME = properties.PLACEHOLDER
 FILLER_SIZE_MAX = (
     4 * 1024 * 1024
 )  # maxMessageSize's default; brokers take as much memory for each record that they check
@@ -89,7 +89,6 @@ _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 _FIELDS_OF_HEAD = Message._fields.index("body")
 _BLANK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
-_SHORT_VALUE = "1"
 # what producers' clients and brokers add to properties, and nobody needs of a stored message
 _ADDITIONS = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
 _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
@@ -496,7 +495,7 @@ def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
     left out. If this is not enough, the properties are returned unchanged.
     """
     for kept in (raw, _without_additions(raw)):
-        for value in (code, _SHORT_VALUE):
+        for value in (code, properties.PLACEHOLDER_SHORT):
             replaced = _placeholder_property(value) + kept
             if len(replaced) <= size_max:
                 return replaced

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.format.message import placeholder_code
 
 Row = dict[str, Any]
 
@@ -27,11 +28,23 @@ def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[
         "OFFSET": lambda row: row.get("queueOffset"),
         "TAGS": lambda row: row.get("properties", {}).get("TAGS"),
         "KEYS": lambda row: row.get("properties", {}).get("KEYS"),
-        "DAMAGE": lambda row: Toned(row["damage"], Tone.BAD) if "damage" in row else None,
+        "DAMAGE": _damage,
     }
     if body != "none":
         columns["BODY"] = lambda row: row.get("body")
     return columns
+
+
+def _damage(row: Row) -> Toned | None:
+    """Return the damage of a record, or the damage that a placeholder replaces."""
+    if "damage" in row:
+        return Toned(row["damage"], Tone.BAD)
+    return placeholder_cell(placeholder_code(row["preparedTransactionOffset"], row["properties"]))
+
+
+def placeholder_cell(code: str | None) -> Toned | None:
+    """Return the cell for a placeholder; None for any other record."""
+    return None if code is None else Toned(f"placeholder: {code}", Tone.BAD)
 
 
 def _has(row: Row, physical_offset: int) -> bool:

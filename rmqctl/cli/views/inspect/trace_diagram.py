@@ -35,7 +35,8 @@ def _stage_line(row: Row, names: dict[str, str]) -> str:
     after = f" after {duration(row['deltaMs'])}" if row["deltaMs"] else ""
     place = f"queue {row['queueId']}, offset {row['queueOffset']}"
     arrow = "-->>" if row["reachable"] is False or row["damage"] else "->>"
-    damage = f", {row['damage']}" if row["damage"] else ""
+    replaced = f", placeholder: {row['placeholder']}" if row["placeholder"] else ""
+    damage = f", {row['damage']}" if row["damage"] else replaced
     return f"{begin}{arrow}{end}: {_text(row['kind'] + after)} ({place}{damage})"
 
 

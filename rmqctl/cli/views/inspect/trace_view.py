@@ -7,6 +7,7 @@ from typing import Any
 
 from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows, print_toned
 from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.cli.views.inspect.message_table import placeholder_cell
 from rmqctl.format.timestamp import duration
 
 Row = dict[str, Any]
@@ -37,10 +38,14 @@ def print_trace(document: Row) -> None:
 
 
 def _tone(document: Row) -> Tone:
-    if not document["found"] or any(row["damage"] or row["kind"] == "dead-letter" for row in document["stages"]):
+    if not document["found"] or any(map(_is_bad, document["stages"])):
         return Tone.BAD
     is_done = all(row["state"] == "consumed" for row in document["groups"])
     return Tone.GOOD if is_done and document["groups"] else Tone.ATTENTION
+
+
+def _is_bad(stage: Row) -> bool:
+    return stage["damage"] is not None or stage["placeholder"] is not None or stage["kind"] == "dead-letter"
 
 
 def _print_part(rows: list[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
@@ -66,7 +71,7 @@ def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
         "IN QUEUE": lambda row: _YES_NO[row["reachable"]],
         "IN INDEX": lambda row: _YES_NO[row["indexed"]],
         "GROUP": lambda row: row["group"],
-        "DAMAGE": lambda row: Toned(row["damage"], Tone.BAD) if row["damage"] else None,
+        "DAMAGE": lambda row: Toned(row["damage"], Tone.BAD) if row["damage"] else placeholder_cell(row["placeholder"]),
     }
 
 

@@ -194,6 +194,41 @@ def test_a_damaged_record(way: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) 
     assert "1 of 4 records damaged" in found["verdict"]
 
 
+def test_a_placeholder(golden: Golden, rmqctl: Rmqctl) -> None:
+    """trace, dump and query name a placeholder; a group that is past it need not have consumed the message."""
+    store = golden("broker-497")
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(2180 + 100)
+        file.write(b"!")
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    found = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()
+    assert [row["placeholder"] for row in found["stages"]] == ["bad-body-crc", None, None, None]
+    failed = "stored, failed twice at billing, now in %DLQ%billing"
+    assert found["verdict"] == f"{failed}, a placeholder replaces 1 of 4 records (bad-body-crc)"
+    for asked in (
+        ("trace", store, "--key", "poison-7"),
+        ("dump", store, "--around", "2180"),
+        ("query", store, "--topic", "orders", "--key", "poison-7"),
+    ):
+        marked = [line for line in rmqctl(*asked).out.splitlines() if line.endswith("placeholder: bad-body-crc")]
+        assert len(marked) == 1
+        assert "2180" in marked[0].split()
+    assert "placeholder: bad-body-crc)" in rmqctl("trace", store, "--key", "poison-7", "--mermaid").out
+
+
+def test_a_group_that_is_past_a_placeholder(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    first = rmqctl("trace", store, "--key", "o1", "-o", "json").document()["stages"][0]["physicalOffset"]
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(first + 100)
+        file.write(b"!")
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    found = rmqctl("trace", store, "--key", "o1", "-o", "json").document()
+    replaced = "a placeholder replaces 1 of 1 record (bad-body-crc)"
+    assert found["verdict"] == f"stored, billing is past its place, {replaced}"
+    assert [row["state"] for row in found["groups"]] == ["consumed"]
+
+
 def test_lost_queues(golden: Golden, rmqctl: Rmqctl) -> None:
     """Op messages are found in the log, and the verdict says what no queue leads to."""
     store = golden("broker-497")
