@@ -142,6 +142,10 @@ class KeySearch:
             reached = max(reached, end)
         yield reached, None
 
+    def _goes_on(self, position: int) -> bool:
+        """Return whether the log has a file after a physical offset."""
+        return any(file.file_from_offset > position for file in self._store.commit_log.queue.files)
+
     def _part(self, key: str, start: int, stop: int | None) -> list[Record]:
         """Return the records with a key in a part of the log.
 
@@ -151,7 +155,9 @@ class KeySearch:
         position = start
         for _ in range(WALK_RECORDS_MAX):
             item = self._store.commit_log.at(position) if stop is None or position < stop else None
-            if item is None or (isinstance(item, Damage) and item.code == "outside-log"):
+            if item is None or (
+                isinstance(item, Damage) and item.code == "outside-log" and not self._goes_on(position)
+            ):
                 return records
             if isinstance(item, Damage):
                 break

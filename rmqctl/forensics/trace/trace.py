@@ -92,13 +92,13 @@ class Trace:
         keys = dict.fromkeys(record.unique_key for record in in_order(seeds) if record.unique_key is not None)
         for key in keys:
             yield key, self._with_links(key, self._with_unique_key(key))
-        rest = [record for record in seeds if record.unique_key is None]
-        while rest:
-            of_first = self._with_links(None, [rest[0]])
-            origin = min(record.place for record in of_first)
-            same = [one for one in rest if min(other.place for other in self._with_links(None, [one])) == origin]
+        by_origin: dict[tuple[int, int], list[Record]] = {}
+        for record in seeds:
+            if record.unique_key is None:
+                origin = min(one.place for one in self._with_links(None, [record]))
+                by_origin.setdefault(origin, []).append(record)
+        for same in by_origin.values():
             yield None, self._with_links(None, same)
-            rest = [record for record in rest if record not in same]
 
     def _seeds(self) -> Iterator[Record]:
         """Yield the records that answer the question as it was asked."""
@@ -143,7 +143,7 @@ class Trace:
 
         The message itself is no such record. Clients may be told to use another topic than RMQ_SYS_TRACE_TOPIC.
         """
-        if record.unique_key in (self.question.key, self.question.unique_key):
+        if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
             return False
         if record.message.topic == TRACE_TOPIC:
             return True
@@ -168,11 +168,9 @@ class Trace:
         If the index does not have such a record, or a delivery that is overdue, the log is scanned for the UNIQ_KEY.
         """
         known = {record.place: record for record in records}
-        missing = list(self._linked(unique_key, known))
-        while missing:
-            for record in missing:
-                known[record.place] = record
-            missing = list(self._linked(unique_key, known))
+        fresh = list(known.values())
+        while fresh:
+            fresh = [one for one in self._linked(unique_key, fresh, known) if known.setdefault(one.place, one) is one]
         if unique_key is None:
             return list(known.values())
         is_incomplete = len(known) > len(records)
@@ -183,9 +181,11 @@ class Trace:
                 known |= {record.place: record for record in scanned if record.unique_key == unique_key}
         return list(known.values())
 
-    def _linked(self, unique_key: str | None, known: dict[tuple[int, int], Record]) -> Iterator[Record]:
-        """Yield the unknown records that the known ones name by physical offset."""
-        for record in list(known.values()):
+    def _linked(
+        self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
+    ) -> Iterator[Record]:
+        """Yield the records that the fresh ones name by physical offset, without the known ones."""
+        for record in fresh:
             log = self.stores[record.store].commit_log
             for offset in links.linked_offsets(record, self.stores[record.store]):
                 item = log.at(offset)
@@ -235,6 +235,7 @@ class Trace:
         from rmqctl.forensics.message_row import plain_body
         from rmqctl.format.body import client_trace
 
+        found = list({record.message.msg_id: record for record in reversed(found)}.values())  # replicas have the same
         groups: dict[str | None, str | None] = {}  # old clients say the group only in SubBefore
         for record in in_order(found):
             for recorded in client_trace.decode(plain_body(record.message)):

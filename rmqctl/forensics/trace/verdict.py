@@ -115,12 +115,14 @@ def _delays(stages: Sequence[Stage]) -> Iterator[str]:
     arrived = [stage for stage in stages if stage.kind == DELIVERED]
     if not waits:
         return
-    how = "by timer" if waits[0].kind == TIMER else f"by level {waits[0].queue_id + 1}"
+    level = f"by level {waits[0].queue_id + 1}" if waits[0].queue_id >= 0 else "by an unknown level"
+    how = "by timer" if waits[0].kind == TIMER else level
     if arrived:
         yield f"delayed {how}, delivered after {duration(arrived[0].stored_at - waits[0].stored_at)}"
     elif not any(stage.kind in IN_ITS_TOPIC for stage in stages):
         due = _number(waits[-1].record.properties.get(TIMER_OUT_MS)) if waits[0].kind == TIMER else None
-        yield f"delayed {how}, not delivered" + (f"; due at {rfc3339(due)}" if due else "")
+        time = rfc3339(due) if due else None
+        yield f"delayed {how}, not delivered" + (f"; due at {time}" if time else "")
 
 
 def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[str]:
@@ -239,7 +241,7 @@ def _damage(stages: Sequence[Stage]) -> list[str]:
         replaced = f"{len(codes)} of {counted(len(records), 'record')}"
         parts.append(f"a placeholder replaces {replaced} ({', '.join(sorted(set(codes)))})")
     lost = [stage for stage in stages if stage.reachable is False and queue_destinations(stage.record.message)]
-    return parts + ([f"no queue leads to {counted(len(lost), 'copy').replace('copys', 'copies')}"] if lost else [])
+    return parts + ([f"no queue leads to {len(lost)} {'copy' if len(lost) == 1 else 'copies'}"] if lost else [])
 
 
 def _times(count: int) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from rmqctl.format.timestamp import MAX_MS
+
 _SIZES = {32: 4, 56: 16}  # hex digits -> bytes of the address
 _BEFORE_TIME = 2 + 4
 _TIME_SIZE = 4
@@ -26,7 +28,7 @@ def nearly_time(unique_key: str, before_ms: int) -> int | None:
         return None
     at = address + _BEFORE_TIME
     since_month = int.from_bytes(bytes.fromhex(unique_key)[at : at + _TIME_SIZE], "big")
-    if since_month > _MONTH_MS_MAX:
+    if since_month > _MONTH_MS_MAX or not 0 <= before_ms <= MAX_MS:
         return None
     month = datetime.fromtimestamp(before_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     begin = int(month.timestamp() * 1000)

@@ -19,3 +19,8 @@ def test_the_time_of_an_id(key: str) -> None:
 @pytest.mark.parametrize("key", ["order-4711", "", "g" * 32, "F" * 32])
 def test_other_keys_have_no_time(key: str) -> None:
     assert nearly_time(key, MADE) is None
+
+
+@pytest.mark.parametrize("before_ms", [300_000_000_000_000, -1])
+def test_a_time_that_no_calendar_has(before_ms: int) -> None:
+    assert nearly_time("0A010200000000000000000000000018", before_ms) is None

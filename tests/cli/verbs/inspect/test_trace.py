@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics.trace import links, stage
+from rmqctl.forensics.trace.trace import Question, Trace
 from rmqctl.format.index_entry import key_hash
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
-from tests.support.log_maker import Record, write_log
+from tests.support.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
 
@@ -154,6 +157,16 @@ def test_an_index_file_is_missing(number: int, golden: Golden, rmqctl: Rmqctl) -
     sorted((store / "index").iterdir())[number].unlink()
     assert kinds(rmqctl, store, "--key", "poison-7") == POISON
     assert kinds(rmqctl, store, "--key", "tx1486") == kinds(rmqctl, store, "--key", "tx1486", "--scan")
+
+
+def test_a_log_file_is_missing_after_the_index(golden: Golden, rmqctl: Rmqctl) -> None:
+    """What comes after the missing file is read."""
+    store = golden("broker-497")
+    sorted((store / "index").iterdir())[1].unlink()
+    (store / "commitlog" / f"{524288:020}").unlink()
+    found = kinds(rmqctl, store, "--key", "tx61")
+    assert found == kinds(rmqctl, store, "--key", "tx61", "--scan")
+    assert ("commit", 798267) in found
 
 
 def lose_slot(store: Path, topic: str, key: str) -> None:
@@ -313,6 +326,43 @@ def test_what_clients_recorded(tmp_path: Path, rmqctl: Rmqctl) -> None:
     ]
     shown = rmqctl("trace", store, "--unique-key", "U1").out
     assert "SubAfter" in shown
+
+
+def test_clients_records_of_replicas_are_told_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    one, other = (store_with_client_records(tmp_path / name) for name in ("one", "other"))
+    found = rmqctl("trace", one, other, "--unique-key", "U1", "-o", "json").document()
+    assert [row["record"] for row in found["clientRecords"]] == ["Pub", "SubBefore", "SubAfter"]
+
+
+def test_a_clients_record_without_unique_key(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """It is no stage of the message."""
+    recorded = Record(topic="RMQ_SYS_TRACE_TOPIC", properties=b"KEYS\x01U1\x02", body=b"")
+    write_log(tmp_path, [Record(topic="orders", properties=b"UNIQ_KEY\x01U1\x02"), recorded], file_size=4096)
+    found = rmqctl("trace", tmp_path, "--key", "U1", "-o", "json").document()
+    assert [row["topic"] for row in found["stages"]] == ["orders"]
+
+
+def test_a_chain_of_records_is_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records without UNIQ_KEY, each of which names the one before."""
+    records = [Record(properties=b"")]
+    size = len(encode(records[0], 0))
+    for number in range(40):
+        at = 0 if number == 0 else size + (number - 1) * (size + 60)
+        named = f"ORIGIN_MESSAGE_ID\x01C0A8070900002A9F{at:016X}\x02".encode()
+        records.append(Record(properties=named.ljust(60, b"\x02")))
+    write_log(tmp_path, records, file_size=65536)
+    asked: list[int] = []
+    linked = links.linked_offsets
+
+    def counted(record: stage.Record, store: ReadOnlyStore) -> Iterator[int]:
+        asked.append(record.message.physical_offset)
+        return linked(record, store)
+
+    monkeypatch.setattr(links, "linked_offsets", counted)
+    question = Question(offset=size + 39 * (size + 60))
+    found = Trace([ReadOnlyStore(tmp_path)], question, threads=1, warm_up=lambda: None)
+    assert len(found.lives[0].stages) == len(records)
+    assert len(asked) <= 3 * len(records)
 
 
 def test_groups_that_wait_or_filter(tmp_path: Path, rmqctl: Rmqctl) -> None:
