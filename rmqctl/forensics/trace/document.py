@@ -25,7 +25,7 @@ def document(trace: Trace, names: list[str]) -> Row:
         "store": names[0],
         "stores": names,
         "found": bool(trace.lives),
-        "verdict": verdict(trace),
+        "verdict": verdict(trace, names),
         "stages": [
             _stage_row(life.unique_key, stage, life.stages[0], trace, names)
             for life in trace.lives
@@ -36,7 +36,7 @@ def document(trace: Trace, names: list[str]) -> Row:
             _client_row(record, told, names) for life in trace.lives for record, told in life.client_records
         ],
         "searched": [
-            _searched_row(scan, names, by_index=search.uses_index)
+            _searched_row(scan, names, by_index=search.was_asked)
             for scan, search in zip(trace.scans, trace.searches, strict=True)
         ],
         "remarks": _remarks(trace),
@@ -57,12 +57,15 @@ def _remarks(trace: Trace) -> list[str]:
     return remarks
 
 
-def verdict(trace: Trace) -> str:
-    """Return what became of the messages, in one line."""
+def verdict(trace: Trace, names: list[str]) -> str:
+    """Return what became of the messages, in one line.
+
+    `names` are the names of the stores for the user.
+    """
     if not trace.lives:
         from rmqctl.forensics.trace.not_found import not_found_verdict
 
-        return not_found_verdict(trace)
+        return not_found_verdict(trace, names)
     verdicts = [life.verdict for life in trace.lives]
     if len(verdicts) == 1:
         return verdicts[0]

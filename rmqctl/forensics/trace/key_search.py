@@ -53,13 +53,15 @@ class KeySearch:
     """Searches the store of `scan`.
 
     `dangling` has the index entries for the key that lead to no record. `uses_index` is False if the index cannot be
-    used, or must not (`by_scan`). Without queue files (RocksDB), the topics to look up are not known.
+    used, or must not (`by_scan`). `was_asked` is True once the index was searched. Without queue files (RocksDB), the
+    topics to look up are not known.
     """
 
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
         self.scan = scan
         self.dangling: list[IndexedPlace] = []
         self.uses_index = not by_scan and has_queue_files(scan.store) and bool(_spans(scan.store))
+        self.was_asked = False
         self._store = scan.store
         self._found: dict[str, list[Record]] = {}
         self._outside: dict[str, list[Record]] = {}
@@ -109,6 +111,7 @@ class KeySearch:
 
         The topics are those that the store knows, and those that a record with the key names.
         """
+        self.was_asked = True
         found: list[Record] = []
         topics = sorted(_topics(self._store))
         asked = set(topics)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.stage import Record
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Damage, Message
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+_PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 def has_queue_files(store: ReadOnlyStore) -> bool:
@@ -32,12 +34,14 @@ class ScannedPart:
     """A part of the log that was read: physical offsets [start, end).
 
     `first_ms` and `last_ms` are the store times of its first and last good message; None without one.
+    `placeholders` has the physical offset of each placeholder.
     """
 
     start: int
     end: int
     first_ms: int | None = None
     last_ms: int | None = None
+    placeholders: list[int] = field(default_factory=list)
 
 
 class LogScan:
@@ -82,21 +86,34 @@ class LogScan:
         self._warm_up()
         summary = ScanSummary()
 
-        def take(columns: Columns) -> tuple[list[Message], int, int]:
+        def take(columns: Columns) -> tuple[list[Message], int, int, list[int]]:
             times = columns.rows["store_timestamp"]
-            return [columns.message(row) for row in wanted.rows(columns).tolist()], int(times[0]), int(times[-1])
+            found = [columns.message(row) for row in wanted.rows(columns).tolist()]
+            return found, int(times[0]), int(times[-1]), _placeholders(columns)
 
         for item in self.store.commit_log.scan_columns(
             summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
         ):
             part.end = summary.end
             if isinstance(item, RecordRun):
-                found, first_ms, last_ms = item.result
+                found, first_ms, last_ms, placeholders = item.result
+                part.placeholders += placeholders
                 part.first_ms, part.last_ms = part.first_ms or first_ms, last_ms
                 yield from found
             elif isinstance(item, Message):
                 part.first_ms, part.last_ms = part.first_ms or item.store_timestamp, item.store_timestamp
+                part.placeholders += [item.physical_offset] if item.placeholder is not None else []
                 if wanted.matches(item):
                     yield item
             elif isinstance(item, Damage):
                 yield item
+
+
+def _placeholders(columns: Columns) -> list[int]:
+    """Return the physical offsets of the placeholders among good messages."""
+    import numpy as np
+
+    places = columns.rows["body_start"] - _PREPARED_TO_BODY
+    signs = columns.buffer[places[:, None] + np.arange(8)].view(">i8")[:, 0]
+    found = columns.rows["position"][signs == PLACEHOLDER_SIGN]
+    return [columns.physical_offset + position for position in found.tolist()]

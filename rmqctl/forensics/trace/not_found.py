@@ -6,6 +6,7 @@ there, too. An id tells its offset (msgId), or about when the client made it (UN
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.links import first_from
@@ -16,22 +17,35 @@ from rmqctl.store.read.commit_log import message_of
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.forensics.trace.key_search import IndexedPlace
+    from rmqctl.forensics.trace.log_scan import ScannedPart
     from rmqctl.forensics.trace.trace import Trace
+    from rmqctl.format.message import Message
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 ZONE_MS_MAX = 15 * 3_600_000  # a client makes an id by its own time zone
 
 
-def not_found_verdict(trace: Trace) -> str:
-    """Return, in one line, why no store has the message, as far as it is known."""
+def not_found_verdict(trace: Trace, names: list[str]) -> str:
+    """Return, in one line, why no store has the message, as far as it is known.
+
+    `names` are the names of the stores for the user.
+    """
     asked = trace.question
+    if asked.topic is not None and trace.other_topics:
+        return f"no record of the message is in topic {asked.topic}; it is in {', '.join(trace.other_topics)}"
     if asked.msg_id is not None or asked.offset is not None:
-        return "; ".join(_at_place(trace))
+        return "; ".join(_named(_at_place(trace), names))
     found = list(_gone_by_index(trace)) or list(_gone_by_id(trace))
-    return found[0] if found else "; ".join(["no record of the message was found", *_searched(trace)])
+    return found[0] if found else "; ".join(["no record of the message was found", *_named(_searched(trace), names)])
+
+
+def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
+    """Yield what is told of each store, with its name if there are several."""
+    for number, text in told:
+        yield f"{names[number]}: {text}" if len(names) > 1 else text
 
 
 def remarks_of(trace: Trace) -> Iterator[str]:
@@ -46,24 +60,41 @@ def remarks_of(trace: Trace) -> Iterator[str]:
                 yield f"the queue {key[0]}/{key[1]} has a unit for it at queue offset {unit.queue_offset}"
 
 
-def _at_place(trace: Trace) -> Iterator[str]:
-    """Yield what is at the place of a question by msgId or physical offset."""
+def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
+    """Yield what is at the place of a question by msgId or physical offset, with the number of the store."""
     offset, msg_id = trace.asked_place()
-    for store in trace.stores:
-        log = store.commit_log
-        begin = _begin(store)
-        item = log.at(offset)
-        message = message_of(item)
-        if offset < log.min_offset:
-            yield f"not in this log: it begins at offset {log.min_offset}{begin}, which is later"
-        elif message is not None:
-            yield f"the record at {offset} has the id {message.msg_id}: msgId {msg_id} is another broker's"
-        elif isinstance(item, Damage) and item.code == "outside-log":
-            yield f"not in this log: its files end before offset {offset}"
-        elif isinstance(item, Damage):
-            yield f"no whole record is at offset {offset}: {item.code}"
-        else:
-            yield f"no record begins at offset {offset}"
+    for number, store in enumerate(trace.stores):
+        yield number, _at_offset(store, offset, msg_id)
+
+
+def _at_offset(store: ReadOnlyStore, offset: int, msg_id: str | None) -> str:
+    log = store.commit_log
+    item = log.at(offset)
+    message = message_of(item)
+    if offset < log.min_offset:
+        return f"not in this log: it begins at offset {log.min_offset}{_begin(store)}, which is later"
+    if message is not None:
+        return f"the record at {offset} has the id {message.msg_id}: msgId {msg_id} is another broker's"
+    if isinstance(item, Damage) and item.code == "outside-log":
+        later = [file.file_from_offset for file in log.queue.files if file.file_from_offset > offset]
+        if later:
+            return f"not in this log: the file with offset {offset} is missing; the log goes on at {later[0]}"
+        return f"not in this log: its files end before offset {offset}"
+    around = _around(store, offset)
+    if around is not None:
+        inside = f"offset {offset} is inside the record at {around.physical_offset}"
+        return f"{inside}, which ends at {around.end}: ask for {around.physical_offset}"
+    return f"no whole record is at offset {offset}" + (f": {item.code}" if isinstance(item, Damage) else "")
+
+
+def _around(store: ReadOnlyStore, offset: int) -> Message | None:
+    """Return the record that an offset is inside of, if its frame is whole."""
+    file = store.commit_log.queue.find(offset)
+    if file is None:
+        return None
+    items = store.commit_log.scan(start=file.file_from_offset, stop=offset)
+    last = next(iter(deque(items, maxlen=1)), None)
+    return message if (message := message_of(last)) is not None and message.end > offset else None
 
 
 def _gone_by_index(trace: Trace) -> Iterator[str]:
@@ -90,12 +121,20 @@ def _gone_by_id(trace: Trace) -> Iterator[str]:
         yield f"not in this log: {later}: the id was made about {rfc3339(made)}"
 
 
-def _searched(trace: Trace) -> Iterator[str]:
+def _searched(trace: Trace) -> Iterator[tuple[int, str]]:
     for scan in trace.scans:
         for part in scan.parts:
-            times = f", stored from {rfc3339(part.first_ms)} to {rfc3339(part.last_ms or 0)}" if part.first_ms else ""
+            first, last = (None if time is None else rfc3339(time) for time in (part.first_ms, part.last_ms))
+            times = f", stored from {first} to {last}" if first and last else ""
             damage = counted(len(scan.damages), "damaged place") if scan.damages else "nothing is damaged there"
-            yield f"all of the log [{part.start}, {part.end}) was read{times}; {damage}"
+            replaced = f"; {_placeholders(part)}" if part.placeholders else ""
+            yield scan.number, f"all of the log [{part.start}, {part.end}) was read{times}; {damage}{replaced}"
+
+
+def _placeholders(part: ScannedPart) -> str:
+    found = part.placeholders
+    where = f"at offset {found[0]}" if len(found) == 1 else f"from offset {found[0]} to {found[-1]}"
+    return f"the log has {counted(len(found), 'placeholder')} {where}: the message may have been one of these"
 
 
 def _begin(store: ReadOnlyStore) -> str:

@@ -59,6 +59,7 @@ class Trace:
     """The search for a message in several stores, and its result.
 
     `lives` has the messages that were found; one key can have several. `by_scan` says that the index must not be used.
+    If the question names a topic that has none of them, `other_topics` has the topics with such records.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Trace:
         self.question = question
         self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
         self.searches = [KeySearch(scan, by_scan=by_scan) for scan in self.scans]
+        self.other_topics: list[str] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
 
     @property
@@ -88,7 +90,10 @@ class Trace:
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
         """Yield the messages that answer the question: (UNIQ_KEY, all records)."""
-        seeds = [record for record in self._seeds() if self._is_wanted(record)]
+        found = list(self._seeds())
+        seeds = [record for record in found if self._is_wanted(record)]
+        if not seeds and self.question.topic is not None:
+            self.other_topics = sorted({record.message.topic for record in found if not self._is_told(record)})
         keys = dict.fromkeys(record.unique_key for record in in_order(seeds) if record.unique_key is not None)
         for key in keys:
             yield key, self._with_links(key, self._with_unique_key(key))
@@ -132,11 +137,14 @@ class Trace:
 
     def _is_wanted(self, record: Record) -> bool:
         asked = self.question
-        is_told = asked.offset is None and asked.msg_id is None and self._is_client_record(record)
-        if is_told or (asked.unique_key is not None and record.unique_key != asked.unique_key):
+        if self._is_told(record) or (asked.unique_key is not None and record.unique_key != asked.unique_key):
             return False
         topics = {record.message.topic, *map(record.properties.get, TOPIC_NAMES)}
         return asked.topic is None or asked.topic in topics
+
+    def _is_told(self, record: Record) -> bool:
+        """Return whether a record is only what clients recorded about the message that is searched for."""
+        return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
         """Return whether a record has what clients recorded about the message.

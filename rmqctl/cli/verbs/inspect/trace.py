@@ -147,6 +147,8 @@ class _ScanStart:
 def _question(asked: TraceOptions) -> Question:
     from rmqctl.forensics.trace.trace import Question
 
+    if "" in (asked.key, asked.unique_key):
+        raise click.UsageError("--key and --unique-key need a text that is not empty")
     given = [value for value in (asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None]
     if len(given) != 1:
         raise click.UsageError("ask one of: " + " | ".join(ASKED))

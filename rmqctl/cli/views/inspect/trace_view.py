@@ -106,11 +106,10 @@ def _print_search(document: Row) -> None:
     for store in document["searched"]:
         where = f"{store['store']}: " if several else ""
         if store["byIndex"]:
-            print_line_of_text(f"{where}the index was asked: it has no record of the message")
+            print_line_of_text(f"{where}the index was searched")
         for part in store["parts"]:
-            times = (
-                f", stored from {part['firstStoreTime']} to {part['lastStoreTime']}" if part["firstStoreTime"] else ""
-            )
+            first, last = part["firstStoreTime"], part["lastStoreTime"]
+            times = f", stored from {first} to {last}" if first and last else ""
             print_line_of_text(f"{where}the log was read from offset {part['fromOffset']} to {part['toOffset']}{times}")
         for finding in store["findings"]:
             print_line_of_text(f"{where}damage: {finding['code']} at {finding['physicalOffset']}: {finding['detail']}")

@@ -100,6 +100,41 @@ def test_nothing_found(golden: Golden, rmqctl: Rmqctl) -> None:
     assert tree_hash(store) == before
 
 
+def test_another_topic_has_the_key(golden: Golden, rmqctl: Rmqctl) -> None:
+    found = rmqctl("trace", golden("broker-497"), "--key", "o1", "--topic", "payments")
+    assert found.code == 1
+    assert found.out.splitlines()[0] == "no record of the message is in topic payments; it is in orders"
+
+
+def test_nothing_at_an_offset(golden: Golden, rmqctl: Rmqctl) -> None:
+    """An offset inside a record, and one in a missing file; the index is not asked."""
+    store = golden("broker-497")
+    inside = rmqctl("trace", store, "--offset", "2185")
+    assert inside.out == "offset 2185 is inside the record at 2180, which ends at 2513: ask for 2180\n"
+    (store / "commitlog" / f"{262144:020}").unlink()
+    missing = rmqctl("trace", store, "--offset", "300000")
+    where = "the file with offset 300000 is missing; the log goes on at 524288"
+    assert missing.out == f"not in this log: {where}\n"
+
+
+def test_nothing_in_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    stores = [store_with_client_records(tmp_path / name) for name in ("one", "other")]
+    verdict = rmqctl("trace", *stores, "--key", "nonsense", "-o", "json").document()["verdict"]
+    assert all(f"; {store}: all of the log [0, " in verdict for store in stores)
+
+
+def test_nothing_but_placeholders(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    row = rmqctl("trace", store, "--key", "o1", "-o", "json").document()["stages"][0]
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(row["physicalOffset"])
+        file.write(bytes(88))
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    found = rmqctl("trace", store, "--key", "o1", "-o", "json").document()
+    told = f"the log has 1 placeholder at offset {row['physicalOffset']}: the message may have been one of these"
+    assert found["verdict"].endswith(told)
+
+
 def test_the_log_begins_later(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     key = rmqctl("trace", store, "--key", "o1", "-o", "json").document()["stages"][0]
@@ -132,7 +167,7 @@ def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
     assert "    p1->>p2: stored (queue 2, offset 1)" in diagram
 
 
-@pytest.mark.parametrize("asked", [(), ("--key", "a", "--offset", "1"), ("--msg-id", "x")])
+@pytest.mark.parametrize("asked", [(), ("--key", "a", "--offset", "1"), ("--msg-id", "x"), ("--key", "")])
 def test_wrong_usage(asked: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("trace", golden("broker-497"), *asked).code == 2
 
