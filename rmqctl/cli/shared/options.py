@@ -121,11 +121,18 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
 
 def id_options(command: F) -> F:
     """Add --key, --msg-id and --unique-key."""
-    key = click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
+    key = click.option("--key", multiple=True, callback=_once, help="A word of KEYS, or a UNIQ_KEY.")
     text = "The offset message id: 32 or 56 hex digits."
     msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
-    unique_key = click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+    unique_key = click.option("--unique-key", multiple=True, callback=_once, help="The UNIQ_KEY (client message id).")
     return key(msg_id(unique_key(command)))
+
+
+def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the only value of an option; None without one."""
+    if len(values) > 1:
+        raise click.BadParameter("give it once: each call looks up one message", param=option)
+    return values[0] if values else None
 
 
 def output_option(*formats: str) -> Callable[[F], F]:

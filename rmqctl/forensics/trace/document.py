@@ -39,22 +39,31 @@ def document(trace: Trace, names: list[str]) -> Row:
             _searched_row(scan, names, by_index=search.was_asked)
             for scan, search in zip(trace.scans, trace.searches, strict=True)
         ],
-        "remarks": _remarks(trace),
+        "remarks": _remarks(trace, names),
     }
 
 
-def _remarks(trace: Trace) -> list[str]:
+def _remarks(trace: Trace, names: list[str]) -> list[str]:
     """Return what index and queues still know of records that are lost."""
     records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
     lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
     remarks = [
         f"an earlier record of the message, at offset {offset}, is no longer in the log" for offset in sorted(lost)
     ]
+    remarks += list(dict.fromkeys(_copy_remark(shown, other, names) for shown, other in trace.unlike))
     if trace.dangling:
         from rmqctl.forensics.trace.not_found import remarks_of
 
-        remarks += remarks_of(trace)
+        remarks += remarks_of(trace, names)
     return remarks
+
+
+def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
+    """Return that another store has a better or a worse copy of a record."""
+    copy = f"copy of the record at offset {shown.message.physical_offset}"
+    if other.is_whole:
+        return f"{names[other.store]} has a whole {copy}"
+    return f"the {copy} in {names[other.store]} is {other.damage or 'a placeholder'}"
 
 
 def verdict(trace: Trace, names: list[str]) -> str:

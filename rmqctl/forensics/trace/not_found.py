@@ -48,16 +48,23 @@ def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
 
-def remarks_of(trace: Trace) -> Iterator[str]:
+def remarks_of(trace: Trace, names: list[str]) -> Iterator[str]:
     """Yield what index and queues still know of a message that is lost."""
+    return _named(_known_of(trace), names)
+
+
+def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
     for number, place in trace.dangling:
         store = trace.stores[number]
         stored = f", stored about {rfc3339(place.stored_at)}" if place.stored_at else ""
-        yield f"the index has an entry of topic {place.topic} that leads to offset {place.physical_offset}{stored}"
+        yield (
+            number,
+            f"the index has an entry of topic {place.topic} that leads to offset {place.physical_offset}{stored}",
+        )
         for key, queue in store.queues.items():
             unit = first_from(queue, place.physical_offset)
             if unit is not None and unit.physical_offset == place.physical_offset:
-                yield f"the queue {key[0]}/{key[1]} has a unit for it at queue offset {unit.queue_offset}"
+                yield number, f"the queue {key[0]}/{key[1]} has a unit for it at queue offset {unit.queue_offset}"
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:

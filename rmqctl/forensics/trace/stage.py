@@ -60,6 +60,11 @@ class Record:
         return self.message.properties
 
     @property
+    def is_whole(self) -> bool:
+        """Return whether the record is neither damaged nor a placeholder."""
+        return self.damage is None and self.message.placeholder is None
+
+    @property
     def unique_key(self) -> str | None:
         """Return the UNIQ_KEY of the message; None without one."""
         return self.properties.get(UNIQ_KEY)

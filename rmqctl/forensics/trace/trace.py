@@ -14,7 +14,7 @@ from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
 from rmqctl.forensics.trace.log_scan import LogScan
-from rmqctl.forensics.trace.stage import HALF, Record, Stage, in_order, kinds_of
+from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order, kinds_of
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage
@@ -41,18 +41,20 @@ class Question(NamedTuple):
 class Life(NamedTuple):
     """One message: its stages in order, its groups, and what clients recorded.
 
-    `unique_key` is None if the message has no UNIQ_KEY.
+    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
+    message and the op message that stands for a rollback.
     """
 
     unique_key: str | None
     stages: list[Stage]
     groups: list[GroupState]
     client_records: list[tuple[Record, ClientRecord]]
+    commit_may_be_lost: bool
 
     @property
     def verdict(self) -> str:
         """Return what became of the message, in one line."""
-        return life_verdict(self.stages, self.groups)
+        return life_verdict(self.stages, self.groups, commit_may_be_lost=self.commit_may_be_lost)
 
 
 class Trace:
@@ -60,6 +62,7 @@ class Trace:
 
     `lives` has the messages that were found; one key can have several. `by_scan` says that the index must not be used.
     If the question names a topic that has none of them, `other_topics` has the topics with such records.
+    `unlike` has the record that is shown and its copy in another store, if only one of the two is whole.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Trace:
         self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
         self.searches = [KeySearch(scan, by_scan=by_scan) for scan in self.scans]
         self.other_topics: list[str] = []
+        self.unlike: list[tuple[Record, Record]] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
 
     @property
@@ -168,7 +172,10 @@ class Trace:
             for record in search.records_of_message(unique_key, self.question.key)
             if record.unique_key == unique_key
         ]
-        return list({record.message.msg_id: record for record in reversed(found)}.values())
+        chosen = {record.message.msg_id: record for record in reversed(found)}
+        pairs = [(chosen[record.message.msg_id], record) for record in found]
+        self.unlike += [(one, other) for one, other in pairs if one.is_whole != other.is_whole]
+        return list(chosen.values())
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
         """Return the records of a message, with those that links by offset lead to.
@@ -226,7 +233,22 @@ class Trace:
             for scan in self.scans
             for state in group_states([stage for stage in stages if stage.record.store == scan.number], scan.store)
         ]
-        return Life(unique_key, stages, states, list(self._client_records(unique_key)))
+        return Life(
+            unique_key, stages, states, list(self._client_records(unique_key)), self._commit_may_be_lost(stages)
+        )
+
+    def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
+        """Return whether a record is lost between a half message and its rollback: a commit has its place there."""
+        for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
+            search = self.searches[op.store]
+            log = search.scan.store.commit_log
+            lost = [(place.physical_offset, place.physical_offset + 1) for place in search.dangling]
+            lost += [(one.physical_offset, one.end) for one in (*search.scan.damages.values(), *log.queue.anomalies)]
+            halves = [stage.record for stage in stages if stage.kind == HALF and stage.record.store == op.store]
+            begin = min((half.message.end for half in halves), default=log.min_offset)
+            if any(start < op.message.physical_offset and end > begin for start, end in lost):
+                return True
+        return False
 
     def _client_records(self, unique_key: str | None) -> Iterator[tuple[Record, ClientRecord]]:
         """Yield what clients recorded about a message, in the order of the log."""

@@ -29,7 +29,7 @@ from rmqctl.store.read.consumers.consumer_groups import is_broker_group, retry_o
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from rmqctl.forensics.trace.groups import GroupState
     from rmqctl.forensics.trace.stage import Stage
@@ -41,12 +41,12 @@ _TIMES = {1: "once", 2: "twice"}
 _NAMES_MAX = 4
 
 
-def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState]) -> str:
+def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool) -> str:
     """Return what became of a message, in one line.
 
     `stages` are in order and not empty. `states` are the states of groups at the places of the message.
     """
-    parts = [part for rule in _RULES for part in rule(stages)]
+    parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost), *_delays(stages)]
     parts += _retries(stages, states)
     parts += _pop(stages)
     failed = _failed(stages, states)
@@ -79,7 +79,7 @@ def _is_producer_retry(first: Stage, again: Stage) -> bool:
     return is_same_host and two.born_timestamp - one.born_timestamp < PRODUCER_RETRY_MS_MAX
 
 
-def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
+def _transaction(stages: Sequence[Stage], *, commit_may_be_lost: bool) -> Iterator[str]:
     halves = [stage for stage in stages if stage.kind == HALF]
     commits = [stage for stage in stages if _type(stage) is TransactionType.COMMIT]
     checks = max((_number(stage.record.properties.get(CHECK_TIMES)) or 0 for stage in halves + commits), default=0)
@@ -91,7 +91,8 @@ def _transaction(stages: Sequence[Stage]) -> Iterator[str]:
         yield f"committed{after}{checked}"
     elif rollbacks:
         after = f" after {duration(rollbacks[0].stored_at - halves[0].stored_at)}" if halves else ""
-        yield f"rolled back{after}{checked}"
+        is_unsure = commit_may_be_lost and all(stage.kind == ROLLBACK for stage in rollbacks)
+        yield f"rolled back{after}{checked}" + (", or its commit is lost" if is_unsure else "")
     elif any(stage.topic == GIVEN_UP_TOPIC for stage in stages):
         yield f"the broker gave the transaction up{checked.replace(' and', ' after')}: in {GIVEN_UP_TOPIC}"
     elif halves:
@@ -194,9 +195,6 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
         pops = any(stage.kind in (POP_CHECKPOINT, TIMER) and stage.group == group for stage in stages)
         done = " and acknowledged" if group in acknowledged else ""
         yield f"popped{done} by {group}" if pops else f"acknowledged by {group}"
-
-
-_RULES: tuple[Callable[[Sequence[Stage]], Iterable[str]], ...] = (_stored, _transaction, _delays)
 
 
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:

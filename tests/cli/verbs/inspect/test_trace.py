@@ -156,6 +156,31 @@ def test_several_stores_are_one_cluster(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert found["verdict"].startswith("2 messages: (1) delayed by level 1")
 
 
+def test_replicas_of_which_one_is_damaged(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    one, other = (store_with_client_records(tmp_path / name) for name in ("one", "other"))
+    with (one / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(90)
+        file.write(b"!")
+    for stores, told in (
+        ((one, other), f"{other} has a whole copy of the record at offset 0"),
+        ((other, one), f"the copy of the record at offset 0 in {one} is bad-body-crc"),
+    ):
+        assert rmqctl("trace", *stores, "--unique-key", "U1", "-o", "json").document()["remarks"] == [told]
+
+
+def test_a_rollback_that_may_be_a_lost_commit(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    stages = rmqctl("trace", store, "--key", "tx11", "-o", "json").document()["stages"]
+    commit = next(row for row in stages if row["kind"] == "commit")
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(commit["physicalOffset"])
+        file.write(b"\xff" * commit["size"])
+    for way in ((), ("--scan",)):
+        found = rmqctl("trace", store, "--key", "tx11", *way, "-o", "json").document()
+        assert "rollback" in [row["kind"] for row in found["stages"]]
+        assert ", or its commit is lost" in found["verdict"]
+
+
 def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-497")
     shown = rmqctl("trace", store, "--key", "poison-7").out.splitlines()
@@ -167,7 +192,9 @@ def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
     assert "    p1->>p2: stored (queue 2, offset 1)" in diagram
 
 
-@pytest.mark.parametrize("asked", [(), ("--key", "a", "--offset", "1"), ("--msg-id", "x"), ("--key", "")])
+@pytest.mark.parametrize(
+    "asked", [(), ("--key", "a", "--offset", "1"), ("--msg-id", "x"), ("--key", ""), ("--key", "a", "--key", "b")]
+)
 def test_wrong_usage(asked: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("trace", golden("broker-497"), *asked).code == 2
 
