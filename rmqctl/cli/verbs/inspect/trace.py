@@ -109,9 +109,10 @@ def command(
         print_document("trace", found)
     else:
         print_trace(found)
-    for store in opened:
+    for path, store in zip(stores, opened, strict=True):
+        where = f"{path}: " if len(stores) > 1 else ""
         for damage in store.foreign:
-            remark(f"{damage.path}: {damage.detail}")
+            remark(f"{where}{damage.path}: {damage.detail}")
     if trace.incomplete or any(store.partly_read for store in opened):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.CLEAN if trace.lives else ExitCode.FINDINGS)

@@ -31,8 +31,10 @@ def print_trace(document: Row) -> None:
         _print(rows, _stage_columns(several=several))
     _print_part(document["groups"], _group_columns(several=several))
     _print_part(document["clientRecords"], _CLIENT_COLUMNS)
-    if document["remarks"]:
+    if document["remarks"] or any(store["findings"] for store in document["searched"]):
         print()
+    for store in document["searched"]:
+        _print_findings(store, f"{store['store']}: " if several else "")
     for text in document["remarks"]:
         print_line_of_text(text)
 
@@ -111,7 +113,11 @@ def _print_search(document: Row) -> None:
             first, last = part["firstStoreTime"], part["lastStoreTime"]
             times = f", stored from {first} to {last}" if first and last else ""
             print_line_of_text(f"{where}the log was read from offset {part['fromOffset']} to {part['toOffset']}{times}")
-        for finding in store["findings"]:
-            print_line_of_text(f"{where}damage: {finding['code']} at {finding['physicalOffset']}: {finding['detail']}")
+        _print_findings(store, where)
     for text in document["remarks"]:
         print_line_of_text(text)
+
+
+def _print_findings(searched: Row, where: str) -> None:
+    for finding in searched["findings"]:
+        print_line_of_text(f"{where}damage: {finding['code']} at {finding['physicalOffset']}: {finding['detail']}")

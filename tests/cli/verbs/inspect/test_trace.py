@@ -179,6 +179,8 @@ def test_a_rollback_that_may_be_a_lost_commit(golden: Golden, rmqctl: Rmqctl) ->
         found = rmqctl("trace", store, "--key", "tx11", *way, "-o", "json").document()
         assert "rollback" in [row["kind"] for row in found["stages"]]
         assert ", or its commit is lost" in found["verdict"]
+    shown = rmqctl("trace", store, "--key", "tx11", "--scan").out
+    assert f"\ndamage: bad-magic at {commit['physicalOffset']}: " in shown
 
 
 def test_tables_and_diagram(golden: Golden, rmqctl: Rmqctl) -> None:
