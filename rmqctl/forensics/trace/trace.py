@@ -78,6 +78,7 @@ class Trace:
         self.question = question
         self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
         self.searches = [KeySearch(scan, by_scan=by_scan) for scan in self.scans]
+        self._client_records_at: dict[tuple[int, int], bool] = {}
         self.other_topics: list[str] = []
         self.unlike: list[tuple[Record, Record]] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
@@ -159,10 +160,12 @@ class Trace:
             return False
         if record.message.topic == TRACE_TOPIC:
             return True
-        from rmqctl.forensics.message_row import plain_body
-        from rmqctl.format.body.client_trace import is_trace
+        if record.place not in self._client_records_at:
+            from rmqctl.forensics.message_row import plain_body
+            from rmqctl.format.body.client_trace import is_trace
 
-        return is_trace(plain_body(record.message))
+            self._client_records_at[record.place] = is_trace(plain_body(record.message))
+        return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
         """Return the records of a message in all stores; of replicas, only one."""

@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.forensics.trace import links, stage
 from rmqctl.forensics.trace.trace import Question, Trace
+from rmqctl.format.body import client_trace
 from rmqctl.format.index_entry import key_hash
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
@@ -427,6 +428,16 @@ def test_a_chain_of_records_is_followed_once(tmp_path: Path, monkeypatch: pytest
     found = Trace([ReadOnlyStore(tmp_path)], question, threads=1, warm_up=lambda: None)
     assert len(found.lives[0].stages) == len(records)
     assert len(asked) <= 3 * len(records)
+
+
+def test_each_body_is_read_once_for_clients_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if many messages have the key."""
+    records = [Record(properties=f"KEYS\x01k1\x02UNIQ_KEY\x01U{number}\x02".encode()) for number in range(20)]
+    write_log(tmp_path, records, file_size=65536)
+    read: list[bytes] = []
+    monkeypatch.setattr(client_trace, "is_trace", lambda body: bool(read.append(body)))
+    found = Trace([ReadOnlyStore(tmp_path)], Question(key="k1"), threads=1, warm_up=lambda: None)
+    assert (len(found.lives), len(read)) == (20, 20)
 
 
 def test_groups_that_wait_or_filter(tmp_path: Path, rmqctl: Rmqctl) -> None:
