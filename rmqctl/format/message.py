@@ -162,7 +162,10 @@ class Message(NamedTuple):
 
     @property
     def placeholder(self) -> str | None:
-        """Return the code of the damage that a placeholder replaces; None if the record is no placeholder."""
+        """Return the code of the damage that a placeholder replaces.
+
+        None if the record is no placeholder.
+        """
         return placeholder_code(self.prepared_transaction_offset, self.properties)
 
 
@@ -179,9 +182,9 @@ class Blank(NamedTuple):
 
 
 def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
-    """Return the code of the damage that a placeholder replaces; None if the record is no placeholder.
+    """Return the code of the damage that a placeholder replaces.
 
-    The code is `unknown` if the placeholder had no room for it.
+    None if the record is no placeholder. The code is `unknown` if the placeholder had no room for it.
     """
     if prepared_transaction_offset != PLACEHOLDER_SIGN:
         return None

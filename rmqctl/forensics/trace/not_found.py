@@ -68,7 +68,10 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield what is at the place of a question by msgId or physical offset, with the number of the store."""
+    """Yield what is at the place of a question by msgId or physical offset.
+
+    It comes with the number of the store.
+    """
     offset, msg_id = trace.asked_place()
     for number, store in enumerate(trace.stores):
         yield number, _at_offset(store, offset, msg_id)

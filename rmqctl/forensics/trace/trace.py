@@ -148,7 +148,7 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a record is only what clients recorded about the message that is searched for."""
+        """Return whether a record is only what clients recorded about the message."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
@@ -202,7 +202,7 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the records that the fresh ones name by physical offset, without the known ones."""
+        """Yield the records that fresh ones name by physical offset, if not known."""
         for record in fresh:
             log = self.stores[record.store].commit_log
             for offset in links.linked_offsets(record, self.stores[record.store]):
@@ -241,7 +241,10 @@ class Trace:
         )
 
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
-        """Return whether a record is lost between a half message and its rollback: a commit has its place there."""
+        """Return whether a record is lost between a half message and its rollback.
+
+        A commit has its place there.
+        """
         for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
             search = self.searches[op.store]
             log = search.scan.store.commit_log

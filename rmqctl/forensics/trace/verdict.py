@@ -144,7 +144,10 @@ def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[
 
 
 def _retry_topic(stage: Stage) -> str | None:
-    """Return the %RETRY% topic that a copy is in, or that a delayed copy goes to; None if there is none."""
+    """Return the %RETRY% topic of a copy; None if there is none.
+
+    A delayed copy is not there yet.
+    """
     topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
     return topic if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED) else None
 

@@ -435,7 +435,12 @@ def test_each_body_is_read_once_for_clients_records(tmp_path: Path, monkeypatch:
     records = [Record(properties=f"KEYS\x01k1\x02UNIQ_KEY\x01U{number}\x02".encode()) for number in range(20)]
     write_log(tmp_path, records, file_size=65536)
     read: list[bytes] = []
-    monkeypatch.setattr(client_trace, "is_trace", lambda body: bool(read.append(body)))
+
+    def is_trace(body: bytes) -> bool:
+        read.append(body)
+        return False
+
+    monkeypatch.setattr(client_trace, "is_trace", is_trace)
     found = Trace([ReadOnlyStore(tmp_path)], Question(key="k1"), threads=1, warm_up=lambda: None)
     assert (len(found.lives), len(read)) == (20, 20)
 
