@@ -30,9 +30,9 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, without its body. `damages` counts these calls.
-    `on_cut` is called with the physical offset from which the log is written again, while it is followed. `incomplete`
-    is set if something could not be read. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range, without its body. `damages` counts these calls. While
+    the log is followed, `on_cut` is called with the physical offset from which a broker writes the log again.
+    `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Dump:
     def _stop(self, end: int | None) -> int | None:
         """Return where reading stops: at `end`, or where the filter's range ends.
 
-        It is a physical offset; None: at the log's end.
+        The result is a physical offset, or None for the log's end.
         """
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
 
@@ -186,7 +186,7 @@ class Dump:
         yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """Return the row of an item; None if it is not wanted."""
+        """Return the row of an item, or None if the filter does not select the item."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []

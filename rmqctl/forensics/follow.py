@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-No record is given twice, and none is left out: not where the log rolls to its next file, and not where a broker that
-starts again cuts the log and writes over the records that it cut.
+No record is yielded twice or left out, even if the log continues in its next file. The same is true if a broker that
+starts again cuts the log and writes new records over the old ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD_BYTES = 88  # of a record, up to BODYLENGTH: it has the store time, so that
 
 
 class Passed(NamedTuple):
-    """A record that was passed: its physical offset, and the first bytes of it."""
+    """The physical offset and the first bytes of a record before the position."""
 
     physical_offset: int
     head: bytes
@@ -35,8 +35,8 @@ class Passed(NamedTuple):
 class LogFollower:
     """Yields what a broker appends to `log` from physical offset `position` on.
 
-    `on_cut` is called with the physical offset from which the log was written again. A cut is noticed if it leaves one
-    of the last 1024 records that were passed.
+    `on_cut` is called with the physical offset from which the log was written again. A cut is noticed if at least one
+    of the last 1024 records before the position remains.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -82,7 +82,7 @@ class LogFollower:
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
         """Return damage, or missing files, with the size up to where the log continues.
 
-        None: nothing follows, so a broker may be writing a record there.
+        The result is None if nothing follows, because a broker may still be writing a record at this place.
         """
         if not isinstance(item, Damage):
             return None
@@ -112,7 +112,7 @@ class LogFollower:
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
     def _remember_before(self, position: int) -> None:
-        """Remember the records before the start: they can be cut, too."""
+        """Remember the records before the start, because they can be cut, too."""
         file = self._log.queue.at_or_before(position - 1)
         if file is None or position <= self._log.min_offset:
             return
@@ -125,7 +125,7 @@ class LogFollower:
         self._passed.append(Passed(item.physical_offset, self._head(item.physical_offset)))
 
     def _head(self, physical_offset: int) -> bytes:
-        """Return the first bytes of a record; nothing if they cannot be read."""
+        """Return the first bytes of a record, or no bytes if they cannot be read."""
         file = self._log.queue.find(physical_offset)
         try:
             return file.read(physical_offset - file.file_from_offset, HEAD_BYTES) if file is not None else b""
@@ -133,7 +133,7 @@ class LogFollower:
             return b""
 
     def _go_back_to_cut(self) -> None:
-        """Go back to the first passed record that is not the same any more.
+        """Go back to the first known record whose bytes have changed.
 
         Records in files that were deleted because they expired do not count.
         """
@@ -160,7 +160,7 @@ def last_byte_written(message: Message) -> bool:
 def end_of_records(log: CommitLog) -> int:
     """Return the physical offset where the last whole record of the log ends.
 
-    There may be damage before it.
+    The log may have damage before this offset.
     """
     end, _ = log.end()
     summary = ScanSummary()

@@ -1,7 +1,8 @@
 """Whether a restart of the broker now would reach the damage of the log.
 
-The answer needs no further scan of the log. The rule where recovery begins (`rmqctl.store.recovery.rules`) decides
-which damage it reaches. The broker's own check of the record decides whether the log ends there.
+The answer needs no further scan of the log. First, `rmqctl.store.recovery.rules` says in which file a broker's recovery
+begins, and so which damage the recovery reaches. Then the broker's own check of a damaged record says whether the
+recovery ends the log at this record.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behin
 
 
 class RestartReach(NamedTuple):
-    """What a restart now makes of the damage of the log.
+    """How a restart of the broker now would handle the damage of the log.
 
-    The broker is one of `profile`. `refused`: it does not load the store, for this reason. Otherwise, its scan begins
-    at the physical offset `scans_from`. `ends_at` is the offset where damage ends the log; None: the scan reaches no
-    damage that ends it. `records` and `bytes` count the good messages after `ends_at`.
+    `profile` is the profile of the broker. `refused` is the reason why the broker does not load the store. If the
+    broker loads the store, its scan begins at the physical offset `scans_from`. `ends_at` is the offset where damage
+    ends the log. `ends_at` is None if the scan reaches no damage that ends the log. `records` and `bytes` count the
+    good messages after `ends_at`.
     """
 
     profile: str
@@ -65,9 +67,9 @@ class DamageTally:
             self._before.append((damage._replace(message=None), self._messages, self._bytes))
 
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:
-        """Return what a restart now makes of the damage; the scan is at its end.
+        """Return how a restart now would handle the damage, after the whole scan.
 
-        None: the layout of the store is not simulated. Raises OSError if a queue cannot be read.
+        The result is None if the layout of the store is not simulated. Raises OSError if a queue cannot be read.
         """
         if store.path.layout not in (Layout.FILES, Layout.COMBINED):
             return None

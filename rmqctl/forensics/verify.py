@@ -69,9 +69,9 @@ class VerifyReport:
 
     Offsets are in bytes; `seconds` is the time of the scan. `behind_damage` counts the good messages, and their bytes,
     after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
-    --keep-going` wrote in place of damaged or missing messages. It is None if the level is 1, because they are not
-    counted then. `restart_now` is what a restart now makes of the damage. It is None if nothing in the log can end the
-    log, or if this is not known.
+    --keep-going` wrote in place of damaged or missing messages. `placeholders` is None at level 1, which does not count
+    placeholders. `restart_now` says how a restart of the broker now would handle the damage. `restart_now` is None if
+    nothing in the log can end the log, or if the answer is not known.
     """
 
     level: int
@@ -117,7 +117,7 @@ class VerifyReport:
 
 
 def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> VerifyReport:
-    """Verify a store at `level`. It reads everything and changes nothing."""
+    """Verify a store at `level`, without any change of the store."""
     verification = Verification(store, level, threads)
     verification.run()
     return verification.report
@@ -126,8 +126,9 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    `threads` threads scan the log, or the function `scan` does. `report` can be read at any moment. With `receipts`, a
-    file does not count as missing if a receipt in the store records that `rmqctl clean` deleted it.
+    The function `scan` scans the log; without `scan`, `threads` threads scan the log. `report` can be read at any
+    moment. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl clean`
+    deleted it.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Verification:
     def warm_up(self) -> None:
         """Compile or load the kernels.
 
-        The very first run compiles them, which takes seconds.
+        The very first run compiles the kernels, which takes seconds.
         """
         warm_up(scan)
         if self._level >= LEVEL_QUEUES:
@@ -272,7 +273,7 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
-        """Take good messages that follow one another."""
+        """Count good messages that follow one another."""
         self._tally.good(messages, size)
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages

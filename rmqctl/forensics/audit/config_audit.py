@@ -1,7 +1,8 @@
 """Compares the files of config/ with the queues, and with their own .bak.
 
-`verify` only checks that the files can be loaded, and that no offset is past its queue. What is here depends on how the
-broker is run (deleted topics, topics that it creates by itself), so only `doctor` reports it.
+`verify` only checks that the files can be loaded, and that no offset is after the end of its queue. The differences
+that this module finds may be intended, for example after a topic was deleted, or if the broker creates topics by
+itself. So only `doctor` reports these differences.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TIMER_CHECKPOINT = struct.Struct(">qqq")
 
 
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield what config/ says otherwise than the queues, or than its own .bak files.
+    """Yield the differences of config/ from the queues and from its .bak files.
 
     A store that no broker kept has no topics.json to compare with. Raises OSError.
     """
@@ -121,7 +122,7 @@ def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _queue_count(topic: Any) -> int:
-    """Return how many queues a topic has; without a limit if its entry does not say."""
+    """Return how many queues a topic has, or 2^31 if its entry has no number."""
     counts = [topic.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(topic, dict) else []
     return max((count for count in counts if isinstance(count, int)), default=2**31)
 
@@ -146,7 +147,7 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
 def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each file whose .bak has a later data version.
 
-    A broker copies the file to .bak before it writes the file, so that a .bak is never later.
+    A broker copies the file to .bak before it writes the file. So a broker never makes a .bak with a later version.
     """
     for name in CONFIG_FILES:
         config = store.config(name)

@@ -58,7 +58,7 @@ class QueueCursor:
         return unit is not None and not unit.is_pre_blank and unit.physical_offset >= physical_offset
 
     def confirm(self, queue_offset: int) -> None:
-        """Note that a message confirmed a unit.
+        """Remember that the log has the message of a unit.
 
         Messages must come in log order.
         """
@@ -68,9 +68,9 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Note that messages confirmed the successive units [start, end).
+        """Remember that the log has the messages of the units [start, end).
 
-        Other messages may already have confirmed units after these.
+        Later units may already be confirmed.
         """
         self._runs.append((start, end))
 

@@ -1,4 +1,4 @@
-"""Why a store is not healthy: causes, and the findings that they explain.
+"""The causes that make a store unhealthy, and the findings that they explain.
 
-Nothing here plans or writes.
+No code in this package plans or writes.
 """

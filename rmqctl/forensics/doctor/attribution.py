@@ -1,8 +1,8 @@
 """Attributes findings to causes, by pure functions.
 
 Damage to the log comes first. A finding in a queue or in the index that leads to damaged or missing bytes of the log is
-a consequence of that damage. What no damage to the log explains is a cause of its own, one for each queue, topic or
-file.
+a consequence of that damage. A finding that no damage to the log explains has a cause of its own. Each queue, topic or
+file has its own cause.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 class Group:
     """Findings with one cause.
 
-    `findings` show the cause itself, `consequences` follow from it. `subjects` are the files or queues that it is
-    about. `ranges` are the physical offsets [begin, end) that it makes unreadable.
+    `findings` show the cause itself, and `consequences` follow from the cause. `subjects` are the files or queues that
+    the cause is about. `ranges` are the physical offsets [begin, end) that the cause makes unreadable.
     """
 
     code: str
@@ -88,14 +88,14 @@ class Group:
 
     @property
     def physical_offset(self) -> int:
-        """Return the first offset of the log that the cause is about; 0: none."""
+        """Return the first offset of the log that the cause is about, or 0."""
         offsets = [finding.physical_offset for finding in self.findings if finding.physical_offset is not None]
         return min([*offsets, *(begin for begin, _ in self.ranges)], default=0)
 
     def covers(self, finding: Finding) -> bool:
         """Return whether a finding leads into unreadable bytes.
 
-        Damage to the log may also border on them.
+        A finding of damage to the log may also border on the unreadable bytes.
         """
         at = finding.physical_offset
         if at is None:
@@ -130,7 +130,10 @@ class _Attribution:
         self._renamed = {original_path(path): path for path in facts.set_aside}
 
     def take(self, finding: Finding) -> bool:
-        """Take a finding that names its cause; False: it may follow from another."""
+        """Add a finding to the cause that it names.
+
+        Returns False if the finding may follow from another cause.
+        """
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
         if finding.code == "file-gap":
@@ -146,7 +149,7 @@ class _Attribution:
         return True
 
     def take_dependent(self, findings: Sequence[Finding]) -> None:
-        """Take the findings of queues, index and groups."""
+        """Attribute the findings of queues, index and groups to causes."""
         self._tail(findings)
         of_index, of_groups = [], []
         of_queue: dict[QueueKey, list[Finding]] = {}
@@ -221,10 +224,11 @@ class _Attribution:
             group.ranges += _range_of(finding)
 
     def _head(self, finding: Finding) -> None:
-        """Take a missing start of the log.
+        """Add the cause for a missing start of the log, if messages are lost by it.
 
-        If no queue leads both before the log and into it, someone has accepted the loss: `rebuild` begins queues with
-        the first message that the log has. Only queues without a message in the log are left.
+        If no queue leads both before the log and into the log, an operator has accepted the loss with `rebuild`, which
+        begins each queue with the first message that the log has. Then only queues without a message in the log still
+        lead before the log.
         """
         if not self._facts.spans_log_begin:
             return
@@ -240,7 +244,7 @@ class _Attribution:
     def _tail(self, findings: Sequence[Finding]) -> None:
         """Find out whether the end of the log is lost.
 
-        It is lost if a unit leads exactly to the place where the log ends.
+        The end of the log is lost if a unit leads exactly to the place where the log ends.
         """
         end = self._facts.log_end
         behind = [
@@ -321,9 +325,9 @@ class _Attribution:
         self._group(code, finding.path).add(finding, finding.path)
 
     def _follow_from_death(self) -> None:
-        """Let queues and index that are behind the log follow from the broker's death.
+        """Attribute queues and index that are behind the log to the broker's death.
 
-        They are no cause of their own if the next start fills them.
+        Queues and index behind the log are no cause of their own if the next start fills them.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:

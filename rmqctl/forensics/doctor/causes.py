@@ -15,8 +15,8 @@ class CauseKind(NamedTuple):
     """A kind of cause.
 
     `summary` says what happened; {subjects} are the files or queues, {detail} is the first finding's detail. `means`
-    says what this means for producers and consumers. `confidence` says how sure rmqctl is. `issue` names the bug of the
-    broker, if the cause or its effect is one.
+    says what the cause means for producers and consumers. `confidence` says how sure rmqctl is. `issue` names the bug
+    of the broker, if the cause or its effect is a bug.
     """
 
     summary: str

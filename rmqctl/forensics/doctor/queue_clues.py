@@ -1,4 +1,4 @@
-"""What several queues say together of the log that they lead to.
+"""What the findings of several queues together show about the log.
 
 One record that names another queue gives findings in two queues. One file of another log gives findings in all queues.
 """
@@ -47,7 +47,8 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
     """Return the file of the log that does not fit several queues.
 
-    All their findings lead into it. None: there is no such file, or the log has too few files to tell.
+    All findings of these queues lead into this file. The result is None if there is no such file, or if the log has too
+    few files to decide.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]

@@ -55,7 +55,7 @@ class StoreFacts:
 
     @property
     def log_begin(self) -> int:
-        """Return the offset of the first log file; 0 without files."""
+        """Return the offset of the first log file, 0 if the log has no files."""
         return min(self.log_files, default=0)
 
     @property

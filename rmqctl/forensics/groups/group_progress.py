@@ -60,8 +60,8 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
     """Return the progress of each group in each queue.
 
-    The queues are the queues of the group's topics, with those that have no files yet, and the queues for which the
-    group has an offset although they do not exist.
+    The result has every queue of the group's topics, even a queue that has no files yet. The result also has each queue
+    for which the group has an offset, even if the queue does not exist.
     """
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets

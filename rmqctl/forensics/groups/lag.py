@@ -60,7 +60,8 @@ class QueueLag(NamedTuple):
     def behind(self) -> int | None:
         """Return how many messages the group has not consumed.
 
-        The result is None if the queue cannot be read. It is below 0 if the offset is after the end of the queue.
+        The result is None if the queue cannot be read. The result is below 0 if the offset is after the end of the
+        queue.
         """
         if self.min_offset is None or self.max_offset is None:
             return None
@@ -111,11 +112,12 @@ class Lag:
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
     each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has none.
-    `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of them.
+    `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of these
+    parts.
 
-    With `group`, only this group is looked at. Without `counts_delayed`, the totals count no delayed retries: each
-    message that waits for its delay must be read for that. Raises BadRequest if the group is unknown, and OSError if
-    the log cannot be read.
+    With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
+    because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and
+    OSError if the log cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:

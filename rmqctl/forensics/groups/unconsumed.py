@@ -1,7 +1,7 @@
 """The places in the log of the messages that a consumer group has not consumed.
 
-The queues lead to them, so these are the messages that a broker would give to the group. `lag` counts the same
-messages.
+The places come from the units of queues, so a broker would give exactly these messages to the group. `rmqctl lag`
+counts the same messages.
 """
 
 from __future__ import annotations

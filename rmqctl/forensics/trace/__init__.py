@@ -1,1 +1,1 @@
-"""The life of one message: its records, its fate, and who has consumed it."""
+"""The life of one message, from its first record to its consumers."""

@@ -1,4 +1,4 @@
-"""A trace as a JSON document, with RocketMQ's names."""
+"""The JSON document of a trace, with RocketMQ's names for the fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ VERDICTS_MAX = 3
 
 
 def document(trace: Trace, names: list[str]) -> Row:
-    """Return the whole trace; `names` are the names of the stores for the user."""
+    """Return the whole trace.
+
+    `names` has a name of each store for the user.
+    """
     return {
         "store": names[0],
         "stores": names,

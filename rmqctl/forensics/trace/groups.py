@@ -1,8 +1,8 @@
-"""What consumer groups have done with a message, by their offsets.
+"""Which consumer groups have consumed a message, as their offsets show.
 
-A group consumed a message if its offset in the queue is after the message's queue offset. Whether a consumer took the
-message or skipped it by its tag is not stored; where config/subscriptionGroup.json has the group's expression (5.x),
-`filtered` says that the tag does not match.
+A group consumed a message if its offset in the queue is after the message's queue offset. A broker does not store
+whether a consumer received the message or skipped it because of its tag. If config/subscriptionGroup.json has the
+group's expression (5.x), `filtered` says whether the expression leaves out the tag.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class GroupState(NamedTuple):
     """The state of one group at one place of a message.
 
     `offset` is the queue offset up to which the group has consumed, None if no offset is stored. `behind` is the number
-    of messages that the group consumes before this one; None if it does not wait. `filtered` is True if the group's
-    expression in config/ leaves out the message's tag, and None if config/ has no expression.
+    of messages that the group consumes before this message. `behind` is None if the message does not wait for the
+    group. `filtered` is True if the group's expression in config/ leaves out the message's tag, and None if config/ has
+    no expression.
     """
 
     group: str

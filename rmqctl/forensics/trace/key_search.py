@@ -1,8 +1,9 @@
 """The search for all records with a key in one store.
 
 Brokers put every message into the index under its own topic, also half messages, delayed messages and retries, with
-UNIQ_KEY and each word of KEYS. So one key is looked up in every topic that the store knows. Parts of the log that no
-index file covers are read: the index may be younger than the log, behind it, or have lost a file.
+UNIQ_KEY and each word of KEYS. So the search asks the index for the key in every topic that the store knows. The search
+also reads the parts of the log that no index file covers. The log has such parts if the index is younger than the log,
+is behind the log, or has lost a file.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class KeySearch:
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
         """Return the records with a UNIQ_KEY.
 
-        `key` is the key that led to the message, if it is one of KEYS. All records of the message have it, too. So what
-        was read for this key need not be read again.
+        `key` is the key that led to the message, if this key is one of KEYS. All records of the message also have this
+        key. So the function does not read again the parts of the log that were read for this key.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
@@ -109,7 +110,7 @@ class KeySearch:
     def _indexed(self, key: str) -> list[Record]:
         """Return the records that the index has for a key, in all topics.
 
-        The topics are those that the store knows, and those that a record with the key names.
+        The search covers the topics that the store knows, and the topics that a record with the key names.
         """
         self.was_asked = True
         found: list[Record] = []
@@ -134,7 +135,7 @@ class KeySearch:
                 yield Record(self.scan.number, message, item.code if isinstance(item, Damage) else None, indexed=True)
 
     def _not_covered(self) -> Iterator[tuple[int, int | None]]:
-        """Yield the parts of the log that no index file covers: [from, to).
+        """Yield the parts [from, to) of the log that no index file covers.
 
         `to` is None for the end of the log.
         """

@@ -8,8 +8,8 @@ These other records do not have the UNIQ_KEY of the message.
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-Op messages and POP's messages are stored after the record that they are about. So of their queues, only the units
-after it are read.
+Op messages and POP's messages are stored after the record that they are about. So the search reads only the units of
+their queues that come after this record.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
 
 
 def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
-    """Return whether a record of a message still waits although its time has come.
+    """Return whether a record of a message still waits although its time is over.
 
-    No record in its real topic shows the delivery. The checkpoint says how far the store goes.
+    A message counts as not delivered if its real topic has no record of the delivery. The checkpoint says up to which
+    time the store has messages.
     """
     topics = {record.message.topic for record in records}
     waiting = [
@@ -97,7 +98,7 @@ def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
 
 
 def _due(record: Record, store: ReadOnlyStore) -> int:
-    """Return when a delayed record is due, in ms since 1970; 0 if that is not known."""
+    """Return when a delayed record is due, in ms since 1970, or 0 if unknown."""
     if record.message.topic == SCHEDULE_TOPIC:
         return store.tags_code(record.message)
     due = record.properties.get(TIMER_OUT_MS, "")
@@ -128,9 +129,9 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan) -> Iterator[Stage]:
     """Yield the op messages of one store that name one of its half messages.
 
-    `records` are all records of the message. An op message stands for a commit if one of them is the commit of the half
-    message; otherwise it stands for a rollback. If the queue has no op message for the last half message, the log after
-    the queue's last op message is read: the queue may be behind the log.
+    `records` are all records of the message. An op message stands for a commit if one of `records` is the commit of the
+    half message. Otherwise, the op message stands for a rollback. If the queue has no op message for the last half
+    message, the log after the queue's last op message is read, because the queue may be behind the log.
     """
     committed = {
         record.message.prepared_transaction_offset
@@ -151,7 +152,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
 
 
 def _inside_last(queue: UnitQueue | None) -> int:
-    """Return a physical offset inside the last record of a queue; 0 without one."""
+    """Return a physical offset inside the last record of a queue, 0 if it is empty."""
     last = queue.last() if queue is not None else None
     return 0 if last is None else last.physical_offset + 1
 
@@ -182,8 +183,8 @@ def by_queue(
 ) -> Iterator[Record]:
     """Yield the messages of a queue after a physical offset.
 
-    With `codes`, only units with one of these tagsCodes are read. `may_be_meant` is called with the bytes of each
-    record; only records for which it returns True are decoded.
+    With `codes`, only units with one of these tagsCodes are read. A record is decoded only if `may_be_meant` returns
+    True for the bytes of the record.
     """
     queue = scan.store.queues.get(key)
     first = None if queue is None else first_from(queue, after)

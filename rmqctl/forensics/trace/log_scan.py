@@ -24,7 +24,7 @@ _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 def has_queue_files(store: ReadOnlyStore) -> bool:
     """Return whether the queues are files.
 
-    Otherwise they are in RocksDB, and rmqctl cannot read them.
+    If the queues are in RocksDB, rmqctl cannot read them.
     """
     return store.path.layout is not Layout.ROCKSDB
 
@@ -47,8 +47,8 @@ class ScannedPart:
 class LogScan:
     """Scans the log of `store`, which has the number `number` among the stores.
 
-    `damages` has the damage of all scans so far, by physical offset. `parts` has what they read. `warm_up` is called
-    before the kernels are used.
+    `damages` has the damage of all scans so far, by physical offset. `parts` lists the parts of the log that were read.
+    `warm_up` is called before the kernels are used.
     """
 
     def __init__(self, store: ReadOnlyStore, number: int, *, threads: int, warm_up: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class LogScan:
     def records(self, wanted: Filter, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
         """Yield the records that a filter wants in the files of [start, stop).
 
-        Both are physical offsets. Damaged records whose fields can be read are included.
+        `start` and `stop` are physical offsets. Damaged records whose fields can be read are included.
         """
         begin = self.store.commit_log.min_offset if start is None else start
         part = ScannedPart(begin, begin)

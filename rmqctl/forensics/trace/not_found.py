@@ -1,7 +1,7 @@
-"""What is known of a message that no store has.
+"""What a store still shows about a message that no store has.
 
-An index entry may lead to an offset before the log's begin: the broker has deleted the file. A unit of a queue may lead
-there, too. An id tells its offset (msgId), or about when the client made it (UNIQ_KEY).
+An index entry or a unit of a queue may lead to an offset before the log's begin, because the broker has deleted the
+file. A msgId shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _told(place: IndexedPlace) -> str:
 
 
 def _gone_by_id(trace: Trace) -> Iterator[str]:
-    """Yield that the log begins after a client made the UNIQ_KEY, if all logs do."""
+    """Yield a remark if every log begins after a client made the UNIQ_KEY."""
     key = trace.question.unique_key or trace.question.key or ""
     begins = [first for scan in trace.scans for part in scan.parts if (first := part.first_ms) is not None]
     made = nearly_time(key, max((part.last_ms or 0 for scan in trace.scans for part in scan.parts), default=0))

@@ -1,7 +1,7 @@
 """Links from POP's checkpoints and acknowledgements to messages (5.x).
 
-They name topic, queue and queue offset (format/body/pop_message.py). They are stored in rmq_sys_REVIVE_LOG_CLUSTER, and
-before that they wait in rmq_sys_wheel_timer.
+POP's messages name topic, queue and queue offset (format/body/pop_message.py). A broker stores these messages first in
+rmq_sys_wheel_timer, and in rmq_sys_REVIVE_LOG_CLUSTER when they are due.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return (kind, group) of a POP message for one of the stages; otherwise None."""
+    """Return (kind, group) of a POP message that is about one of the stages.
+
+    The result is None for any other message.
+    """
     tag = record.properties.get(TAGS, "")
     if tag not in pop_message.BODIES:
         return None

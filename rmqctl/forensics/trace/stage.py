@@ -1,6 +1,6 @@
 """The stages of a message's life, each a record of the log with a kind.
 
-The topic of a record says its kind, and the transaction bits of SYSFLAG do where the topic does not:
+The topic of a record, or the transaction bits of its SYSFLAG, give the kind:
 
     SCHEDULE_TOPIC_XXXX         delayed: it waits for a delay level to pass; a delayed retry, too
     rmq_sys_wheel_timer         timer: it waits for its time (5.x)
@@ -10,7 +10,7 @@ The topic of a record says its kind, and the transaction bits of SYSFLAG do wher
     SYSFLAG & 12 is 8           commit: the message of a committed transaction
     any other topic             delivered: from a delay or a timer before; resent: once more; otherwise stored
 
-Some stages have no UNIQ_KEY of the message; a link leads to them (`links.py`):
+The records of some stages do not have the UNIQ_KEY of the message, but a link leads to them (`links.py`):
 
     op, rollback                an op message names the half message; without a commit, this is a rollback
     pop-checkpoint, pop-ack     a group popped the message, or acknowledged it (5.x); timer: on the way there
@@ -78,8 +78,8 @@ class Record:
 class Stage(NamedTuple):
     """A stage of a message's life: a record, or its place in a light queue.
 
-    `reachable` says whether a unit at this place of the queue leads to the record; None if the queues cannot be read.
-    `group` is the group that the stage is about, as far as a link says it.
+    `reachable` says whether a unit at this place of the queue leads to the record. `reachable` is None if the queues
+    cannot be read. `group` is the group that the stage is about, if a link names the group.
     """
 
     kind: str
@@ -97,9 +97,10 @@ class Stage(NamedTuple):
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """Return records in the order of their lives.
+    """Return records of several stores in the order in which they were stored.
 
-    Records of one store keep the order of its log, also if its clock went back. Stores are merged by store time.
+    Records of one store keep the order of the log, even if the clock of the broker was set back. Records of different
+    stores are ordered by store time.
     """
     from heapq import merge
 
@@ -139,7 +140,8 @@ def _kind_by_topic(topic: str) -> str | None:
 def _is_one_batch(first: Record, other: Record) -> bool:
     """Return whether two records are messages of one batch.
 
-    5.3.3 gives all messages of a batch one UNIQ_KEY. They are sent, and stored, at the same time in one queue.
+    5.3.3 gives all messages of a batch one UNIQ_KEY. The messages of a batch are sent and stored at the same time in
+    one queue.
     """
     one, two = first.message, other.message
     return (first.store, one.queue_id, one.born_timestamp, one.store_timestamp) == (

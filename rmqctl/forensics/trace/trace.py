@@ -1,9 +1,9 @@
-"""Trace: finds every record of a message in the stores of a cluster.
+"""Find every record of a message in the stores of a cluster.
 
-The search goes from what the user knows (a key, an id, an offset) to the UNIQ_KEY of the message, and from there to all
-records with this UNIQ_KEY in all stores, and to the records that a link leads to (`links.py`). The index is asked
-first. The log is scanned if the index cannot be used, if a link leads to a record that the index does not have, or if
-no store has a record.
+The search begins with what the user knows (a key, an id or an offset) and finds the UNIQ_KEY of the message. Then the
+search finds all records with this UNIQ_KEY in all stores, and the records that a link leads to (`links.py`). The index
+is asked first. The log is scanned if the index cannot be used, if a link leads to a record that the index does not
+have, or if no store has a record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What is searched for: one of the first four. `offset` is a physical offset."""
+    """What the user searches for, in one of the first four fields.
+
+    `offset` is a physical offset.
+    """
 
     key: str | None = None
     unique_key: str | None = None
@@ -39,7 +42,7 @@ class Question(NamedTuple):
 
 
 class Life(NamedTuple):
-    """One message: its stages in order, its groups, and what clients recorded.
+    """One message with its ordered stages, its groups, and what clients recorded.
 
     `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
     message and the op message that stands for a rollback.
@@ -85,7 +88,10 @@ class Trace:
 
     @property
     def dangling(self) -> list[tuple[int, IndexedPlace]]:
-        """Return (store, entry): the index entries for the key that lead to no record."""
+        """Return the index entries for the key that lead to no record.
+
+        Each entry comes as a pair (store, entry).
+        """
         return [(search.scan.number, place) for search in self.searches for place in search.dangling]
 
     @property
@@ -152,9 +158,10 @@ class Trace:
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
-        """Return whether a record has what clients recorded about the message.
+        """Return whether a record has data that a client recorded about the message.
 
-        The message itself is no such record. Clients may be told to use another topic than RMQ_SYS_TRACE_TOPIC.
+        A record of the message itself does not count. A client may be configured to use another topic than
+        RMQ_SYS_TRACE_TOPIC.
         """
         if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
             return False
@@ -168,7 +175,7 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores; of replicas, only one."""
+        """Return the records of a message in all stores, each replicated record once."""
         found = [
             record
             for search in self.searches

@@ -12,8 +12,8 @@ If there is room, they also have the property RMQCTL_DAMAGED with the code of th
 a small JSON object and spaces. The body is empty only if the body of the message was empty. There are three reasons
 (*run*: seen in a test with real brokers):
 
-- 5.3.3 does not deliver a delayed message without a body, and stops there forever (HookUtils; run). 4.x fails on an op
-  message without a body.
+- 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
+  broker of 4.x fails when it reads an op message without a body.
 - 5.x reads bodies of its revive topics as JSON, and stops if a body is blank or is not JSON (PopReviveService).
 - The bodies of op messages of transactions are offsets. A body that is not a number therefore decides no half message
 (TransactionalMessageServiceImpl).
@@ -25,8 +25,8 @@ units that point into the damaged range (`Claim`). Fields that the units do not 
 - BORNTIMESTAMP is 0. A broker does not ask the producer about a half message that is so old (needSkip).
 - In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, because every
 version discards a delayed message for this topic when it is due (run).
-- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. Without TIMER_OUT_MS, 5.3.3
-  stops there forever (TimerMessageStore.enqueue).
+- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. If a timer
+  message lacks TIMER_OUT_MS, the timer of 5.3.3 stops at this message forever (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
 
 Real brokers do this (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
