@@ -1,7 +1,7 @@
 """The change of a file in config/, made through a journal.
 
 The file gets its new content, and the old content becomes its `.bak`, as when a broker writes the file. If a broker
-cannot load the old content, it does not become the `.bak`, because the existing `.bak` may be good.
+cannot load the old content, the old content does not become the `.bak`, because the existing `.bak` may be good.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ JOURNAL_VERB = "config"
 class ConfigChange:
     """The new content `after` of config/`name`.
 
-    `before` is the present content of the file; it is None if the file does not exist. `keeps_before` says that a
-    broker can load the old content, so that it becomes the `.bak`.
+    `before` is the present content of the file; `before` is None if the file does not exist. `keeps_before` says that a
+    broker can load the old content, so that the old content becomes the `.bak`.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The queues that a store shows without topics.json.
 
-It shows them by their folders, by the offsets of groups, and by the messages of the log.
+The names of these queues come from folders, from the offsets of groups, and from the messages of the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ COMPACTION_LOG = "compaction/compactionLog"  # a folder for each compaction topi
 class NamesInStore:
     """The queues that a store shows.
 
-    `folders` are those that have a folder. `batch_topics` have batch consume queues, `compaction_topics` are compacted.
+    `folders` are the queues that have a folder. `batch_topics` are the topics with batch consume queues.
+    `compaction_topics` are the topics that a broker compacts.
     """
 
     queues: frozenset[QueueKey]
@@ -55,9 +56,9 @@ def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
 
 
 def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:
-    """Return the queues that a store shows, with those `in_log`.
+    """Return the queues that a store shows, together with the queues `in_log`.
 
-    Names that cannot be those of a topic are left out: a damaged record may have any name.
+    Names that no topic can have are left out, because a damaged record may have any name.
 
     Raises OSError, LayoutNotSupported if a topic has queues of both types, and Unreadable if a folder or a file of the
     log cannot be read.
@@ -73,7 +74,7 @@ def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInS
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether a broker accepts a name for a topic, or makes it for a group."""
+    """Return whether a topic can have a name, also a topic made for a group."""
     return len(name) > 0 and all("!" <= letter <= "~" for letter in name) and not set('"/@\\') & set(name)
 
 

@@ -147,8 +147,8 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
 def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | None) -> list[int]:
     """Return the queues whose offsets will be set.
 
-    A broker serves the queues below readQueueNums. Queues that have files are included, too. For an LMQ group a broker
-    keeps one offset a topic, which is that of queue 0.
+    A broker serves the queues below readQueueNums. Queues that have files are included, too. For an LMQ group, a broker
+    keeps one offset for each topic, which is the offset of queue 0.
     """
     found = {known for name, known in store.queues if name == topic}
     found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))

@@ -1,7 +1,7 @@
 """Entries of topics.json and subscriptionGroup.json, as the store shows them.
 
-An entry has the settings that a broker gives to a topic or a group that it creates itself. What else an operator had
-set is lost: permissions, order, the attributes of 5.x, the retries of a group.
+An entry has the settings that a broker gives to a topic or a group that it creates itself. All other settings of the
+operator are lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ RETRY_NUMS = "retryQueueNums"
 def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the entries that topics.json lacks, and those that do not fit the store.
 
-    `listed` are the entries that it has. A topic gets as many queues as it shows. An entry that has fewer queues, or
-    another type of queue, is corrected: a broker serves no queue beyond readQueueNums, and 5.x does not load a topic of
-    the wrong type.
+    `listed` are the entries that the file has. A topic gets as many queues as the store shows for it. An entry that has
+    fewer queues, or another type of queue, is corrected, because a broker serves no queue beyond readQueueNums, and 5.x
+    does not load a topic of the wrong type.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -98,7 +98,7 @@ def _owner(rest: str, topics: set[str]) -> str:
 
 
 def _retry_nums(names: NamesInStore) -> dict[str, int]:
-    """Return how many queues each %RETRY% topic shows.
+    """Return how many queues the store shows for each %RETRY% topic.
 
     A queueId that no broker gives does not count.
     """

@@ -1,4 +1,4 @@
-"""A file of config/, restored from its .bak or rebuilt from the store: the plan."""
+"""The plan that restores a file of config/ from its .bak or from the store."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ NAMES_SHOWN_MAX = 5
 class RestorePlan:
     """The new content of config/`name`.
 
-    `problem` says what is wrong with the file; it is empty for a file that a broker loads. `source` is where the new
-    content comes from; None: the file stays as it is. `entries` are the topics or groups that were added or corrected.
-    `notes` say what else the operator must know.
+    `problem` says what is wrong with the file. `problem` is empty for a file that a broker loads. `source` is where the
+    new content comes from, or None if the file stays unchanged. `entries` are the topics or groups that were added or
+    corrected. `notes` are further remarks for the operator.
     """
 
     name: str
@@ -77,8 +77,9 @@ def plan_restore(
 ) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
-    `source` None: a file that a broker loads stays. For any other file, a good .bak is used, otherwise the store.
-    `scan_log` returns the queues of all messages of the log; it is called only if it is needed.
+    If `source` is None, a file that a broker loads stays unchanged. Any other file is restored from its .bak if the
+    .bak is good, otherwise from the store. `scan_log` returns the queues of all messages of the log; the function calls
+    `scan_log` only if necessary.
 
     Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
     OSError.
@@ -155,8 +156,9 @@ def _from_store(
 ) -> RestorePlan:
     """Return the plan that adds to the file what the store shows.
 
-    The entries of the file are kept, or those of its .bak if the file cannot be loaded. If there is neither, the log is
-    scanned, too. Otherwise a topic that has messages in the log but no queue is one that was deleted.
+    The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither has
+    entries, the log is scanned, too. Otherwise the log is not needed: a topic with messages in the log but without a
+    queue was deleted.
     """
     if config.name not in TABLES:
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"

@@ -1,4 +1,4 @@
 """The examination of `rmqctl doctor`.
 
-It asks the planners of other rooms what they would do, and executes nothing.
+The examination asks the planners of other packages for their plans, and executes no plan.
 """

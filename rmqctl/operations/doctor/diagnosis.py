@@ -1,6 +1,6 @@
-"""The diagnosis: what each cause means, and what to do next.
+"""The meaning of each cause, and the next command for it.
 
-Pure functions of an examination.
+All functions here are pure functions of an examination.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 class Cause:
     """One cause, for people and for JSON.
 
-    `evidence` is a list of findings; the last ones stand for all consequences of one code. `then` says what the
-    store is like after the command `next_command`.
+    `evidence` is a list of findings. Each consequence in the list stands for all consequences of the same code. `then`
+    says what the store is like after the command `next_command`.
     """
 
     code: str
@@ -106,7 +106,7 @@ def _detail(group: Group) -> str:
 
 
 def _in_short(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the first finding of each code, which counts all of the code."""
+    """Return the first finding of each code, with the count of all of the code."""
     from dataclasses import replace
 
     by_code: dict[str, list[Finding]] = {}

@@ -2,9 +2,9 @@
 
 The first pass gives the findings and the outcome of the broker's next start.
 
-The passes for a repair are those of the planner of `recover`. They are needed only where something is wrong. This is
-the reason why the examination is here and not in `rmqctl.forensics`: what inspects cannot import a planner of changes.
-Which finding belongs to which cause is decided in `rmqctl.forensics.doctor`.
+The passes for a repair are those of the planner of `recover`. The passes for a repair are needed only if a store has a
+fault. The examination is not in `rmqctl.forensics`, because a module that only inspects cannot import a planner of
+changes. `rmqctl.forensics.doctor` decides which finding belongs to which cause.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ LEVEL_LOG = 1
 
 @dataclass(frozen=True)
 class Repairs:
-    """What `recover` would do, and what `recover --keep-going` would do.
+    """The plans of `recover` and of `recover --keep-going`.
 
-    None: the verb refuses, for the reason `refused`, or nothing is wrong. `profile` must be given to the verb; empty:
-    the store shows the profile.
+    A plan is None if `recover` refuses to change the store, or if the store has no fault. `refused` is the reason why
+    `recover` refuses. `profile` is the profile that the user must pass to `recover`. `profile` is empty if the store
+    itself shows the profile.
     """
 
     plain: RecoveryPlan | None = None
@@ -56,9 +57,10 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found in a store, and what could be done.
+    """What an examination says about a store, with the plans for its repair.
 
-    `restart` is the outcome of a broker's next start; None: rmqctl does not simulate it for this layout.
+    `restart` is the outcome of a broker's next start; `restart` is None if rmqctl does not simulate a start for this
+    layout.
     """
 
     report: VerifyReport
@@ -71,8 +73,8 @@ class Examination:
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated start is that of a broker of `profile`. `blocked` says why no repair can be planned;
-    empty: it can.
+    The simulated start is that of a broker of `profile`. `blocked` says why no repair can be planned, and is empty if a
+    repair can be planned.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
@@ -158,7 +160,7 @@ class Examiner:
             return found
 
     def _profile_to_give(self) -> str:
-        """Return the profile if the store does not show how to index; otherwise nothing."""
+        """Return the profile if the store does not show how to index, otherwise ""."""
         try:
             indexes_tags(self._store, None)
         except BadRequest:

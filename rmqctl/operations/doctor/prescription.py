@@ -1,4 +1,4 @@
-"""The next command for a cause, and what the store is like after it."""
+"""The next command for a cause, and the state of the store after the command."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl ver
 class Prescriber:
     """Names the next command for each cause of an examination.
 
-    `target` is the store with its options, quoted; `options` are further ones for `recover`.
+    `target` is the store with its options, quoted; `options` are further options of `recover`.
     """
 
     def __init__(self, examination: Examination, target: str, options: str) -> None:
@@ -118,7 +118,7 @@ class Prescriber:
         return " && ".join(f"mv -n {old} {new}" for old, new in names)
 
     def _is_mended(self, group: Group) -> bool:
-        """Return whether the repair leaves none of the findings that show the cause."""
+        """Return whether the repair removes all findings that show the cause."""
         leaves = self._plan.repair.leaves if self._plan is not None else {}
         return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
 
@@ -143,7 +143,7 @@ class Prescriber:
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
-    """Return the better plan, the option for it, and what the other one would keep.
+    """Return the better plan, its option, and what the other plan would keep.
 
     A plan after which `verify` finds nothing is better than one that leaves findings. Otherwise, `--keep-going` is
     better if the other plan drops good messages, or leaves more findings.

@@ -1,6 +1,7 @@
-"""The situation of a store, which is no reason to call it ill.
+"""The situation of a store: facts that are no sign of damage.
 
-Groups may be behind, and a broker deletes old files every day. An operator who reads a diagnosis asks for both.
+Groups may be behind, and a broker deletes old files every day. An operator who reads a diagnosis also asks for these
+facts.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class NextCleanup(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The groups that are behind, and the next cleanup; None: it cannot be planned."""
+    """The groups that are behind, and the next cleanup if it can be planned."""
 
     groups: tuple[GroupBehind, ...] = ()
     cleanup: NextCleanup | None = None
@@ -55,7 +56,7 @@ class Situation(NamedTuple):
 
 
 def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
-    """Return the situation of a store; nothing that cannot be read."""
+    """Return the situation of a store, without the parts that cannot be read."""
     try:
         totals = Lag(store, counts_delayed=False).totals
     except OSError:
