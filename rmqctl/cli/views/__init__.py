@@ -1,1 +1,1 @@
-"""The views: how verbs show their plans and results, in the rooms of the verbs."""
+"""The views, which show the plans and results of the verbs."""

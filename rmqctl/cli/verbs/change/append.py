@@ -89,7 +89,7 @@ class AppendOptions:
 @click.option("--tags", help="The TAGS of the message.")
 @click.option("--keys", help="The KEYS of the message, words separated by spaces.")
 @click.option(
-    "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times."
+    "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="Add this property; may be given several times."
 )
 @click.option(
     "--queue",
@@ -119,13 +119,19 @@ class AppendOptions:
 @click.option("--create", is_flag=True, help="Create a new store. STORE must be empty, or must not exist.")
 @profile_option("Write as brokers of this version do; with --create the default is the newest.")
 @click.option("--property-crc", is_flag=True, help="Add the property __CRC32# to each record, as 5.2 and later can.")
-@click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
+@click.option("--commitlog-file-size", type=SIZE, help="With --create, the size in bytes.  [default: 1 GiB]")
 @click.option(
-    "--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]"
+    "--consumequeue-file-size",
+    type=click.IntRange(20, 2**31 - 1),
+    help="With --create, the size in bytes.  [default: 6000000]",
 )
-@click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
-@click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
-@click.option("--stats", is_flag=True, help="Report at the end how fast puts were, how large, and how long they took.")
+@click.option("--index-slots", type=COUNT, help="With --create, the number of slots.  [default: 5000000]")
+@click.option(
+    "--index-entries",
+    type=click.IntRange(2, 2**31 - 1),
+    help="With --create, the number of entries.  [default: 20000000]",
+)
+@click.option("--stats", is_flag=True, help="Report at the end the speed, sizes and times of puts.")
 @click.option(
     "-o",
     "--output",

@@ -63,9 +63,9 @@ def command(
 ) -> int:
     """Show the checkpoint, or set its fields.
 
-    After a crash, a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. With times that are
-    too late, it misses messages; with zero, it reads the whole log. It deletes index files that end after
-    indexMsgTimestamp.
+    After a crash, a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. If these times are
+    too late, the broker misses messages. If both are zero, the broker reads the whole log. A broker also deletes index
+    files that end after indexMsgTimestamp.
 
     show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0; with --dry-run it exits with
     1 if it would change something. While a broker has the store open, only show works; set exits with 11.
@@ -113,7 +113,7 @@ def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
     """Warn of times later than the log's last message.
 
-    With them, a recovery would begin too late. Raises OSError.
+    With such times, a recovery would begin too late. Raises OSError.
     """
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339

@@ -91,10 +91,10 @@ def command(
     Files have the sizes of the existing files. If there are none, rmqctl takes the sizes from --broker-conf, or the
     broker's defaults.
 
-    Exits with 3 if the rebuilt queues or index differ from the old ones, with 0 if not. With --dry-run: 1 if something
-    differs, 0 if not. The plan also simulates the broker's next start: messages that it would no longer serve count as
-    lost. Ctrl-C leaves the store unchanged, and --resume continues the rebuild. While a broker has the store open,
-    rebuild exits with 11.
+    Exits with 3 if the rebuilt queues or index differ from the old ones, with 0 if not. With --dry-run, exits with 1 if
+    something differs, with 0 if not. The plan also simulates the broker's next start: messages that this start would no
+    longer serve count as lost. Ctrl-C leaves the store unchanged, and --resume continues the rebuild. While a broker
+    has the store open, rebuild exits with 11.
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)

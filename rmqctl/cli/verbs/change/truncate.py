@@ -81,7 +81,7 @@ def command(
     new end are always removed.
 
     The plan also simulates the broker's next start. With fewer files, a start may begin at an earlier file, and end the
-    log at damage there. Messages that it would no longer serve count as lost.
+    log at damage there. Messages that this start would no longer serve count as lost.
 
     While a broker has the store open, truncate exits with 11, with --dry-run too.
     """

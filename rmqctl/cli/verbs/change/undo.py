@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 )
 @store_argument
 @click.option("--list", "only_list", is_flag=True, help="List the changes that can be undone, the oldest first.")
-@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they can no longer be undone.")
+@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes, so that they can no longer be undone.")
 @click.option(
     "--drop-damaged",
     metavar="NAME",
     help="Forget one change whose journal is damaged; --list shows the name of its folder.",
 )
-@click.option("--force", is_flag=True, help="Undo even if the store was written to since: part of that is lost.")
+@click.option(
+    "--force", is_flag=True, help="Undo even if the store has changed since. Some of these later changes are lost."
+)
 @change_options
 @output_option("table", "json", "jsonl")
 def command(
@@ -69,9 +71,9 @@ def command(
     exists, rmqctl begins no new change of the store. A newer change can still be undone. --drop-damaged forgets the
     damaged journal of a finished change; --drop does not.
 
-    If a broker or `rmqctl append` has written to the store after the change, undo would lose these messages. It
-    refuses, and exits with 1. undo does not take back an append: to remove the appended messages, give `rmqctl truncate
-    STORE --to OFFSET` the offset at which the log ended before.
+    If a broker or `rmqctl append` has written to the store after the change, undo would lose these messages. In this
+    case, undo refuses and exits with 1. undo does not take back an append: to remove the appended messages, give
+    `rmqctl truncate STORE --to OFFSET` the offset at which the log ended before.
 
     Exits with 0 if a change was undone or dropped. With --dry-run, exits with 1 if there is a change to undo. While a
     broker has the store open, only --list works; every other call exits with 11.

@@ -22,7 +22,7 @@ class ConfigVerbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the verb as click does.
 
-        If a path that exists is in its place, the error proposes `show`.
+        If the user gives an existing path in the place of the verb, the error proposes `show`.
         """
         if args and args[0] not in self.commands and os.path.lexists(args[0]):
             ctx.fail("the verb is `rmqctl config show STORE`")

@@ -67,8 +67,8 @@ class RestoreOptions:
     "--from",
     "source",
     type=click.Choice(("bak", "store")),
-    help="bak: the content of FILE.bak. store: what queues, log and the other files show.  [default: for a file that a "
-    "broker cannot load, the .bak if it is good, otherwise the store]",
+    help="bak takes the content of FILE.bak. store rebuilds FILE from queues, log and the other files.  [default: for "
+    "a file that a broker cannot load, the .bak if it is good, otherwise the store]",
 )
 @profile_option("Write new entries as brokers of this version do.")
 @change_options
@@ -89,8 +89,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     Only topics.json and subscriptionGroup.json can be rebuilt from the store. Their entries are kept, or those of the
     .bak, and what is missing is added. Topics come from the folders of the queues and from the offsets of groups. If no
     entry is left, they come from the log, too, which is then read as a whole. A topic gets as many queues as the store
-    shows; one with batch consume queues gets queue.type=BatchCQ. Groups come from the %RETRY% topics, the offsets, and
-    the other files of config/. A topic that was deleted may still have queues: look at the plan.
+    shows. A topic with batch consume queues gets queue.type=BatchCQ. Groups come from the %RETRY% topics, the offsets,
+    and the other files of config/. A topic that was deleted may still have queues, so read the plan.
 
     While a broker has the store open, restore exits with 11, with --dry-run too.
     """

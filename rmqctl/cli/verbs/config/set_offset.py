@@ -78,8 +78,8 @@ class OffsetOptions:
     type=GoalType(),
     required=True,
     metavar="earliest|latest|TIME|OFFSET",
-    help="Where the group goes on. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, or mqadmin's "
-    "yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="The place where the group continues. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, or "
+    "mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--new-group", is_flag=True, help="Set offsets also if no file in config/ names the group.")
 @profile_option("Find the offset for a TIME as brokers of this version do.")
@@ -87,7 +87,7 @@ class OffsetOptions:
 @output_option("table", "json")
 @options_in(asked=OffsetOptions, how=ConfigRun)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
-    """Set where consumer group GROUP goes on in TOPIC when the broker starts.
+    """Set where consumer group GROUP continues in TOPIC when the broker starts.
 
     Without QUEUE, all queues of TOPIC are set. earliest is the first message that a queue still has, latest is its end.
     A TIME gives the offset that the broker itself gives for it, as in mqadmin resetOffsetByTime: 5.x takes the first

@@ -60,7 +60,8 @@ class DoctorOptions(NamedTuple):
 @click.option(
     "--watch",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the verdict to this file as metrics, for Prometheus. Run doctor from cron to keep it current.",
+    help="Also write the verdict to this file as metrics, for Prometheus. Run doctor from cron to keep the "
+    "file current.",
 )
 @profile_option("Say what a start of a broker of this version would do.")
 @output_option("table", "json")
@@ -78,15 +79,16 @@ def command(
 ) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
-    doctor looks for causes: fifty findings of `verify` that follow from one lost file are one cause. For each cause it
-    says what happened, what this means for producers and consumers, what a start of the broker would do now, the next
-    command, and how sure it is. The cause that matters most comes first. After a repair, run doctor again.
+    doctor looks for causes: fifty findings of `verify` that follow from one lost file are one cause. For each cause,
+    doctor says what happened, what this means for producers and consumers, what a start of the broker would do now, the
+    next command, and how sure doctor is. The cause that matters most comes first. After a repair, run doctor again.
 
     doctor runs `verify` and simulates a start of the broker in one pass of the log. If something is wrong, it also
-    plans what `recover` would do. It compares config/ with the queues. It changes nothing.
+    plans what `recover` would do. doctor also compares config/ with the queues. doctor changes nothing in the store.
 
-    Prints one line if the store is healthy. Exits with 1 if not, with 4 if some input could not be read. A store whose
-    broker died is not healthy, even if it is whole: the next start of its broker runs the abnormal recovery.
+    Prints one line if the store is healthy. Exits with 1 if the store is not healthy, with 4 if some input could not be
+    read. A store whose broker died is not healthy, even if it is whole: the next start of its broker runs the abnormal
+    recovery.
     """
     asked = DoctorOptions(profile, output, threads, progress_mode)
     check_places([store], {"--watch": watch})
@@ -140,7 +142,7 @@ def _profile(name: str | None) -> Profile | None:
 
 
 def _blocked(store: ReadOnlyStore) -> str:
-    """Return why a repair of the store cannot be planned; empty: it can."""
+    """Return why a repair of the store cannot be planned, "" if it can."""
     try:
         check_complete(store)
     except RmqctlError as error:

@@ -49,7 +49,7 @@ DEFAULT_CONTEXT = 2
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """The options of `rmqctl dump`; times in epoch ms, None if not given."""
+    """The options of `rmqctl dump`, with times in epoch ms, and None if not given."""
 
     topics: tuple[str, ...]
     queue_id: int | None
@@ -102,7 +102,11 @@ class DumpOptions:
     help="Stored at or after: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--until", type=TimeType(), help="Stored at or before.")
-@click.option("--from-offset", type=OFFSET, help="Physical offset to begin at. Inside a record, begin at the next one.")
+@click.option(
+    "--from-offset",
+    type=OFFSET,
+    help="Physical offset to begin at. If the offset is inside a record, begin at the next record.",
+)
 @click.option("--to-offset", type=OFFSET, help="Stop before this physical offset.")
 @click.option(
     "--queue-offset",
@@ -128,22 +132,25 @@ class DumpOptions:
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
 @click.option("--tail", type=POSITIVE, help="Print only this many records from the end.")
 @click.option(
-    "--around", type=OFFSET, metavar="OFFSET", help="The record at a physical offset, and the records around it."
+    "--around",
+    type=OFFSET,
+    metavar="OFFSET",
+    help="Print the record at this physical offset, and the records around it.",
 )
 @click.option(
     "--context",
     type=COUNT,
     default=DEFAULT_CONTEXT,
     show_default=True,
-    help="How many records on each side for --around.",
+    help="With --around, print this many records on each side.",
 )
 @click.option(
     "--follow",
     is_flag=True,
-    help="Print what a broker appends from now on, until Ctrl-C or --limit; after the records of --tail, --since or "
-    "--from-offset. No record is printed twice, and none half-written.",
+    help="Print new records as a broker appends them, until Ctrl-C or --limit. With --tail, --since or --from-offset, "
+    "print the existing records first. Each record is printed once, when it is complete.",
 )
-@click.option("--damaged", is_flag=True, help="Print damaged places as rows too, with `damage` and `detail`.")
+@click.option("--damaged", is_flag=True, help="Also print damaged places as rows, with `damage` and `detail`.")
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option

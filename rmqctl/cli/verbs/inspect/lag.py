@@ -81,16 +81,17 @@ def command(
 ) -> int:
     """Show how far each consumer group is behind, by topic and queue.
 
-    `behind` counts the messages that the group has not consumed. If it has no offset for a queue ("none", in JSON
-    null), all messages of the queue count. `oldest` is when the oldest of them was stored; its age counts to the last
-    message of the log, not to now. For each group, `behind` is the sum over its queues, %RETRY% topics included;
-    `retry` of these messages are in %RETRY% topics. `delayed` counts the retries that still wait for their delay, `dlq`
-    the messages in its dead-letter queue, and `popped` those that it popped and has not acknowledged. CSV and JSON
-    Lines have a row for each queue.
+    `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
+    null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
+    consumed. The age of this message counts to the last message of the log, not to now. For each group, `behind` is the
+    sum over its queues, %RETRY% topics included, and `retry` is the part of this sum that is in %RETRY% topics.
+    `delayed` counts the retries that still wait for their delay. `dlq` counts the messages in the group's dead-letter
+    queue. `popped` counts the messages that the group popped and has not acknowledged. CSV and JSON Lines have a row
+    for each queue.
 
-    `outside` marks an offset that is not in its queue. Before the queue's begin: messages were deleted, and the group
-    has not consumed them. After its end: messages were lost or the queue was cut; `behind` is negative, and the group
-    may skip new messages.
+    `outside` marks an offset that is not in its queue. If the offset is before the queue's begin, messages were deleted
+    that the group has not consumed. If the offset is after the queue's end, messages were lost or the queue was cut. In
+    this case `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 

@@ -1,4 +1,4 @@
-"""The plan of a change in config/, shown, confirmed and carried out."""
+"""Show the plan of a change in config/, ask the user, and make the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` prints: one page, or one document."""
+"""The output of `rmqctl doctor`, as one page or as one document."""
 
 from __future__ import annotations
 
