@@ -1,9 +1,9 @@
 """A record as a broker checks it (CommitLog.checkMessageAndReturnSize).
 
-A broker checks records when it recovers and when it dispatches. It checks less than `rmqctl.format.message` does. It
-ignores PHYSICALOFFSET, which it copies into the queue, `__CRC32#` (unless forceVerifyPropCRC is set, which is rare),
-and the checksum of an empty body. A negative length of body or properties counts as 0. In 4.x the magic code alone
-makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also the TOTALSIZE of a blank, with the
+A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
+A broker ignores PHYSICALOFFSET, which it copies into the queue, `__CRC32#` (unless forceVerifyPropCRC is set, which is
+rare), and the checksum of an empty body. A negative length of body or properties counts as 0. In 4.x the magic code
+alone makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also the TOTALSIZE of a blank, with the
 number of bytes left in the file. If the lengths do not add up, a dispatching broker still continues after TOTALSIZE
 bytes.
 """

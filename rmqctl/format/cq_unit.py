@@ -71,7 +71,7 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 class CqUnit(NamedTuple):
     """A unit of a queue; `queue_offset` is its place in the queue.
 
-    `batch_size` is the number of messages that the unit stands for. It is 1 if the unit is not a batch.
+    `batch_size` is the number of messages that the unit stands for. `batch_size` is 1 if the unit is not a batch.
     """
 
     queue_offset: int

@@ -67,7 +67,7 @@ def property_crc(value: int) -> bytes:
 def stored_property_crc(properties: bytes) -> int | None:
     """Return the value of the `__CRC32#` that ends a record's properties.
 
-    None if its digits are not valid.
+    The result is None if its digits are not valid.
     """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None

@@ -105,8 +105,8 @@ def encode(
 ) -> Encoded:
     """Return the record without its place.
 
-    `properties` are the bytes as stored. With `property_crc`, they have room for `__CRC32#`. The caller has checked
-    their length.
+    `properties` are the bytes as stored. With `property_crc`, they have room for `__CRC32#`. The caller has checked the
+    length of the properties.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body

@@ -40,7 +40,7 @@ _COMPRESSION_NAMES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 def compression(sys_flag: int) -> str | None:
     """Return how the body is compressed: `zlib`, `lz4`, `zstd`, `unknown`.
 
-    None if the body is not compressed.
+    The result is None if the body is not compressed.
     """
     if not sys_flag & COMPRESSED:
         return None

@@ -107,7 +107,7 @@ class MappedFile:
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes at `position`.
 
-        Returns the number of bytes. It is less than the buffer's size only at the file's end. Raises OSError.
+        Returns the number of bytes. The number is less than the buffer's size only at the file's end. Raises OSError.
         """
         return self._storage.read_into(self._open(), position, buffer)
 

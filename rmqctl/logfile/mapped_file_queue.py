@@ -35,8 +35,8 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have. It is `configured`, or it is derived from the files.
-    Bytes after this length are not read. Raises OSError if a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have. `file_size` is `configured`, or is derived from the
+    files. Bytes after this length are not read. Raises OSError if a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:

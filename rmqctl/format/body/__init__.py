@@ -1,1 +1,1 @@
-"""What brokers and clients write for themselves: message bodies, and ids."""
+"""The message bodies and ids that brokers and clients write for their own use."""

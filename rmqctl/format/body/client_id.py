@@ -1,7 +1,7 @@
 """The id that a Java client gives a message: UNIQ_KEY (MessageClientIDSetter).
 
 In hex: the client's address (4 or 16 bytes), its process id (2), a hash of its class loader (4), the time in ms since
-the first of the month (4), and a counter (2). So the time is known only if the month is.
+the first of the month (4), and a counter (2). So the time can be computed only if the month is known.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _MONTH_MS_MAX = 32 * 86_400_000
 def nearly_time(unique_key: str, before_ms: int) -> int | None:
     """Return the last time up to `before_ms` at which a client can have made an id.
 
-    Both are in ms since 1970. The client counts the month in its own time zone, so the result is wrong by up to 14
-    hours. None if the text is no such id. The rule is MessageClientIDSetter.getNearlyTimeFromID.
+    `before_ms` and the result are in ms since 1970. The client counts the month in its own time zone, so the result is
+    wrong by up to 14 hours. The result is None if the text is no such id. The rule is
+    MessageClientIDSetter.getNearlyTimeFromID.
     """
     address = _SIZES.get(len(unique_key))
     if address is None or not _HEX_DIGITS.issuperset(unique_key):

@@ -1,8 +1,9 @@
-"""The body of a message in RMQ_SYS_TRACE_TOPIC: what Java clients record.
+"""The body of a message in RMQ_SYS_TRACE_TOPIC, which Java clients write.
 
 The format is that of TraceDataEncoder.
 
-A body has records; 0x02 follows each. A record has fields with 0x01 between them, and the first field is its kind:
+A body consists of records, and the byte 0x02 follows each record. A record has fields with 0x01 between them, and the
+first field is its kind:
 
     Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType [offsetMsgId] success
     SubBefore       time region group requestId msgId retryTimes keys

@@ -64,7 +64,7 @@ class PopCheckpoint(Pop):
 class PopAck(Pop):
     """The body of an acknowledgement of one message (`ao`), or of several (`aol`).
 
-    An acknowledgement of several has `ao`, too, but it means nothing there.
+    An acknowledgement of several messages also has `ao`, but without a meaning.
     """
 
     ao: int | None = None
@@ -83,7 +83,7 @@ def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a message.
 
     `tag` is the tag of the message, one of BODIES. Anyone may have sent the body, and msgspec limits neither depth nor
-    integers. So both are checked first. Raises MsgspecError.
+    integers. So depth and integers are checked first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

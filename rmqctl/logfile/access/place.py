@@ -52,7 +52,7 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     """Return the parts of a path below a folder; none for the folder itself.
 
     The result is None if the path is not below the folder. A change of a store calls this function some hundred
-    thousand times. It is faster than `relative_to`, which parses both paths again.
+    thousand times. This function is faster than `relative_to`, which parses both paths again.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):

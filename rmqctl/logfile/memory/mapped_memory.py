@@ -116,7 +116,7 @@ class Spool:
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
-        """Return a view of all bytes. They stay valid as long as the view exists.
+        """Return a view of all bytes. The bytes stay valid as long as the view exists.
 
         After this call, no bytes can be appended.
         """

@@ -191,7 +191,7 @@ class RemoteStorage(Storage):
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes. It is less than the buffer's size only at the file's end.
+        Returns the number of bytes. The number is less than the buffer's size only at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data

@@ -245,8 +245,8 @@ class Storage:
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`.
 
-        Returns the number of bytes. It is less than the buffer's size at the file's end and before a bad sector. Raises
-        OSError.
+        Returns the number of bytes. The number is less than the buffer's size at the file's end and before a bad
+        sector. Raises OSError.
         """
         got = 0
         try:

@@ -34,8 +34,8 @@ class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
     All methods raise OSError. Below `root` and the folders that `trust` adds, links are followed only if `follow_links`
-    is set. This is also true for links that appear later. With `beneath`, links between the folder `beneath` and `root`
-    are not followed either. A new file belongs to the owner of its folder.
+    is set. The same rule holds for links that appear later. With `beneath`, links between the folder `beneath` and
+    `root` are not followed either. A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -69,7 +69,7 @@ class WritableStorage(Storage):
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)
 
     def open(self, path: Path) -> int:
-        """Open a regular file for reading. It never waits."""
+        """Open a regular file for reading, without waiting."""
         return super().open(path) if self.follow_links else regular(place.open_for_reading(path, self._roots), path)
 
     def open_for_writing(self, path: Path) -> int:

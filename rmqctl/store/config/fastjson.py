@@ -33,9 +33,9 @@ def fastjson_loads(text: str) -> Any:
 def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
-    A map with integer keys is written in one line, or with `numbers_on_lines` (5.5.0) one entry a line. Its keys have
-    no quotes. Keys are written in the order of the map. (fastjson itself sorts the fields of a bean; this function does
-    not sort.)
+    A map with integer keys is written in one line, or with `numbers_on_lines` (5.5.0) one entry a line. The integer
+    keys have no quotes. Keys are written in the order of the map. (fastjson itself sorts the fields of a bean; this
+    function does not sort.)
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A Java properties file, such as broker.conf: texts, paths, numbers, flags."""
+"""The values of a Java properties file, such as broker.conf."""
 
 from __future__ import annotations
 

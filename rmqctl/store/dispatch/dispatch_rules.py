@@ -53,8 +53,8 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
     """Return the units of a message in light queues (LMQ).
 
-    These units have the same tagsCode as `own`, the unit in the message's own queue. This is so even if the tagsCode is
-    a delivery time.
+    These units have the same tagsCode as `own`, the unit in the message's own queue. The units have the same tagsCode
+    even if it is a delivery time.
     """
     return [
         own._replace(
@@ -89,8 +89,8 @@ def batch_of(message: Message) -> tuple[int, int]:
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
     """Return whether `code` is the tagsCode that dispatch writes.
 
-    The right tagsCode is the hash of TAGS. For a scheduled message, it is the store time plus a delay of whole seconds.
-    The broker's configuration sets the delays (messageDelayLevel), so any such delay is right.
+    The right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store time plus a delay
+    of whole seconds. The broker's configuration sets the delays (messageDelayLevel), so any such delay is right.
     """
     if not target.scheduled:
         return code == target.tags_code

@@ -118,8 +118,8 @@ def is_offset(text: str) -> bool:
 def undispatchable_offset(message: Message) -> str | None:
     """Return the first of a message's LMQ offsets at which dispatch fails.
 
-    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is this text. It
-    is None if a broker can dispatch the message.
+    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is this text, or
+    None if a broker can dispatch the message.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))

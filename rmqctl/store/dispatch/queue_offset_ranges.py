@@ -26,8 +26,8 @@ class QueueSpans:
     """The queue offsets [first, end) of the messages in each queue.
 
     If a topic was deleted and created again, only the offsets of the new topic count. `message_at` decodes the message
-    at a physical offset. It is used for LMQ and for batch consume queues. `records` is the number of all messages, and
-    `bytes` is their size. Messages without a place in a queue are counted, too.
+    at a physical offset. `message_at` is used for LMQ and for batch consume queues. `records` is the number of all
+    messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:

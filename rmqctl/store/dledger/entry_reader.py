@@ -101,9 +101,9 @@ class EntryReader(RecordReader):
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
         """Return what is wrong with an entry's index and term; empty if both are right.
 
-        Both are compared with those of the previous entry, but only if the previous entry was the last one that was
-        read. After an entry with a wrong index, the next entry may continue from the wrong number or from the expected
-        number.
+        Index and term are compared with those of the previous entry, but only if the previous entry was read just
+        before. After an entry with a wrong index, the next entry may continue from the wrong number or from the
+        expected number.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position

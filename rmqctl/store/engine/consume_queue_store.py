@@ -124,7 +124,7 @@ class ConsumeQueueStore:
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
         """Return the writer of the extension of an existing or a new queue.
 
-        None if the store writes no extensions.
+        The result is None if the store writes no extensions.
         """
         if not self._with_ext:
             return None

@@ -64,7 +64,7 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Dispatch messages of the log. They must come in log order."""
+        """Dispatch messages of the log, which must come in log order."""
         messages = described.messages
         rows = messages[have_units(messages)]
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]
@@ -133,7 +133,7 @@ class Dispatcher:
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
         """Call `arriving` for each message and for each of its LMQ queues.
 
-        This is done for messages of every kind, as in ReputMessageService.
+        As in ReputMessageService, `arriving` is called for messages of every kind.
         """
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])

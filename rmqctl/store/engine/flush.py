@@ -223,7 +223,7 @@ class FlushDiskWatcher(_Service):
         self._requests: list[GroupCommitRequest] = []
 
     def watch(self, request: GroupCommitRequest) -> None:
-        """Watch a request. It gets FLUSH_DISK_TIMEOUT after its deadline."""
+        """Watch a request, which gets FLUSH_DISK_TIMEOUT after its deadline."""
         with self._lock:
             self._requests.append(request)
 

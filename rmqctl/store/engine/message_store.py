@@ -459,8 +459,8 @@ class MessageStore:
     def _end_of_log(self) -> int:
         """Return where the last record ends.
 
-        Raises NeedsRecovery if a broker's start would not read the log up to this end. Some damaged records do not stop
-        a broker: it continues after them and serves them. They do not raise this error.
+        Raises NeedsRecovery if a broker's start would not read the log up to this end. A damaged record does not raise
+        this error if a broker continues after the record and serves it.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
@@ -520,7 +520,7 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a new store that `create` made.
 
-    Such a store never got a message. It has only empty folders, a checkpoint of zeros, `lock`, and an empty
+    Such a store never got a message. A new store has only empty folders, a checkpoint of zeros, `lock`, and an empty
     `abort.bak`.
     """
     for entry in storage.listing(root):

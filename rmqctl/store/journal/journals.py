@@ -319,9 +319,9 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
     """Return the paths that are no longer as a change left them.
 
-    These are paths that the change touched, and paths that any use of the store changes. If the change was left half
-    done, the state in which it left the touched paths is not known. Then, of the touched paths, only missing files are
-    returned. The result is empty if an undo of the change has begun. Raises OSError.
+    The result has paths that the change touched, and paths that any use of the store changes. If the change was left
+    half done, the state in which it left the touched paths is not known. Then, of the touched paths, only missing files
+    are returned. The result is empty if an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []

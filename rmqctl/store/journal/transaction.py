@@ -632,8 +632,8 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Restore everything that the change has changed.
 
-    If the call fails, it can be repeated. It does not write to a file that was not changed or is already restored,
-    because a failed write to this file may be the reason for the undo.
+    If the call fails, it can be repeated. The call does not write to a file that was not changed or is already
+    restored, because a failed write to this file may be the reason for the undo.
     """
     manifest = entry.manifest
     if manifest is not None:

@@ -1,4 +1,4 @@
-"""The commit log, read from its first byte to its end.
+"""Read the commit log from its first byte to its end.
 
 A scan has two modes. A strict scan stops at the first place that has no good record, as recovery does. A lenient scan
 reports the damage and continues at the next record whose lengths are right and whose PHYSICALOFFSET is its own
@@ -115,8 +115,8 @@ class CommitLog:
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the item at a physical offset.
 
-        None if eight zero bytes are there, because no record was written. The result is Damage `outside-log` if no file
-        has the offset, and Damage `unreadable` if the file cannot be read.
+        The result is None if eight zero bytes are there, because no record was written. The result is Damage
+        `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -129,8 +129,8 @@ class CommitLog:
     def next_record(self, physical_offset: int) -> int | None:
         """Return the offset of the first record or blank at or after an offset.
 
-        The two offsets are physical offsets in the same file. None if no record or blank is left in the file, if no
-        file has the offset, or if the file cannot be read.
+        The two offsets are physical offsets in the same file. The result is None if no record or blank is left in the
+        file, if no file has the offset, or if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -144,7 +144,7 @@ class CommitLog:
     def message_at(self, physical_offset: int) -> Message | None:
         """Return the record at a physical offset if its frame is whole.
 
-        The content of the record may be damaged. None if no record with a whole frame begins there.
+        The content of the record may be damaged. The result is None if no record with a whole frame begins there.
         """
         return message_of(self.at(physical_offset))
 
@@ -258,8 +258,8 @@ class CommitLog:
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
         """Return the damage `no-blank` if the log continues after the zeros of a file.
 
-        `zeros` is the rest of the file, which has only zeros instead of a blank. None if no later file shows that the
-        log continues.
+        `zeros` is the rest of the file, which has only zeros instead of a blank. The result is None if no later file
+        shows that the log continues.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -366,7 +366,7 @@ def _is_passed(item: ScanItem | None) -> bool:
 def message_of(item: ScanItem | None) -> Message | None:
     """Return the message of an item if the frame of the message is whole.
 
-    The content of the message may be damaged. None if the item has no whole frame or is a blank.
+    The content of the message may be damaged. The result is None if the item has no whole frame or is a blank.
     """
     if isinstance(item, Damage):
         return item.message

@@ -57,14 +57,14 @@ class UnitQueue(Protocol):
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end), but only from one file.
 
-        This is the file that has the unit of `queue_offset`. None if no file has this unit.
+        This is the file that has the unit of `queue_offset`. The result is None if no file has this unit.
         """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        The unit is found by bisection, so `holds` must also return True for all later units. None if there is no such
-        unit.
+        The unit is found by bisection, so `holds` must also return True for all later units. The result is None if
+        there is no such unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
@@ -206,7 +206,7 @@ class ConsumeQueue:
         """Return the first unit for which `holds` returns True.
 
         Pre-blank units are never returned. The unit is found by bisection, so `holds` must also return True for all
-        later units. None if there is no such unit. `end` is the max offset, if the caller knows it.
+        later units. The result is None if there is no such unit. `end` is the max offset, if the caller knows it.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -240,7 +240,7 @@ class ConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end), but only from one file.
 
-        This is the file that has room for the unit of `queue_offset`. None if there is no such file.
+        This is the file that has room for the unit of `queue_offset`. The result is None if there is no such file.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
@@ -362,8 +362,8 @@ class BatchConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first batch for which `holds` returns True.
 
-        The batch is found by bisection, so `holds` must also return True for all later batches. None if there is no
-        such batch.
+        The batch is found by bisection, so `holds` must also return True for all later batches. The result is None if
+        there is no such batch.
         """
 
         def behind(slot: int) -> bool:
@@ -383,7 +383,7 @@ class BatchConsumeQueue:
         """Return the batches from `queue_offset` up to `end`, but only from one file.
 
         The first batch contains `queue_offset`. All batches are from the file of this batch, and begin before `end`.
-        None if no batch contains `queue_offset`.
+        The result is None if no batch contains `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
@@ -408,7 +408,7 @@ class BatchConsumeQueue:
     def _slot_of(self, queue_offset: int) -> int | None:
         """Return the slot of the batch that contains a queue offset.
 
-        None if no batch contains the queue offset.
+        The result is None if no batch contains the queue offset.
         """
 
         def base_offset(slot: int) -> int:

@@ -23,7 +23,7 @@ class ConsumeQueueExt:
     def tags_code(self, address: int) -> int | None:
         """Return the tagsCode of the extension unit at an address.
 
-        None if no valid extension unit is there. Raises OSError.
+        The result is None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
@@ -31,7 +31,7 @@ class ConsumeQueueExt:
     def size_at(self, address: int) -> int | None:
         """Return the size of the extension unit at an address, in bytes.
 
-        The size includes the bitmap. None if no valid extension unit is there. Raises OSError.
+        The size includes the bitmap. The result is None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
@@ -54,7 +54,7 @@ class ConsumeQueueExt:
     def _unit_at(self, address: int) -> tuple[int, int] | None:
         """Return (size, tagsCode) of the extension unit at an address.
 
-        None if no unit is there, or if its size does not agree with the length of its bitmap.
+        The result is None if no unit is there, or if its size does not agree with the length of its bitmap.
         """
         offset = ext_offset(address)
         file = self.queue.find(offset)

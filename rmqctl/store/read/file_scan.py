@@ -121,7 +121,7 @@ def next_readable(
     """Return the position of the next record or blank in [position, stop).
 
     Parts of the file that cannot be read are skipped. The first step goes to the next sector (512 bytes), and the later
-    steps grow up to 1 MiB. None if no record or blank is found.
+    steps grow up to 1 MiB. The result is None if no record or blank is found.
     """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)

@@ -26,7 +26,7 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    They are the ids below the topic's readQueueNums in topics.json. Such a queue may have no files.
+    A broker gives the ids below the topic's readQueueNums in topics.json. Such a queue may have no files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None

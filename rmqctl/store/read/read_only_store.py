@@ -174,8 +174,8 @@ class ReadOnlyStore:
     def tags_are_indexed(self) -> bool | None:
         """Return whether the index has entries for TAGS.
 
-        None if the index does not show whether it has such entries. The first call examines the index, and the result
-        is kept. Raises Unreadable.
+        The result is None if the index does not show whether it has such entries. The first call examines the index,
+        and the result is kept. Raises Unreadable.
         """
         return tags_are_indexed(self)
 
@@ -200,7 +200,7 @@ class ReadOnlyStore:
     def checkpoint(self) -> checkpoint.Checkpoint | None:
         """Return the checkpoint.
 
-        None if the checkpoint file does not exist or is too short. Raises OSError.
+        The result is None if the checkpoint file does not exist or is too short. Raises OSError.
         """
         path = self.path.part(store_path.CHECKPOINT)
         if self.storage.entry(path).kind is not Kind.FILE:
@@ -273,7 +273,8 @@ class ReadOnlyStore:
     def lock_holder(self) -> int | None:
         """Return the PID of the broker that has the store open on this host.
 
-        None if no broker has the store open, if the broker runs on another host, or if the lock file cannot be opened.
+        The result is None if no broker has the store open, if the broker runs on another host, or if the lock file
+        cannot be opened.
         """
         try:
             return self.storage.lock_holder(self.path.part(store_path.LOCK))
@@ -308,7 +309,7 @@ class ReadOnlyStore:
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
         """Return the unit of a queue offset.
 
-        None if the queue or the unit does not exist.
+        The result is None if the queue or the unit does not exist.
         """
         queue = self.queues.get((topic, queue_id))
         return queue.find(queue_offset) if queue else None
@@ -331,7 +332,8 @@ class ReadOnlyStore:
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
         """Return a queue's first unit whose message was stored at `time` or later.
 
-        `time` is in ms. The store time is read from the message that the unit points to. None if there is no such unit.
+        `time` is in ms. The store time is read from the message that the unit points to. The result is None if there is
+        no such unit.
         """
         low = self.commit_log.min_offset
 
@@ -413,7 +415,7 @@ class ReadOnlyStore:
     def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
         """Return the files of a queue or an extension.
 
-        None if the folder cannot be read.
+        The result is None if the folder cannot be read.
         """
         try:
             files = MappedFileQueue(self.storage, [folder], configured)

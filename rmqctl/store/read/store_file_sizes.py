@@ -38,7 +38,7 @@ def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
     The number of entries is the number that a file has room for. A file that has room for fewer entries than its header
-    counts was cut, and is ignored. None if no file is left. Raises OSError.
+    counts was cut, and is ignored. The result is None if no file is left. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)

@@ -68,7 +68,7 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the first records end with 0x02.
 
     The majority of these records decides, because the properties of a message in a batch are written by its client, not
-    by the broker. None if none of these records has properties.
+    by the broker. The result is None if none of these records has properties.
     """
     votes = []
     position = store.commit_log.min_offset

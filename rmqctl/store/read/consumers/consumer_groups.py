@@ -13,7 +13,7 @@ A group reads a topic if one of these files or topics says so:
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
 If such a group has no offset for a queue of the topic, it starts at the queue's first message (ConsumerManageProcessor
-answers 0), or where its client decides. So it may still have to read every message of the queue.
+answers 0), or where its client decides. So such a group may still have to read every message of the queue.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ POP_SEPARATORS = "_+"
 class GroupProgress(NamedTuple):
     """The progress of one consumer group in one queue.
 
-    `offset` is the queue offset up to which the group has consumed, in units. It is None if the broker stores no offset
-    of the group for this queue.
+    `offset` is the queue offset up to which the group has consumed, in units. `offset` is None if the broker stores no
+    offset of the group for this queue.
     """
 
     group: str

@@ -1,14 +1,14 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
 The group's offset is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
-`ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP,
-and copies each message that was not acknowledged in time from its queue to a retry topic. So until
-CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, the messages of queue `q` of topic `t`, from queue offset `so` on,
-may still be read.
+`ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the checkpoints as the group
+CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its queue to a retry topic. So
+until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, the messages of queue `q` of topic `t`, from queue offset
+`so` on, may still be read.
 
-A checkpoint that is not due yet is a timer message: it is in rmq_sys_wheel_timer with the property REAL_TOPIC. When it
-is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the broker has
-done this. Without this file, every checkpoint counts.
+A checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When the
+checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the
+broker has copied due checkpoints. Without config/timercheck, every checkpoint counts.
 
 Acknowledgements (tags `ack` and `bAck`) are stored in the same topics, so the broker reads them after their checkpoint.
 `popped_offsets` does not read them: for this function, a message counts until the broker has processed its checkpoint.
@@ -60,9 +60,9 @@ class TimerProgress(NamedTuple):
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return the first queue offset that an open checkpoint points to.
 
-    The result is by queue and group. The last checkpoint that the broker has processed counts, too, because the broker
-    may not have copied all of its messages. If something cannot be read or understood, a text about it is appended to
-    `problems`.
+    The result has one queue offset for each queue and group. The last checkpoint that the broker has processed counts,
+    too, because the broker may not have copied all of its messages. If something cannot be read or understood, a text
+    about it is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):

@@ -1,4 +1,4 @@
-"""The index: it leads from a topic and a key to physical offsets.
+"""The index, which leads from a topic and a key to physical offsets.
 
 The index holds only the hash of a key. A message that the index leads to may have another key with the same hash.
 
@@ -81,8 +81,8 @@ class IndexFile:
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
         """Return the number of slots that the place of the last entry shows.
 
-        The last entry is found by its physical offset, which is endPhyOffset of the header. None if no place in the
-        file fits.
+        The last entry is found by its physical offset, which is endPhyOffset of the header. The result is None if no
+        place in the file fits.
         """
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
@@ -130,7 +130,8 @@ class IndexFile:
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
         """Return the store time (ms) of the message that an entry leads to.
 
-        The time is exact to a second. None if the file has no entry with this key hash and physical offset.
+        The time is exact to a second. The result is None if the file has no entry with this key hash and physical
+        offset.
         """
         header = self.header()
         entries = self._chain(header, key_hash) if header is not None else iter(())
@@ -161,7 +162,7 @@ class IndexFile:
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
         """Yield the entries in the slot of a key hash, newest first.
 
-        Entries with other hashes may be in the same slot. They are yielded, too.
+        The function also yields entries of the same slot that have other hashes.
         """
         if not self.slots:
             return
@@ -281,7 +282,7 @@ class IndexService:
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
         """Return the store time (ms) that the index has for an entry, exact to a second.
 
-        None if no entry for the key leads to this physical offset. Raises OSError.
+        The result is None if no entry for the key leads to this physical offset. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)

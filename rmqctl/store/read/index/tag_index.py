@@ -73,8 +73,8 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
     True if one message of the sample has an index entry for its TAGS. One such entry is enough: messages without an
     entry for TAGS may be older, or may come from a broker of another version. False if messages of the sample have
-    TAGS, but none has such an entry. None if no message of the sample has TAGS, or if the hashes of the keys do not
-    allow a decision.
+    TAGS, but none has such an entry. The result is None if no message of the sample has TAGS, or if the hashes of the
+    keys do not allow a decision.
 
     The newest file may just have been begun, and the newest entries may all be of messages without such an entry.
     Therefore the sample also has entries from other places of the index. Raises Unreadable.
