@@ -64,7 +64,7 @@ def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
 def emptied(store: ReadOnlyStore, name: str) -> str:
     """Say how config/`name` lost all entries that its .bak has.
 
-    The result is empty if it did not.
+    The result is empty if the file did not lose its entries.
     """
     config = store.config(name)
     if name not in ENTRY_TABLES or config.source != config.path or table(config, ENTRY_TABLES[name]):
@@ -88,7 +88,7 @@ def lists_no_topic(store: ReadOnlyStore) -> bool:
 def _was_broker_here(store: ReadOnlyStore) -> bool:
     """Return whether a broker, and not a message store alone, kept config/.
 
-    The result is False if its configuration is in RocksDB.
+    The result is False if the broker's configuration is in RocksDB.
     """
     folder = store.path.part(CONFIG)
     if rocksdb_folder(store.storage, folder) is not None:
@@ -161,7 +161,7 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
-    """Return a file's data version; None: it has none.
+    """Return the data version of a file, or None if the file has none.
 
     (stateVersion, counter, timestamp): brokers compare in this order, so that a clock may step back.
     """

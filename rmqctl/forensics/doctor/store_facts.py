@@ -29,14 +29,13 @@ FILES_NAMED_MAX = 1000  # names of missing files that are spelled out
 class StoreFacts:
     """Facts of a store. Offsets of the log are physical offsets in bytes.
 
-    `log_files` maps the first offset of each log file to its path, `log_file_size` is the usual size. The log's last
-    good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is the smallest
-    offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a queue leads to
-    messages before the log and to messages in it. `owners` has the groups of each stored offset,
-    by its file, topic, queueId and the offset. `is_healed` says that the next start of a broker fills the queues that
-    are behind the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/
-    that cannot be loaded, and have no good .bak. `set_aside` has the files that
-    were probably renamed, by their path in the store.
+    `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
+    log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
+    the smallest offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a
+    queue leads to messages before the log and to messages in it. `owners` has the groups of each stored offset, by
+    file, topic, queueId and offset. `is_healed` says that the next start of a broker fills the queues that are behind
+    the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that cannot
+    be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)

@@ -83,9 +83,9 @@ class QueueLag(NamedTuple):
 class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
-    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` of them are in its %RETRY% topics.
-    `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that are not in a
-    %RETRY% topic yet.
+    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
+    %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
+    are not in a %RETRY% topic yet.
     """
 
     group: str

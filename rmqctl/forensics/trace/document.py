@@ -47,7 +47,7 @@ def document(trace: Trace, names: list[str]) -> Row:
 
 
 def _remarks(trace: Trace, names: list[str]) -> list[str]:
-    """Return what index and queues still know of records that are lost."""
+    """Return what the index and the queues still say about lost records."""
     records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
     lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
     remarks = [
@@ -62,7 +62,7 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
 
 
 def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
-    """Return that another store has a better or a worse copy of a record."""
+    """Return a remark that another store has a better or worse copy of a record."""
     copy = f"copy of the record at offset {shown.message.physical_offset}"
     if other.is_whole:
         return f"{names[other.store]} has a whole {copy}"
@@ -70,9 +70,9 @@ def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
 
 
 def verdict(trace: Trace, names: list[str]) -> str:
-    """Return what became of the messages, in one line.
+    """Return in one line what happened to the messages.
 
-    `names` are the names of the stores for the user.
+    `names` has a name of each store for the user.
     """
     if not trace.lives:
         from rmqctl.forensics.trace.not_found import not_found_verdict

@@ -54,8 +54,8 @@ class KeySearch:
     """Searches the store of `scan`.
 
     `dangling` has the index entries for the key that lead to no record. `uses_index` is False if the index cannot be
-    used, or must not (`by_scan`). `was_asked` is True once the index was searched. Without queue files (RocksDB), the
-    topics to look up are not known.
+    used, or if `by_scan` forbids its use. `was_asked` is True once the index was searched. Without queue files
+    (RocksDB), the topics to look up are not known.
     """
 
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:

@@ -33,8 +33,8 @@ def has_queue_files(store: ReadOnlyStore) -> bool:
 class ScannedPart:
     """A part of the log that was read: physical offsets [start, end).
 
-    `first_ms` and `last_ms` are the store times of its first and last good message; None without one.
-    `placeholders` has the physical offset of each placeholder.
+    `first_ms` and `last_ms` are the store times of its first and last good message; None if the part has no good
+    message. `placeholders` has the physical offset of each placeholder.
     """
 
     start: int

@@ -29,9 +29,9 @@ ZONE_MS_MAX = 15 * 3_600_000  # a client makes an id by its own time zone
 
 
 def not_found_verdict(trace: Trace, names: list[str]) -> str:
-    """Return, in one line, why no store has the message, as far as it is known.
+    """Return in one line why no store has the message, if the reason is known.
 
-    `names` are the names of the stores for the user.
+    `names` has a name of each store for the user.
     """
     asked = trace.question
     if asked.topic is not None and trace.other_topics:
@@ -43,13 +43,13 @@ def not_found_verdict(trace: Trace, names: list[str]) -> str:
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
-    """Yield what is told of each store, with its name if there are several."""
+    """Yield the text on each store, with the store's name if several are searched."""
     for number, text in told:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
 
 def remarks_of(trace: Trace, names: list[str]) -> Iterator[str]:
-    """Yield what index and queues still know of a message that is lost."""
+    """Yield what the index and the queues still say about a lost message."""
     return _named(_known_of(trace), names)
 
 
@@ -68,9 +68,9 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield what is at the place of a question by msgId or physical offset.
+    """Yield what the log has at the msgId or offset that the user asked for.
 
-    It comes with the number of the store.
+    Each text comes with the number of the store.
     """
     offset, msg_id = trace.asked_place()
     for number, store in enumerate(trace.stores):

@@ -56,16 +56,17 @@ class Life(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return what became of the message, in one line."""
+        """Return in one line what happened to the message."""
         return life_verdict(self.stages, self.groups, commit_may_be_lost=self.commit_may_be_lost)
 
 
 class Trace:
     """The search for a message in several stores, and its result.
 
-    `lives` has the messages that were found; one key can have several. `by_scan` says that the index must not be used.
-    If the question names a topic that has none of them, `other_topics` has the topics with such records.
-    `unlike` has the record that is shown and its copy in another store, if only one of the two is whole.
+    `lives` has the messages that the search has found. One key can lead to several messages. `by_scan` says that the
+    index must not be used. If the question names a topic without a record of the message, `other_topics` has the topics
+    with such records. `unlike` has the record that is shown and its copy in another store, if only one of the two is
+    whole.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Trace:
         return any(scan.incomplete for scan in self.scans)
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
-        """Yield the messages that answer the question: (UNIQ_KEY, all records)."""
+        """Yield (UNIQ_KEY, all records) of each message that answers the question."""
         found = list(self._seeds())
         seeds = [record for record in found if self._is_wanted(record)]
         if not seeds and self.question.topic is not None:

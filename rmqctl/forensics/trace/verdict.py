@@ -42,7 +42,7 @@ _NAMES_MAX = 4
 
 
 def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool) -> str:
-    """Return what became of a message, in one line.
+    """Return in one line what happened to a message.
 
     `stages` are in order and not empty. `states` are the states of groups at the places of the message.
     """
@@ -201,10 +201,10 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
-    """Return who consumed the message, and who has not reached it.
+    """Return which groups have consumed the message, and which have not reached it.
 
-    Groups of the broker itself, and its own topics, are left out. So are groups that failed at the message, unless a
-    copy waits for them.
+    The broker's own groups and its own topics are left out. So are groups that failed at the message, unless a copy
+    waits for them.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}

@@ -82,7 +82,7 @@ class Prescriber:
         self._options = (options or (f" --profile {profile}" if profile else "")) + how
 
     def of(self, group: Group) -> tuple[str, str]:
-        """Return the next command for a cause, and what the store is like after it."""
+        """Return the next command for a cause, and the state of the store after it."""
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
         if group.code == "config-damaged" and self._is_lost(group):
