@@ -212,7 +212,7 @@ class Search:
         return [self._question.topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
-        """Note an index file that lacks entries, and return whether it does."""
+        """Remember an index file that lacks entries, and return whether it lacks any."""
         problem = self._store.index.length_problem(index_file)
         header = index_file.header()
         if problem is None and header is not None and header.index_count > index_file.capacity:

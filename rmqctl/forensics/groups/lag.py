@@ -1,7 +1,7 @@
 """The number of messages that consumer groups have not consumed yet.
 
-This number is called `behind`. It is counted as a broker counts it for mqadmin's consumerProgress: from the group's
-offset to the end of the queue. Messages before the queue's min offset are deleted, so they do not count. If a group has
+This number is called `behind`. `behind` is the number of messages from the group's offset to the end of the queue, as
+in mqadmin's consumerProgress. Messages before the queue's min offset are deleted, so they do not count. If a group has
 no offset for a queue, every message of the queue counts.
 """
 

@@ -31,7 +31,7 @@ def has_queue_files(store: ReadOnlyStore) -> bool:
 
 @dataclass
 class ScannedPart:
-    """A part of the log that was read: physical offsets [start, end).
+    """The physical offsets [start, end) of a part of the log that was read.
 
     `first_ms` and `last_ms` are the store times of its first and last good message; None if the part has no good
     message. `placeholders` has the physical offset of each placeholder.

@@ -1,4 +1,4 @@
-"""The verdict: one line about what became of a message."""
+"""The verdict, which says in one line what happened to a message."""
 
 from __future__ import annotations
 
@@ -144,9 +144,9 @@ def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[
 
 
 def _retry_topic(stage: Stage) -> str | None:
-    """Return the %RETRY% topic of a copy; None if there is none.
+    """Return the %RETRY% topic of a copy, or None if the copy is in another topic.
 
-    A delayed copy is not there yet.
+    A delayed copy is not in its %RETRY% topic yet.
     """
     topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
     return topic if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED) else None
@@ -203,8 +203,8 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     """Return which groups have consumed the message, and which have not reached it.
 
-    The broker's own groups and its own topics are left out. So are groups that failed at the message, unless a copy
-    waits for them.
+    The broker's own groups and its own topics are left out. Groups that failed at the message are left out, too, unless
+    a copy waits for them.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}

@@ -173,7 +173,7 @@ def _offset(row: Row) -> int | str:
 
 
 def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
-    """Say what offsets mean that are outside their queue, with the first of them."""
+    """Explain offsets that are outside their queue, and name the first of them."""
     for first in rows[:1]:
         where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
         queue = f"the queue has [{first.min_offset}, {first.max_offset})"
