@@ -29,7 +29,7 @@ JOURNAL_VERB = "config"
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """The new content `after` of config/`name`.
+    """A change that gives the file config/`name` the content `after`.
 
     `before` is the present content of the file; `before` is None if the file does not exist. `keeps_before` says that a
     broker can load the old content, so that the old content becomes the `.bak`.

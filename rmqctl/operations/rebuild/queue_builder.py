@@ -211,7 +211,7 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return the begin of a light queue if only its messages can show it.
+        """Return the first offset of a light queue whose files do not show it.
 
         If only one number is wrong, the queue does not move.
         """

@@ -115,8 +115,8 @@ def command(
     deletes: `rmqctl undo` restores it.
 
     These count as lost: messages after the new end of the log, damaged messages, and messages that only a queue still
-    points to. `already gone` (`missing` in JSON) counts lost messages whose bytes no file of the log has, because a
-    file is missing or too short: the repair does not lose them. A restart may also cut messages out of a queue that the
+    points to. Some of them may be lost already, because a log file is missing or too short. `already gone`
+    (`missing` in JSON) counts these. A restart may also cut messages out of a queue that the
     log still has; recover keeps them.
 
     --keep-going replaces each damaged or missing message with a placeholder: a message of the same size, at the same
