@@ -80,4 +80,4 @@ def test_the_next_command_works(command: str, golden: Callable[[str], Path], rmq
 def test_a_code_is_found_in_any_case_and_a_near_one_is_named(rmqctl: Rmqctl) -> None:
     assert "bad-body-crc" in rmqctl("explain", "BAD-BODY-CRC").out
     near = rmqctl("explain", "bad-bdy-crc")
-    assert (near.code, "did you mean bad-body-crc?" in near.err) == (2, True)
+    assert (near.code, "the nearest is 'bad-body-crc'" in near.err) == (2, True)

@@ -123,8 +123,8 @@ def command(
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
     print_journals(store, journal_rows(storage, entries), output, as_list=True)
     if not entries:
-        remark("nothing to undo: no change by rmqctl is kept in this store")
-        remark(f"an append cannot be undone: `rmqctl truncate {quoted(store)} --to OFFSET` removes what it appended")
+        instead = f"`rmqctl truncate {quoted(store)} --to OFFSET` removes what `append` appended"
+        remark(f"nothing to undo: no change by rmqctl is kept in this store; {instead}")
     return _note_damaged(storage.root, entries)
 
 

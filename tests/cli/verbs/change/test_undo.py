@@ -50,8 +50,8 @@ def test_undone_newest_first(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
 
 def nothing_to_undo(store: Path) -> str:
     return (
-        "nothing to undo: no change by rmqctl is kept in this store\n"
-        f"an append cannot be undone: `rmqctl truncate {store} --to OFFSET` removes what it appended\n"
+        "nothing to undo: no change by rmqctl is kept in this store; "
+        f"`rmqctl truncate {store} --to OFFSET` removes what `append` appended\n"
     )
 
 
