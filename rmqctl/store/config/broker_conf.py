@@ -19,8 +19,8 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class BrokerConf(NamedTuple):
     """The settings of broker.conf that rmqctl uses.
 
-    Most of them define the layout of the store. Sizes are in bytes, times in ms. A value is None if the file does not
-    set it.
+    Most of these settings define the layout of the store. Sizes are in bytes, times in ms. A value is None if the file
+    does not set it.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -76,8 +76,9 @@ def read_broker_conf(path: Path) -> BrokerConf:
 def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
-    The result is None if the file does not set the length. 5.x does not round this length. If the length is not a
-    multiple of the size of a unit, 5.x does not load the queue. Raises BadRequest for such a length.
+    The result is None if broker.conf does not set the length. Brokers of 5.x do not round this length. If the length is
+    not a multiple of the size of a unit, brokers of 5.x do not load the queue. Raises BadRequest if the length is not
+    such a multiple.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:

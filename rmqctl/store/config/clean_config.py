@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 class ExpirySettings(NamedTuple):
-    """The settings of deletion; times in ms, sizes in bytes.
+    """The settings for the deletion of files; times in ms, sizes in bytes.
 
     The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
     """
@@ -37,9 +37,9 @@ class ExpirySettings(NamedTuple):
     manual: bool = False
     """Delete in 20 rounds at any hour, as after mqadmin's deleteExpiredCommitLog."""
     keep_bytes: int | None = None
-    """Delete log files of any age until the log has at most so many bytes."""
+    """The number of bytes down to which log files of any age are deleted."""
     keep_files: int | None = None
-    """Delete log files of any age until the log has at most so many files."""
+    """The number of files down to which log files of any age are deleted."""
     by: Literal["mtime", "store-timestamp"] = "mtime"
     """The time from which a file's age is counted; brokers only use the mtime."""
     protect_unconsumed: bool = False
@@ -52,7 +52,7 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """Return the settings of deletion that broker.conf sets.
+    """Return the settings for the deletion of files that broker.conf sets.
 
     If broker.conf does not have a setting, the default is used. Raises BadRequest if a value is not valid.
     """
@@ -90,8 +90,8 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 def parse_hours(text: str) -> tuple[int, ...]:
     """Return the hours of a text such as `04` or `04;05`.
 
-    Raises ValueError for any other text, for example with spaces or commas. With such a text, a broker never deletes a
-    file.
+    Raises ValueError for any other text, for example a text with spaces or commas. If broker.conf has a text that is
+    not valid, a broker never deletes a file.
     """
     words = text.split(";")
     while words and not words[-1]:
@@ -116,7 +116,7 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
     """Return a setting that is a fraction (such as 0.8) in percent.
 
-    If the file does not set it, the result is `usual`. Raises BadRequest if the value is not a fraction.
+    If broker.conf does not have the setting, the result is `usual`. Raises BadRequest if the value is not a fraction.
     """
     text = said.text(name)
     if not text:

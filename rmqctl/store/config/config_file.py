@@ -37,9 +37,9 @@ ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "me
 class ConfigFile(NamedTuple):
     """A config file as a broker loads it.
 
-    `content` is the content of the file. If the file cannot be loaded, `content` is None. `problem` says what is wrong
-    with the main file or with its `.bak`. `source` is the file that was loaded: the main file or its `.bak`. If none
-    was loaded, `source` is None.
+    `content` is the content of the file. If the file cannot be loaded, `content` is None. `problem` describes the fault
+    of the main file or of its `.bak`. `source` is the path of the file that was loaded, which is the main file or its
+    `.bak`. If neither file was loaded, `source` is None.
     """
 
     name: str
@@ -52,8 +52,8 @@ class ConfigFile(NamedTuple):
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     """Load config/`name`, or its `.bak` if a broker would load the `.bak`.
 
-    If neither file exists, the content is an empty dict. If one of them exists but none can be loaded, the content is
-    None. In this case, a broker starts with an empty configuration.
+    If neither the file nor its `.bak` exists, the content is an empty dict. If at least one of these two files exists
+    but neither can be loaded, the content is None. If the content is None, a broker starts with an empty configuration.
     """
     path = folder / name
     main, problem = read_config(storage, path)
@@ -126,7 +126,7 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
     """Return the topics with batch consume queues (5.x, queue.type=BatchCQ).
 
-    `topics` is the content of topics.json, which has this attribute.
+    `topics` is the content of topics.json, which has the attribute queue.type of each topic.
     """
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():

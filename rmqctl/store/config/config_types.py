@@ -1,14 +1,15 @@
 """The types of values in config/*.json, as a broker's fastjson reads them.
 
-Only the values that rmqctl uses have types here. The rules describe what the real brokers 4.9.7 and 5.3.3 (fastjson
-1.2.69 and 1.2.83) do.
+Only the values that rmqctl uses have types here. The rules describe the behaviour of the real brokers 4.9.7 (fastjson
+1.2.69) and 5.3.3 (fastjson 1.2.83).
 
 A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
 ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If the value of a field of an
 object is null, "" or "null", the field has its default.
 
-If any other value stands in the place of a number, an object or a map, the broker deletes the file and reads its .bak.
-The broker does the same if a map contains a null. All other fields may have any value, and are kept unchanged.
+If the file has any other value where a number, an object or a map is expected, the broker deletes the file and reads
+the .bak. The broker also deletes the file and reads the .bak if a map contains a null. All other fields may have any
+value, and are kept unchanged.
 
 Numbers of queues and queueIds are Java's int. Offsets are Java's long.
 """
@@ -22,7 +23,7 @@ from typing import Any
 Kind = Callable[[Any, str], Any]
 """Returns the value as a broker reads it; None for a default.
 
-Raises ValueError, with the place of the value.
+Raises ValueError if a broker would not accept the value. The error gives the place of the value.
 """
 
 _DIGITS = {32: re.compile(r"([+-]?\d{1,20})(?:\.0*)?"), 64: re.compile(r"([+-]?\d{1,20})")}

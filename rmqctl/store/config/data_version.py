@@ -1,6 +1,6 @@
 """The dataVersion of a config file (RocketMQ's DataVersion).
 
-From this version, name servers and slaves see that the file changed.
+Name servers and slaves compare this version to detect changes of the file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ COUNTERS = 2**63  # Java's long
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
     """Return the version after `before`, as DataVersion.nextVersion does.
 
-    `before` is the dataVersion of the file, or anything else if the file has none. In 5.x, the dataVersion also has a
-    stateVersion.
+    `before` is the dataVersion of the file. If the file has no dataVersion, `before` may have any other value. In 5.x,
+    the dataVersion also has a stateVersion.
     """
     version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
     if isinstance(before, dict):

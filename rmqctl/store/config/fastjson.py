@@ -22,8 +22,8 @@ def fastjson_loads(text: str) -> Any:
     """Parse JSON as fastjson writes it.
 
     Keys may be integers without quotes, as in `{0:375,1:375}`. These keys are returned as strings. `bounded_json`
-    parses the JSON after this change. Raises ValueError for any text that is not JSON, and for JSON that is nested too
-    deep or is too large.
+    parses the JSON after this change. Raises ValueError if the text is not JSON, if the JSON is nested too deeply, or
+    if the JSON is too large.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
@@ -33,9 +33,9 @@ def fastjson_loads(text: str) -> Any:
 def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
-    A map with integer keys is written in one line, or with `numbers_on_lines` (5.5.0) one entry a line. The integer
-    keys have no quotes. Keys are written in the order of the map. (fastjson itself sorts the fields of a bean; this
-    function does not sort.)
+    A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of such a map has
+    its own line. The integer keys have no quotes. Keys are written in the order of the map. (fastjson itself sorts the
+    fields of a bean; this function does not sort.)
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)

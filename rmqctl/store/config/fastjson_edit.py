@@ -1,10 +1,10 @@
 """Change single values in a JSON text of fastjson's dialect.
 
-All other bytes of the text stay unchanged: the order, the white space, and values that rmqctl does not know. So a file
-that a broker of any version wrote, or that an operator edited, keeps its form.
+All other bytes of the text stay unchanged. Therefore the order, the white space and values that rmqctl does not know
+are kept. A file keeps its form even if an operator edited it or a broker of any version wrote it.
 
-A new member gets the same white space as the member before it. So the form of the text stays the same, for example
-`{0:375,1:375` on one line, or one number on each line as in 5.5.0.
+A new member gets the same white space as the member before it. For example, the members of `{0:375,1:375}` stay on one
+line. If each number has its own line (as in 5.5.0), a new number also gets its own line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENING, _CLOSING = ("{", "["), ("}", "]")
 
 
 class _Member(NamedTuple):
-    """A member of an object: its key, and where key and value are in the text."""
+    """A member of an object, with the positions of its key and its value."""
 
     key_begin: int
     value_begin: int
@@ -32,7 +32,7 @@ class _Member(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object in the text: its begin, the position of its `}`, and its members."""
+    """An object in the text, with the positions of its braces and its members."""
 
     begin: int
     close: int

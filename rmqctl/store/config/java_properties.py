@@ -17,7 +17,8 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties of the file at `path`.
 
-    Raises BadRequest if the file cannot be read. Methods raise BadRequest if a value in the file is not valid.
+    Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value that it reads is not
+    valid.
     """
 
     def __init__(self, path: Path) -> None:

@@ -25,7 +25,7 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
     """Return the content of the file at `path`, as a value of type `of_type`.
 
     Raises Unreadable if the file is not a regular file, is too large, is not JSON, or has a value of another type. The
-    error says that `what` is damaged or cannot be read, and why.
+    error text names `what` (a name for the file) and gives the reason.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()

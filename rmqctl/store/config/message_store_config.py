@@ -1,4 +1,4 @@
-"""The settings of broker.conf that matter when a store is written."""
+"""The settings of broker.conf that are used when a store is written."""
 
 from __future__ import annotations
 

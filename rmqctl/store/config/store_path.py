@@ -1,4 +1,4 @@
-"""The folder of a store: where its parts are, and which program wrote it.
+"""The folder of a store: the places of its parts, and signs of its writer.
 
 | sign | who leaves it |
 |---|---|
@@ -125,8 +125,9 @@ class StorePath:
     def check_can_be_changed(self) -> None:
         """Raise LayoutNotSupported if rmqctl must not change this store.
 
-        rmqctl must not change a store with queues in RocksDB, because a broker does not start if its files and RocksDB
-        differ. rmqctl must not change a DLedger store either, because only the group may change the log of a member.
+        rmqctl must not change a store with queues in RocksDB, because a broker does not start if the store's files and
+        RocksDB differ. rmqctl must not change a DLedger store either, because only the group may change the log of a
+        member.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
@@ -145,7 +146,7 @@ class StorePath:
         """Return whether `abort` exists.
 
         If `abort` exists, a broker is running or did not stop cleanly. A folder with the name `abort` has the same
-        effect, because brokers only check whether it exists (new File(abort).exists()).
+        effect, because brokers only check whether the path exists (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
@@ -164,7 +165,7 @@ class StorePath:
     def has_lock_file(self) -> bool:
         """Return whether the file `lock` exists.
 
-        4.3 and later make this file. 4.1 does not make it.
+        Brokers from 4.3 on create the file `lock`. Brokers of 4.1 do not create this file.
         """
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 

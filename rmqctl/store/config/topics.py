@@ -48,7 +48,7 @@ def is_broker_topic(topic: str) -> bool:
 def is_listed(topic: str, listed: Collection[str]) -> bool:
     """Return whether a topic is known.
 
-    A topic is known if it is in `listed` (the topics of topics.json), or if it is one of a broker's own topics. If
-    `listed` is empty, the result is always True, because nothing shows which topics are unknown.
+    A topic is known if `listed` (the topics of topics.json) contains the topic, or if the topic is one of a broker's
+    own topics. If `listed` is empty, the result is always True, because nothing shows which topics are unknown.
     """
     return not listed or topic in listed or is_broker_topic(topic)

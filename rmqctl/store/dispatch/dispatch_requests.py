@@ -44,10 +44,10 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """A filter that leaves out messages which the index already has.
+    """A filter that leaves out messages that the index already has.
 
     A broker does not index a message if the last message with keys has a higher physical offset
-    (IndexService.buildIndex). Messages with lower offsets come later only if files of the log overlap.
+    (IndexService.buildIndex). A later message has a lower physical offset only if files of the log overlap.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,8 @@ class NotPassed:
     def take(self, described: DispatchColumns) -> DispatchColumns:
         """Return the dispatch columns without messages that the index already has.
 
-        These are messages with a lower physical offset than the last message with keys from earlier calls.
+        The index already has a message if its physical offset is lower than the offset of the last message with keys in
+        earlier calls.
         """
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
@@ -69,8 +70,7 @@ class DispatchRequestBuilder:
     """A maker of dispatch columns from scanned columns, for use in any thread.
 
     `queues` is a list of (topic bytes, queueId). The number of a queue is its position in this list. Keys are hashed
-    only if `with_keys` is set. TAGS is hashed only if `with_tags` is also set, as for 5.4.0 and later, which index
-    TAGS.
+    only if `with_keys` is set. TAGS is hashed only if `with_tags` is also set. Only brokers from 5.4.0 on index TAGS.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -144,7 +144,8 @@ class DispatchRequestBuilder:
     def _room_for_hashes(self, room: int) -> Numbers:
         """Return this thread's array for at least `room` hashes.
 
-        The next call in this thread may return the same array, and its hashes are then overwritten.
+        The next call in the same thread may return the same array. In this case, the hashes in the array are
+        overwritten.
         """
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
@@ -167,9 +168,9 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Replace one row by the values of `message`, which was decoded alone.
+        """Replace one row by the values of `message`, which was decoded separately.
 
-        Returns the changed dispatch columns. The hashes of the message are put at the end of `hashes`.
+        Returns the changed dispatch columns. The hashes of the message are appended to `hashes`.
         """
         one = self.of(message)
         start = len(described.hashes)

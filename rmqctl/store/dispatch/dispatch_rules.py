@@ -1,4 +1,4 @@
-"""Where dispatch puts a message: the units of the message in its queues.
+"""The rules of dispatch: the units that a message gets in queues.
 
 These are the rules of ConsumeQueue and LMQ.
 """
@@ -23,8 +23,8 @@ INNER_NUM_MAX = 2**15 - 1
 class DispatchTarget(NamedTuple):
     """The unit that a message gets in one queue.
 
-    `queue_offset` is the place of the unit in the queue. If `scheduled` is True, the tagsCode of the unit is a delivery
-    time, and not `tags_code`.
+    `queue_offset` is the place of the unit in the queue. If `scheduled` is True, the unit's tagsCode is a delivery time
+    instead of `tags_code`.
     """
 
     topic: str
@@ -37,8 +37,8 @@ class DispatchTarget(NamedTuple):
 def queue_destinations(message: Message) -> list[DispatchTarget]:
     """Return the units that dispatch makes for a message.
 
-    The first unit is in the message's own queue. The others are in LMQ queues. A prepared or rollback record has no
-    units.
+    The first unit is in the message's own queue. All other units are in LMQ queues. A prepared or rollback record has
+    no units.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -53,8 +53,8 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
     """Return the units of a message in light queues (LMQ).
 
-    These units have the same tagsCode as `own`, the unit in the message's own queue. The units have the same tagsCode
-    even if it is a delivery time.
+    Each of these units has the same tagsCode as `own`, the unit in the message's own queue. The tagsCode of `own` is
+    copied even if this tagsCode is a delivery time.
     """
     return [
         own._replace(
@@ -65,9 +65,10 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 
 
 def batch_size(message: Message) -> int:
-    """Return how many queue offsets a message in a batch consume queue takes.
+    """Return how many queue offsets of a batch consume queue a message has.
 
-    For an inner batch, this is the property INNER_NUM. For any other message, or if INNER_NUM is not valid, this is 1.
+    For an inner batch, the number is the property INNER_NUM. For any other message, or if INNER_NUM is not valid, the
+    number is 1.
     """
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
@@ -77,8 +78,8 @@ def batch_of(message: Message) -> tuple[int, int]:
     """Return the first queue offset of a record, and the number of its offsets.
 
     The record is in a batch consume queue. The values come from INNER_BASE and INNER_NUM
-    (CommitLog.setBatchSizeIfNeeded). If one of these properties is not valid, the result is the record's queue offset,
-    and 1.
+    (CommitLog.setBatchSizeIfNeeded). If one of these properties is not valid, the function returns the record's queue
+    offset and the number 1.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):

@@ -1,7 +1,7 @@
 """Light message queues (LMQ, since 4.9.3): the places of messages in them.
 
 The property INNER_MULTI_DISPATCH of a message names its light queues. The broker gives the message a queue offset in
-each of them, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each of them
+each light queue, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each light queue
 (MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). Real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0,
 5.3.3 and 5.5.0 show these differences between versions:
 
@@ -11,16 +11,18 @@ each of them, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch a
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-A message of a topic that LMQ leaves out gets no unit in light queues. If it is a copy of another message, its
-properties still contain the offsets of that message. A half message (sysFlag prepared or rollback) never gets a unit.
+A message of a topic that LMQ leaves out gets no unit in light queues. If a message is a copy of an original message,
+the properties of the copy still contain the offsets of the original message. A half message (sysFlag prepared or
+rollback) never gets a unit.
 
-Dispatch adds a unit at the end of a light queue, whatever offset the message has there. There are two exceptions. If
-the offset is greater than 0 and less than the queue's end, the queue already has this message, and dispatch adds no
-unit. If the queue is new, it begins at the offset of its first message. So a message with offset 0 gets the next place
-in a queue that has units. Such messages exist: 4.9.3 and 4.9.4 count from 0 again after each start, and 5.5.0 keeps
-copied offsets in %DLQ%.
+Dispatch adds a unit at the end of a light queue, even if the message's offset for this queue is different from the
+queue's end. This rule has two exceptions. If the offset is greater than 0 and less than the queue's end, the queue
+already has this message, and dispatch adds no unit. If the queue is new, the queue begins at the offset of its first
+message. Therefore a message with offset 0 gets the next place in a queue that has units. Messages with offset 0 exist
+in such queues because 4.9.3 and 4.9.4 count from 0 again after each start of the broker, and because 5.5.0 keeps copied
+offsets in %DLQ%.
 
-A name without the prefix %LMQ% is the name of a topic. It stands for the queue of this topic with the message's
+A name without the prefix %LMQ% is the name of a topic. Such a name means the queue of this topic with the message's
 queueId. Up to 5.1.4, the broker counts offsets in such a queue together with those of the topic's own messages. 5.2 and
 later write an empty offset for such a queue. Let `x` be such a name. If `x` is the only name, the message has no
 offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last part. In both
@@ -51,7 +53,7 @@ LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 def is_left_out_topic(topic: str) -> bool:
     """Return whether 5.2 and later keep the messages of a topic out of LMQ.
 
-    Messages of such a topic have no place in light queues (MixAll.topicAllowsLMQ).
+    Messages of a topic that is kept out of LMQ have no place in light queues (MixAll.topicAllowsLMQ).
     """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
@@ -60,8 +62,8 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
     """Return the light queues of a message, and its queue offset in each.
 
     The list is empty if the message names more or fewer queues than offsets. The list is also empty if the message is a
-    copy that 5.2 or later kept out of LMQ. A queue is skipped if its name has a `/`, or if its offset is not a number
-    that a queue can have.
+    copy that 5.2 or later kept out of LMQ. A queue is skipped if its name has a `/`, or if the offset for this queue is
+    not a valid queue offset.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -80,9 +82,9 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 
     `queue_offset` is the message's offset for this queue. `queue_end` is the queue's end offset.
 
-    The result is True if `queue_offset` is less than `queue_end`, and if one of two conditions is met. Either
-    `queue_offset` is greater than 0, or LMQ leaves out the topic of the message. In the second case, the offset may be
-    copied from another message, and may also be 0.
+    The result is True if `queue_offset` is less than `queue_end`, and if one of two conditions is met. The first
+    condition is that `queue_offset` is greater than 0. The second condition is that LMQ leaves out the topic of the
+    message. If LMQ leaves out the topic, the offset may be copied from another message, and may also be 0.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -99,7 +101,7 @@ def is_light_name(name: str) -> bool:
 def java_split(text: str) -> list[str]:
     """Split a text at its commas, as Java's String.split does.
 
-    Empty words at the end are left out.
+    Empty words at the end of the text are left out.
     """
     words = text.split(properties.LMQ_SEPARATOR)
     while words and not words[-1]:
@@ -118,8 +120,8 @@ def is_offset(text: str) -> bool:
 def undispatchable_offset(message: Message) -> str | None:
     """Return the first of a message's LMQ offsets at which dispatch fails.
 
-    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is this text, or
-    None if a broker can dispatch the message.
+    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is the text of
+    this offset, or None if a broker can dispatch the message.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -138,9 +140,9 @@ def _is_java_long(text: str) -> bool:
 def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later kept out of LMQ.
 
-    The topic of such a message is kept out of LMQ, and its properties show the broker's version. The properties end
-    with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are not a property. Brokers from 4.9.1 to 5.1.4 never end
-    properties in this way.
+    The result is True if the topic of the message is kept out of LMQ, and if the message's properties show a broker of
+    5.2 or later. Properties from such a broker end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are not a
+    property. Brokers from 4.9.1 to 5.1.4 never end properties in this way.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

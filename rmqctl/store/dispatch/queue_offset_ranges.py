@@ -1,6 +1,6 @@
 """The queue offsets and the number of the messages in each queue.
 
-Each batch of messages that is read updates these offsets and numbers.
+The queue offsets and the numbers are updated with each batch of messages that is read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class QueueSpans:
     """The queue offsets [first, end) of the messages in each queue.
 
-    If a topic was deleted and created again, only the offsets of the new topic count. `message_at` decodes the message
-    at a physical offset. `message_at` is used for LMQ and for batch consume queues. `records` is the number of all
-    messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
+    If a topic was deleted and created again, only the offsets of messages of the new topic are counted. `message_at`
+    decodes the message at a physical offset. `message_at` is used for LMQ and for batch consume queues. `records` is
+    the number of all messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -57,9 +57,9 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return a queue's first offset, its end offset and its message count.
+        """Return the first offset, the end offset and the message count of a queue.
 
-        All three are 0 if the queue has no messages.
+        All three numbers are 0 if the queue has no messages.
         """
         number = self._number(key)
         self._make_room()

@@ -8,8 +8,8 @@ A file ends with a blank: the magic code -1 and the number of bytes left in the 
 
 A header is valid if: (1) MAGIC is 1; (2) POS is the physical offset of the entry; (3) SIZE is BODYSIZE plus the 48
 bytes of the header, and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers
-write them. From one entry to the next, the index increases by one and the term never decreases. To check this, the
-previous entry is needed. The PHYSICALOFFSET of the record is POS + 48.
+write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
+term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 
 DLedger's own index and its checkpoint (`committedIndex`) are not read. The group may not have agreed on entries after
 `committedIndex`.
@@ -58,7 +58,8 @@ class EntryHeader(NamedTuple):
     def problem(self, position: int, room: int) -> str:
         """Return what is wrong with the header; empty if it is valid.
 
-        The entry is at physical offset `position`; `room` is the number of bytes from there to the end of its file.
+        `position` is the physical offset of the entry. `room` is the number of bytes from the begin of the entry to the
+        end of the file.
         """
         if self.magic != MAGIC_ENTRY:
             return f"its magic code is {self.magic}, not {MAGIC_ENTRY}"

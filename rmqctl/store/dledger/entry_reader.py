@@ -2,9 +2,9 @@
 
 Each record has a header of 48 bytes before it. The reader checks the header and returns the record.
 
-An item begins where a header begins. There is one exception: if the header is damaged but its record is whole, the
-header and the record are two items. The first is the damage, which is only the header, and the second is the message. A
-record can also be read at its own physical offset, because queue units and message ids hold that offset.
+Normally, an item begins at a header. If a header is damaged but the record after the header is whole, the header and
+the record are two items. The first of these two items is the damaged header, and the second item is the message. A
+record can also be read at its own physical offset, because queue units and message ids contain the record's own offset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _MAGIC = struct.Struct(">4xI")
 class EntryReader(RecordReader):
     """Decodes the records that follow the headers.
 
-    A position is normally the position of a header. All methods raise OSError if the file cannot be read.
+    The parameter `position` of the methods is normally the position of a header. All methods raise OSError if the file
+    cannot be read.
     """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:

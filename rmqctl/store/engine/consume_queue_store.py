@@ -1,6 +1,6 @@
 """The consume queues of a store, open for writing.
 
-This is RocketMQ's ConsumeQueueStore. A queue is created when its first message comes.
+This is RocketMQ's ConsumeQueueStore. A queue is created when the first message of the queue is dispatched.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class ConsumeQueueStore:
     The log of this store ends at `log_end` (bytes). New files get the sizes in `geometry`. `offsets` has the next queue
     offset of each existing queue.
 
-    Methods raise OSError. Opening raises NeedsRecovery if one of these is true for a queue: a unit points after the
-    log's end; a file has a wrong length; the queue does not have the queue.type of config/topics.json; the address in a
-    unit leads to no unit of the extension.
+    Methods raise OSError. Opening raises NeedsRecovery if a unit of a queue points after the log's end, or if a file of
+    a queue has a wrong length. Opening also raises NeedsRecovery if a queue does not have the queue.type of
+    config/topics.json, or if the address in a queue unit leads to no unit of the extension.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -69,15 +69,15 @@ class ConsumeQueueStore:
     def max_physical_offset(self) -> int:
         """Return the end of the last record that has a unit in a queue (bytes).
 
-        The result is a physical offset; 0 if no queue has a unit.
+        The result is a physical offset. The result is 0 if no queue has a unit.
         """
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
         """Set the next queue offsets to the current ends of the queues.
 
-        Before the queues were filled, they may have lacked units of the log's last messages. New messages get the queue
-        offsets from the ends on.
+        Before this call, units for the log's last messages must have been added to the queues. The next new message of
+        a queue gets the queue's end as its queue offset.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
@@ -144,7 +144,7 @@ class ConsumeQueueStore:
     def _check_lengths(self, queue: MappedFileQueue) -> None:
         """Raise NeedsRecovery if a file has a wrong length.
 
-        No broker loads a queue with such a file.
+        No broker loads a queue if a file of this queue has a wrong length.
         """
         for damage in queue.anomalies:
             if damage.code == "file-length":

@@ -25,11 +25,11 @@ UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 class DelayOffsets:
     """The next queue offset of each delay level, from the file in `folder`.
 
-    A level that the file does not name begins at 0. In 5.x the file also has a dataVersion, which is advanced after
-    every 200 updates; `now` gives its time in ms since 1970.
+    A level that the file does not name begins at 0. In 5.x, the file also has a dataVersion, which is increased after
+    every 200 updates. `now` returns the time for the dataVersion in ms since 1970.
 
-    Raises Unreadable if neither the file nor its .bak can be loaded. A broker starts without these files, and delivers
-    everything once more.
+    Raises Unreadable if neither the file nor its .bak can be loaded. If neither file can be loaded, a broker still
+    starts, and delivers all delayed messages a second time.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:

@@ -3,8 +3,8 @@
 Messages are dispatched in batches.
 
 Ordinary and commit records get a unit in their own queue, and in the LMQ queues that they name. Prepared and rollback
-records get no unit. The tags code is the hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. Records
-of all kinds except rollback are indexed.
+records get no unit. Normally, the tagsCode of a unit is the hashCode of TAGS. In SCHEDULE_TOPIC_XXXX, the tagsCode is
+the time of delivery. Records of all kinds except rollback are indexed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Dispatcher:
     """Adds messages to the queues and the index, and then calls `arriving`.
 
     Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
-    the index is off. `message_at` decodes the message at a physical offset, for fields that the columns do not have.
-    Methods raise OSError.
+    the index is off. `message_at` decodes the message at a physical offset. It is used for fields of the message that
+    the columns do not have. Methods raise OSError.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Dispatcher:
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """Return the tagsCode of a unit in an LMQ queue.
 
-        If the tagsCode of the message's own unit is a time of delivery, the result is this time. Otherwise it is the
-        tagsCode of the target.
+        If the tagsCode of the message's own unit is a time of delivery, the result is this time. Otherwise the result
+        is the tagsCode of the target.
         """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
@@ -153,7 +153,7 @@ class Dispatcher:
 def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of each range of rows with consecutive offsets.
 
-    In such a range, each offset is the offset before plus 1.
+    In each range, an offset is greater by 1 than the previous offset.
     """
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

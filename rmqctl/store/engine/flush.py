@@ -52,7 +52,7 @@ class FlushIntervals(NamedTuple):
 
 
 class _Service(ABC):
-    """A thread that works when it is woken, and at regular intervals.
+    """A thread that works at regular intervals, and also when it is woken.
 
     The thread waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
     """
@@ -86,13 +86,13 @@ class _Service(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do the work that is waiting."""
+        """Do all work that is due."""
 
 
 class GroupCommitRequest(NamedTuple):
-    """A put that waits until the log is flushed up to `next_offset` (bytes).
+    """A put that waits for the flush of the log up to `next_offset` (bytes).
 
-    `deadline` is a time of time.monotonic().
+    `deadline` is a time on the clock of time.monotonic().
     """
 
     next_offset: int
@@ -155,8 +155,8 @@ class GroupCommitService(_Service):
 class _Periodic(_Service):
     """A service that flushes or commits when enough pages are waiting.
 
-    Every `thorough` seconds, and when the service stops, it flushes or commits everything, even if there are fewer
-    pages than `least_pages`.
+    Every `thorough` seconds, and when the service stops, the service flushes or commits all pages, even if they are
+    fewer than `least_pages`.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class FlushRealTimeService(_Periodic):
 class CommitRealTimeService(_Periodic):
     """Commits the buffers of the transient store pool to their files.
 
-    After a commit that wrote something, it wakes the service that flushes the log.
+    If a commit wrote data, the service that flushes the log is woken.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: _Service) -> None:
@@ -212,7 +212,7 @@ class CommitRealTimeService(_Periodic):
 
 
 class FlushDiskWatcher(_Service):
-    """Reports FLUSH_DISK_TIMEOUT to puts whose deadline is over.
+    """Sets the status FLUSH_DISK_TIMEOUT of puts after their deadlines.
 
     The watcher does not wait for the disk.
     """
@@ -223,7 +223,7 @@ class FlushDiskWatcher(_Service):
         self._requests: list[GroupCommitRequest] = []
 
     def watch(self, request: GroupCommitRequest) -> None:
-        """Watch a request, which gets FLUSH_DISK_TIMEOUT after its deadline."""
+        """Watch a request, and set FLUSH_DISK_TIMEOUT after the request's deadline."""
         with self._lock:
             self._requests.append(request)
 

@@ -1,7 +1,7 @@
 """A store that is open for writing.
 
-MessageStore first writes the log. From the log, it then writes the queues and the index. All files are as a broker
-would write them.
+MessageStore first writes the log. After that, MessageStore writes the queues and the index from the log. All files have
+the same content as files of a broker.
 
     MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
     put_message, put_messages        write to the log
@@ -10,8 +10,9 @@ would write them.
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
 Because of the lock, only one instance of rmqctl can open the store for writing, and the start() of a broker fails while
-rmqctl has the store open. But it is not safe to start a broker during this time: a broker's load() writes before it
-takes the lock. And if this process closes any descriptor of the file `lock`, the system releases the lock.
+rmqctl has the store open. Nevertheless, do not start a broker while rmqctl has the store open, because the broker's
+load() writes to the store before the broker locks the file `lock`. If this process closes any descriptor of the file
+`lock`, the system releases the lock.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class MessageStore:
 
     Methods raise OSError if the file system fails.
 
-    `arriving` is called for each message when the queues and the index have the message. `stats`, if it is set, counts
-    puts. `shows_version` says whether the store shows which broker version wrote it.
+    `arriving` is called for each message after the message was added to the queues and the index. If `stats` is set,
+    `stats` counts puts. `shows_version` is True if the files of the store show which broker version wrote them.
 
     Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable.
     """
@@ -146,8 +147,8 @@ class MessageStore:
     ) -> MessageStore:
         """Return a new, empty store.
 
-        Raises FileExistsError if something already exists there, unless it is a store that never had a message. Raises
-        LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
+        Raises FileExistsError if the folder `root` is not empty, unless the folder contains only a store that never had
+        a message. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
         """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = (
@@ -185,12 +186,12 @@ class MessageStore:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy, and is not delayed again. A call of `dispatch` adds the message to the
-        queues and the index.
+        With `as_it_is`, the message is a copy of a stored message, and its DELAY is ignored. A later call of `dispatch`
+        adds the message to the queues and the index.
 
-        If the disk is full, nothing is stored, and the status reports this. When the disk has room again, messages are
-        accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, no message is accepted: close the store,
-        and recover it.
+        If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room
+        again, messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, no message is
+        accepted any more. In this case, close the store and recover the store.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -225,7 +226,8 @@ class MessageStore:
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records that were encoded by the rules of `encoding_rules`.
 
-        Records from row `begin` on are stored, as many as the file of the log has room for. `stats` do not count them.
+        The first record to store is in row `begin`. The call stores as many records as the current file of the log has
+        room for. `stats` does not count these records.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -233,7 +235,7 @@ class MessageStore:
         return self._log.put_encoded(encoded, begin)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Return why no messages are accepted now; None if they are accepted."""
+        """Return why messages are not accepted now; None if messages are accepted."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
@@ -267,10 +269,10 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Allow one dispatch or flush at a time, and raise an earlier failure again.
+        """Allow one dispatch or flush at a time; raise an earlier failure again.
 
-        After a failure or Ctrl-C, a queue or an index file may be half written. After a failed sync, the system may
-        have dropped data that it had not written, and the next sync would still succeed.
+        After a failure or Ctrl-C, a queue file or an index file may be half written. After a failed sync, the system
+        may have discarded data that was not on disk, although the next sync would succeed.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -322,7 +324,7 @@ class MessageStore:
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Keep the index files complete on disk until the block ends.
 
-        The block gets the path of the file that is being filled, or None if there is no such file.
+        The block gets the path of the index file that is being filled, or None if no index file is being filled.
         """
         return self._index.written_out()
 
@@ -333,7 +335,7 @@ class MessageStore:
 
     @property
     def failure(self) -> OSError | None:
-        """Return the error that ended the writing; None if there was none."""
+        """Return the error after which writing is not possible; None without error."""
         return self._failure or self._log.queue.flush_error
 
     @property
@@ -342,7 +344,7 @@ class MessageStore:
         return self._log.queue
 
     def note_flushed(self) -> None:
-        """If the whole log is flushed, note this in the checkpoint.
+        """Note in the checkpoint that the log is flushed, if the whole log is flushed.
 
         The function sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
         """
@@ -375,9 +377,10 @@ class MessageStore:
     def close(self, *, keeps_empty: bool = True) -> None:
         """Dispatch, flush and close.
 
-        The store is then as a broker leaves it after a clean shutdown. After an OSError the store is closed, too, but
-        `abort` still exists. A second call does nothing. No thread may put messages any more. If `create` made the
-        store, the store has no message, and `keeps_empty` is not set, the store is deleted again.
+        After this call, the files are in the same state as after a clean shutdown of a broker. After an OSError, the
+        store is closed, too, but `abort` still exists. A second call does nothing. No thread may put messages during or
+        after this call. A store without messages is deleted again if `create` made the store and `keeps_empty` is not
+        set.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -448,7 +451,7 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """Return broker.conf with the sizes that the files have or will get."""
+        """Return broker.conf with the sizes of the existing or future files."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -457,10 +460,10 @@ class MessageStore:
         )
 
     def _end_of_log(self) -> int:
-        """Return where the last record ends.
+        """Return the position in the log where the last record ends.
 
-        Raises NeedsRecovery if a broker's start would not read the log up to this end. A damaged record does not raise
-        this error if a broker continues after the record and serves it.
+        Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record is no
+        reason for this error if a broker reads on after the record and serves the record.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
@@ -518,9 +521,9 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 
 
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
-    """Return whether a folder is empty, or a new store that `create` made.
+    """Return whether a folder is empty or contains a new store from `create`.
 
-    Such a store never got a message. A new store has only empty folders, a checkpoint of zeros, `lock`, and an empty
+    A new store never had a message. A new store has only empty folders, a checkpoint of zeros, `lock`, and an empty
     `abort.bak`.
     """
     for entry in storage.listing(root):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NewStore:
-    """Remembers what existed in `folders` before the store was created.
+    """A record of the files in `folders` before the store was created.
 
     The folders are the store's root and the folders of its log. Raises OSError.
     """
@@ -31,7 +31,7 @@ class NewStore:
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:
-        """Delete the new files and folders, and keep those that existed before.
+        """Delete the new files and folders, and keep the older files and folders.
 
         Raises OSError.
         """

@@ -6,7 +6,7 @@ from enum import IntFlag
 
 
 class RunningFlags(IntFlag):
-    """The flags, with the same bits as in RocketMQ."""
+    """The reasons as flags, with the same bits as in RocketMQ."""
 
     NONE = 0
     NOT_READABLE = 1

@@ -1,16 +1,17 @@
-"""ScheduleMessageService: delivers delayed messages when their time has come.
+"""ScheduleMessageService, which delivers delayed messages when they are due.
 
-A delayed message goes from SCHEDULE_TOPIC_XXXX to its real topic. Level n waits in queue n - 1; the tagsCode of a unit
-is the time when its message is due. A level is delivered in order. If a message is not due yet, or is not accepted, all
-messages after it must wait.
+A delayed message is delivered from SCHEDULE_TOPIC_XXXX to its real topic. Messages of level n wait in queue n - 1. In
+this queue, the tagsCode of a unit is the time when the unit's message is due. The messages of a level are delivered in
+order. If a message is not due yet, or is not accepted, all later messages of the same level must wait.
 
 The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
 because the broker clears it only after it has encoded the properties. The message gets a new offset and a new store
 time.
 
 Three kinds of messages are skipped: messages that the log does not have any more, messages whose real topic is
-RMQ_SYS_TRANS_HALF_TOPIC, and messages without REAL_TOPIC or a valid REAL_QID. 4.9.7 does not skip messages of the last
-kind: it tries again forever. After a crash, the messages delivered since the last `persist` are delivered again.
+RMQ_SYS_TRANS_HALF_TOPIC, and messages without REAL_TOPIC or a valid REAL_QID. A broker of 4.9.7 does not skip messages
+without REAL_TOPIC or a valid REAL_QID, but tries to deliver such a message again and again. After a crash, the messages
+delivered since the last `persist` are delivered a second time.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        If the delivery time is later than now plus the level's delay, it is not valid, and the message is due now
-        (correctDeliverTimestamp).
+        A delivery time that is later than now plus the level's delay is not valid. A message with such a delivery time
+        is due now (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost
@@ -113,10 +114,9 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Return a scheduled message in the form for its real topic.
+    """Return the message for the real topic, made from a scheduled message.
 
-    The rule is messageTimeup. The result is None if the message does not name a real topic and queue to which it may be
-    delivered.
+    The rule is messageTimeup. The result is None if the scheduled message has no valid REAL_TOPIC and REAL_QID.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -1,9 +1,9 @@
 """The threads of a store that stays open for a long time.
 
-These threads flush, commit, dispatch and deliver, so a put need not wait for the disk.
+These threads flush, commit, dispatch and deliver, while a put does not have to wait for the disk.
 
-`rmqctl append` needs none of these threads, because it flushes at its end. A program that embeds the engine starts them
-beside `MessageStore`.
+`rmqctl append` needs none of these threads, because `rmqctl append` flushes all files when it ends. A program that
+embeds the engine starts them beside `MessageStore`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class StoreServices:
     """The background services of `store`.
 
     With `sync_flush`, a put gets its result only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With
-    `deliver`, delayed messages go to their topics when they are due; otherwise they wait for a broker. Raises
-    Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be read. Arguments that are not given
-    are taken from the store's broker.conf.
+    `deliver`, delayed messages are delivered to their topics when the messages are due. Without `deliver`, delayed
+    messages wait for a broker. Raises Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be
+    read. Arguments that are not given are taken from the store's broker.conf.
 
-    This is a context manager. At its end, it stops the threads, dispatches and flushes what is left, and closes the
-    store.
+    This class is a context manager. At its end, the context manager stops the threads, dispatches and flushes the
+    remaining messages, and closes the store.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class StoreServices:
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
         """Store a message, and return a future of the result.
 
-        The future is done when the message is stored. With synchronous flush, it is done when the message is flushed to
-        disk, or after 5 s if the flush takes longer.
+        Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
+        message is flushed to disk. If this flush lasts longer than 5 s, the future is done after 5 s.
         """
         return self._after_flush(self._store.put_message(message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """Store a batch, and return a future as `async_put_message` does."""
+        """Store a batch, and return a future of the result like `async_put_message`."""
         return self._after_flush(self._store.put_messages(messages))
 
     def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:

@@ -41,11 +41,11 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the current time; call this before a put, for `record`."""
+        """Return the current time; call this before a put, and use it in `record`."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:
-        """Count puts that began at `begin` and have ended now."""
+        """Count puts that began at the time `begin` and have ended now."""
         end = self._clock()
         milliseconds = int((end - begin) * 1000)
         with self._lock:

@@ -1,7 +1,8 @@
 """The changes that a repair makes to an existing store.
 
-A change is a frozen object in a list. The list is first shown to the user, and then a `Journal` carries it out. Paths
-are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside the root.
+A change is a frozen object in a list of changes. The list is first shown to the user, and then a `Journal` makes the
+changes. Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside
+the root.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class Delete:
 
 @dataclass(frozen=True)
 class Install:
-    """A change that puts a file or a folder in its place.
+    """A change that installs a new file or a new folder at a path.
 
-    The new file or folder was built in the journal's `staging`. An existing file or folder in its place is moved into
+    The new file or folder was built in the journal's `staging`. An existing file or folder at the path is moved into
     the journal.
     """
 
@@ -111,9 +112,9 @@ class Install:
 
 
 class BlockWrite(Protocol):
-    """A change that overwrites `size` bytes at `offset` of a file by `data`.
+    """A change that overwrites `size` bytes at `offset` of a file with `data`.
 
-    `data` is computed only when it is read. Such changes write blocks of placeholders.
+    `data` is computed only when it is read. Changes of this class write blocks of placeholders.
     """
 
     @property

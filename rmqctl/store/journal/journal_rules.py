@@ -1,7 +1,7 @@
-"""The rules for journals: a journal may only do what rmqctl does in a store.
+"""The rules that limit a journal to changes that rmqctl makes in a store.
 
-A journal is in the store, so the person who made the store may have written the journal. So it is checked when it is
-read, and also before it is written.
+A journal is a folder in the store, and the person who made the store may also have written the journal. Therefore a
+journal is checked when it is read, and also before it is written.
 
 | change | may reach |
 |---|---|
@@ -11,8 +11,9 @@ read, and also before it is written.
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits; in `index`, a name of
 digits. CONFIG is `config/FILE`, a config file of brokers or its `.bak`. A file of the log may also be in another folder
-that the user named. If this folder is outside the store, the path is absolute. Kept and staged files are in the
-journal, and have the names that rmqctl gives. The size of a file of kept bytes is exactly the number of these bytes.
+that the user named. If this folder is outside the store, the path is absolute. Kept files and staged files are in the
+journal's folder, and have names in the form that rmqctl uses. The size of a file of kept bytes is exactly the number of
+these bytes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return the first fault of a journal: something that rmqctl never does.
+    """Return the first fault of a journal, which is an entry rmqctl never writes.
 
     The result is empty if the journal has no fault.
     """
@@ -85,7 +86,7 @@ def fault_of(manifest: Manifest, named: Collection[str]) -> str:
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     """Return the first fault of the files in a journal's folder.
 
-    A file has a fault if rmqctl never leaves a file in this form. The result is empty if there is no fault. Raises
+    A file has a fault if rmqctl never writes a file in this form. The result is empty if no file has a fault. Raises
     OSError.
     """
     for image in manifest.files:
@@ -134,7 +135,7 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a relative path.
 
-    The result is empty if rmqctl would not write the path in this form, or if the path may lead out of the store.
+    The result is empty if rmqctl would not write the path in this form, or if the path may be outside the store.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
@@ -153,8 +154,8 @@ def _is_ours(moved: Moved) -> bool:
 def _adds_up(image: PreImage) -> bool:
     """Return whether the ranges, the pieces and `kept` of a file fit together.
 
-    Ranges and pieces must lie in the file, in order. Each piece must lie in a range. `kept` must name a file of kept
-    bytes if there are pieces, and must be None otherwise.
+    Ranges and pieces must lie in the file, in order. Each piece must lie in a range. If the file has pieces, `kept`
+    must be the name of a file of kept bytes. If the file has no pieces, `kept` must be None.
     """
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)

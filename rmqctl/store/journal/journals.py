@@ -1,6 +1,6 @@
 """The journals of a store, for reading: the changes that rmqctl made.
 
-The journals also show whether a change was left unfinished.
+The journals also show whether a change is unfinished.
 
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
     STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
@@ -11,7 +11,7 @@ The journals also show whether a change was left unfinished.
         done                                the change is finished; shows what it left, so that undo sees later changes
         undoing                             an undo of the change has begun
 
-A folder without journal.json has no meaning: either the change has not begun, or it is undone.
+If the folder of a change has no journal.json, either the change has not begun or the change is undone.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class JournalState(Enum):
 class JournalEntry(NamedTuple):
     """A journal of the store, with its state.
 
-    `manifest` and `done` are None if the change did not come that far. A DAMAGED journal has neither of them, but has a
-    `fault`. `may_be_forgotten` says that the change of a damaged journal was completed. The store is then complete, and
-    does not need this journal.
+    `manifest` is None if the journal has no journal.json. `done` is None if the change was not finished. A DAMAGED
+    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True if the change of a damaged
+    journal was completed. In this case, the store is complete, and does not need this journal.
     """
 
     number: int
@@ -84,7 +84,7 @@ def rmqctl_folder(root: Path) -> Path:
 
 
 def has_traces(storage: Storage, root: Path) -> bool:
-    """Return whether a change left anything in the store, even an empty folder.
+    """Return whether the store has a file or folder of rmqctl from a change.
 
     Raises OSError. Raises Unreadable if the path of rmqctl's folder is not a folder.
     """
@@ -112,7 +112,7 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 def next_number(entries: Sequence[JournalEntry]) -> int:
     """Return the number of the change after `entries`.
 
-    Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with such
+    Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with longer
     numbers.
     """
     number = max((entry.number for entry in entries), default=0) + 1
@@ -133,9 +133,9 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 
 
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
-    """Return the error for a command that cannot go on after a damaged journal.
+    """Return the error for a command that stops because of a damaged journal.
 
-    The error names the path of the fault, and says what to do next.
+    The error text names the path of the fault, and advises the user about the next step.
     """
     if entry.fault is None:
         raise ValueError(f"{entry.folder} is not damaged")
@@ -143,7 +143,7 @@ def refusal(root: Path, entry: JournalEntry) -> Unreadable:
 
 
 def advice(root: Path, entry: JournalEntry) -> str:
-    """Return what to do about a damaged journal."""
+    """Return advice for the user about a damaged journal."""
     if entry.fault is not None and entry.fault.hint:
         return entry.fault.hint
     if entry.may_be_forgotten:
@@ -188,15 +188,15 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 
 
 def named_folders(storage: Storage) -> list[str]:
-    """Return the folders of the log that the user named, as journals write them.
+    """Return the folders of the log that the user named, in a journal's form.
 
-    The path is relative to the store if the folder lies in the store.
+    The path of a folder is relative to the store if the folder is in the store.
     """
     return [storage.display(folder) for folder in storage.named[1:]]
 
 
 def _is_finished(storage: Storage, folder: Path) -> bool:
-    """Return whether the change was completed, and no undo of it began.
+    """Return whether the change was completed and no undo of the change began.
 
     The content of the journal's files is not read.
     """
@@ -251,14 +251,14 @@ def to_json(value: Manifest | FileStates) -> bytes:
 
 
 def words_of_unfinished(entry: JournalEntry) -> str:
-    """Return what is wrong with a store that has an unfinished change."""
+    """Return the error text for a store that has an unfinished change."""
     if entry.state is JournalState.UNDOING:
         return f"an undo of rmqctl {entry.verb} was interrupted: the store is half restored"
     return f"rmqctl {entry.verb} was interrupted: the store is half changed"
 
 
 def check_none_unfinished(storage: Storage, root: Path) -> None:
-    """Check that no journal is damaged and no change was left half done.
+    """Check that every journal is undamaged and every change is complete.
 
     Raises NeedsRecovery if a change was left half done, Unreadable if a journal is damaged, and OSError.
     """
@@ -270,10 +270,10 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 
 
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
-    """Check that no change was left half done.
+    """Check that every change of the store is complete.
 
-    A damaged journal is accepted if it shows that its change was completed; otherwise Unreadable is raised. Raises
-    NeedsRecovery if a change was left half done.
+    A damaged journal is accepted if the journal's files show that the change was completed. Any other damaged journal
+    raises Unreadable. Raises NeedsRecovery if a change was left half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -285,11 +285,11 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 
 
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
-    """Return the states of paths, and of everything below them.
+    """Return the states of paths, and of all files and folders below the paths.
 
-    Two states of a path show whether something was written to it in between. The state of a file is its size in bytes
-    and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is None. Raises
-    OSError.
+    A comparison of an earlier state with a later state shows whether a file was written. The state of a file is its
+    size in bytes and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is
+    None. Raises OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -303,7 +303,8 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
     """Return the states of the log's files and of the checkpoint.
 
-    Any use of the store changes these files. Files that the change itself touches are left out. Raises OSError.
+    Any use of the store changes the log's files and the checkpoint. The result leaves out files that the change itself
+    touches. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -317,11 +318,11 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 
 
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
-    """Return the paths that are no longer as a change left them.
+    """Return the paths whose state differs from the state after a change.
 
-    The result has paths that the change touched, and paths that any use of the store changes. If the change was left
-    half done, the state in which it left the touched paths is not known. Then, of the touched paths, only missing files
-    are returned. The result is empty if an undo of the change has begun. Raises OSError.
+    The result has paths that the change touched, and paths that any use of the store changes. If the change is half
+    done, the touched paths have no known state after the change. In this case, a touched path is returned only if it is
+    a missing file. The result is empty if an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -351,15 +352,14 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
 
 
 def first_of(paths: list[str]) -> str:
-    """Return the first path, and how many more there are, as text."""
+    """Return a text with the first path and the number of the other paths."""
     return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def check_not_in_use(storage: Storage, root: Path) -> None:
     """Raise StoreInUse if a broker or another rmqctl holds the lock.
 
-    Raises OSError. If this process itself holds the lock, it must not call this function, because the call would
-    release the lock.
+    Raises OSError. A process that owns the lock must not call this function, because the call would release the lock.
     """
     if storage.lock_holder(root / LOCK) is not None:
         raise in_use(root)
@@ -373,9 +373,9 @@ def in_use(root: Path) -> StoreInUse:
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """Return how many bytes on disk become free when a journal is removed.
+    """Return how many bytes of the disk become free when a journal is removed.
 
-    Files may have holes, which do not count. Raises OSError.
+    The holes of sparse files are not counted. Raises OSError.
     """
     return sum(
         storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE

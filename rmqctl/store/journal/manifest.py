@@ -40,11 +40,11 @@ class PreImage(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A path at which something was deleted, replaced or installed.
+    """A path where a file or a folder was deleted, replaced or installed.
 
-    `kept` is the place where the former content is kept. `staged` is the place from which the new content came. `kept`
-    or `staged` may be None. `kept` and `staged` are relative to the journal's folder. `is_link` says that the former
-    content was a symbolic link.
+    `kept` is the path in the journal where the former content is kept. `staged` is the path in the journal where the
+    new content was built. `kept` or `staged` may be None. `kept` and `staged` are relative to the journal's folder.
+    `is_link` is True if the former content was a symbolic link.
     """
 
     path: str

@@ -23,7 +23,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return the same bytes as sorted ranges that do not touch each other.
+    """Return sorted ranges of the same bytes, with a gap between two ranges.
 
     Ranges that touch or overlap are joined, and empty ranges are left out.
     """
@@ -80,7 +80,7 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
     """Copy the pieces of the file at `path` to `kept`, and flush them to disk.
 
-    The name of `kept` is durable only after a sync of its folder. Raises OSError.
+    The name of `kept` is on disk only after a sync of the folder of `kept`. Raises OSError.
     """
     source = storage.open(path)
     try:
@@ -119,7 +119,7 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
 def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
     """Return whether a file has its former length, bytes and mtime.
 
-    If the result is True, the file was not changed yet, or it was restored. Raises OSError.
+    If the result is True, the file was not changed yet, or the file was restored. Raises OSError.
     """
     stamp = storage.stamp(path)
     if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):
@@ -147,7 +147,7 @@ def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path
 def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> None:
     """Set the bytes [begin, end) of a file to zero.
 
-    Blocks that are zero already are not written. Raises OSError.
+    Blocks that already have only zeros are not written. Raises OSError.
     """
     for first, last in list(nonzero_pieces(storage, descriptor, begin, end)):
         for at in range(first, last, BLOCK_SIZE):

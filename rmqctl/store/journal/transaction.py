@@ -1,8 +1,8 @@
-"""Changes of a store that undo can take back, even after a crash.
+"""Changes of a store that can be undone, even after a crash.
 
 The undo restores the store byte for byte, even if the change was interrupted at any point.
 
-A change takes these steps, in this order. "Keep", "write" and "restore" include a flush to disk.
+A change has these steps, in this order. The steps "keep", "write" and "restore" include a flush to disk.
 
     begin      take the store's lock; create a folder for the change
     execute    1. keep the bytes that are going to be overwritten
@@ -15,7 +15,7 @@ A change takes these steps, in this order. "Keep", "write" and "restore" include
                3. delete journal.json, then the folder
 
 `journals.py` has the layout of the folder and reads it. If journal.json exists without `done`, or with `undoing`, the
-store may be half changed: nothing else may change it before `undo_last` is finished.
+store may be half changed. No other program may change a half changed store before `undo_last` is finished.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def nothing() -> None:
 class Journal:
     """A change of the store at `root`, made by `begin`.
 
-    This is a context manager. If its block ends without `execute` or `suspend`, nothing of the change stays in the
-    store. A journal holds the store's lock until it is closed. During this time, nothing else in this process may open
-    the file `lock`. Files that are built in `staging` can be installed by a rename. `goes_on` is true if an earlier
-    change of the same verb was suspended and left its files in `staging`.
+    This class is a context manager. If the block ends without a call of `execute` or `suspend`, all files of the change
+    are removed from the store. A journal keeps the store's lock until the journal is closed. Until then, no other part
+    of this process may open the file `lock`. Files that are built in `staging` can be installed by a rename. `goes_on`
+    is True if `staging` has the files of an earlier, suspended change of the same verb.
     """
 
     goes_on = False
@@ -104,13 +104,12 @@ class Journal:
 
     @classmethod
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
-        """Take the store's lock, and make a folder for the change.
+        """Lock the store, and make a folder for the change.
 
-        `summary` is one line for people. With `go_on`, if the last journal has the same verb and was suspended, its
-        folder is used.
+        `summary` is a description of the change in one line, for the user. With `go_on`, the folder of the last journal
+        is used if that journal has the same verb and was suspended.
 
-        Raises NeedsRecovery if another change was left half done. Raises StoreInUse, Unreadable, ChangeFailed and
-        OSError.
+        Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
         """
         root_mtime_ns = _present(storage, root).mtime_ns
         lock = None
@@ -141,7 +140,7 @@ class Journal:
     ) -> None:
         """End the change.
 
-        If an OSError occurs before `execute`, it also becomes a ChangeFailed. BrokenPipeError does not.
+        An OSError before `execute` is also raised as a ChangeFailed, unless the OSError is a BrokenPipeError.
         """
         try:
             if (
@@ -160,15 +159,16 @@ class Journal:
 
         After this call, the changes are flushed to disk, and can be undone.
 
-        `commit` is called when everything is prepared and nothing is changed yet. This is the last moment to stop the
-        change, by an exception.
+        `commit` is called when the change is prepared and no file is changed yet. An exception from `commit` stops the
+        change.
 
-        In-place changes of one file may overlap. No path may lie at or below a path that is deleted or installed.
+        In-place changes of one file may overlap. No change may have a path that is equal to, or below, a path that
+        another change deletes or installs.
 
         Raises ValueError for such a path, for a path that no journal may change, for a range beyond a file's end, and
-        for an installed file that was not built in the journal's folder. Raises NoRoom if the disk has too little room;
-        nothing was changed then. Raises ChangeFailed if the system fails, a path does not exist, or this user may not
-        change it; the error says whether the store is as before.
+        for an installed file that was not built in the journal's folder. Raises NoRoom, without any change of the
+        store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not exist, or if
+        this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:
@@ -180,7 +180,7 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Remove everything that was staged. Call this only before `execute`.
+        """Remove all staged files. Call this function only before `execute`.
 
         Raises OSError.
         """
@@ -191,8 +191,8 @@ class Journal:
     def suspend(self) -> None:
         """Keep the staged files for a later change that continues this change.
 
-        Call this only before `execute`. A change that does not continue this change removes the staged files. Raises
-        OSError.
+        Call this function only before `execute`. A later change that does not continue this change removes the staged
+        files. Raises OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
@@ -227,8 +227,8 @@ class Journal:
     def _modes_at(self, path: str) -> file_tree.Modes:
         """Return the modes of the file at `path`.
 
-        If there is no such file, return the modes of files near the path; if there are none either, the modes of the
-        log.
+        If `path` has no file, the result is the modes of files near the path. If no file is near the path, the result
+        is the modes of the log.
         """
         near = [
             self._root / path,
@@ -325,7 +325,7 @@ class Journal:
         return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
-        """Undo this change after a failure; return whether that succeeded."""
+        """Undo this change after a failure; return whether the undo succeeded."""
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
@@ -338,7 +338,7 @@ class Journal:
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
     """Return an error with the system's message and the result of the change.
 
-    The error names the path that failed, if the system's error has one.
+    The error text names a path if the system's error has a path.
     """
     if error.filename and Path(error.filename).is_relative_to(root):
         return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
@@ -349,8 +349,8 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     """Make the folder of the next change, and return it.
 
-    Before this, folders of changes that changed nothing are removed. If the new folder cannot be made, no part of it
-    stays.
+    First, the folders of changes that changed nothing are removed. If the new folder cannot be made, no part of the new
+    folder is left.
     """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
@@ -381,14 +381,14 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
 def undo_last(
     root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
 ) -> JournalEntry | None:
-    """Undo the newest change, even a change that was left half done.
+    """Undo the newest change, even if the change is half done.
 
-    Returns the change that was undone; None if there is none.
+    Returns the change that was undone, or None if the store has no change.
 
-    `commit` is called before anything is changed. This is the last moment to stop the undo, by an exception.
+    `commit` is called before the undo changes any file. An exception from `commit` stops the undo.
 
-    Raises ChangedSince if the store is not as the change left it and `force` is false. Raises StoreInUse and
-    Unreadable. Raises ChangeFailed if the system fails; the undo can then be called again.
+    Raises ChangedSince if the store was changed after the change and `force` is False. Raises StoreInUse and
+    Unreadable. Raises ChangeFailed if the system fails. After ChangeFailed, the undo can be called again.
     """
     is_begun = False
 
@@ -439,12 +439,12 @@ def drop(
 ) -> list[JournalEntry]:
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
-    Returns the forgotten changes. Without `damaged`, the changes of all sound journals are forgotten; a damaged journal
-    whose change was completed stays. With `damaged`, the name of a folder, only that damaged journal is forgotten.
-    `commit` is called in the same way as by `undo_last`.
+    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten, and a damaged
+    journal whose change was completed is kept. If `damaged` is the name of a folder, only the damaged journal in this
+    folder is forgotten. `commit` is called in the same way as by `undo_last`.
 
-    Raises NeedsRecovery if a change was left half done, Unreadable if the change of a damaged journal may be half done,
-    and StoreInUse. Raises ChangeFailed if the system fails; `drop` can then be called again.
+    Raises NeedsRecovery if a change is half done, Unreadable if the change of a damaged journal may be half done, and
+    StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
@@ -483,10 +483,10 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 
 
 def _take_lock(storage: WritableStorage, root: Path) -> int:
-    """Take the store's lock, and return its descriptor.
+    """Lock the store, and return the descriptor of the file `lock`.
 
-    If there is no file `lock` and no journal, this fact is stored before `lock` is created. So `lock` can be removed
-    again later.
+    If the store has no file `lock` and no journal, a note of this fact is written before `lock` is created. Because of
+    this note, the last undo removes `lock` again.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -500,8 +500,8 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
     """Check that the changes can be undone one by one, in any order.
 
-    This must also be possible if the store was moved to another folder after the change. Raises ValueError if a path
-    does not allow it.
+    An undo must also be possible if the store was moved to another folder after the change. Raises ValueError if a path
+    makes an undo impossible.
     """
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
@@ -520,7 +520,7 @@ def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) ->
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """Yield the byte ranges of a file that the changes reach, change by change.
+    """Yield the byte range that each change reaches in a file.
 
     The file has `size` bytes.
     """
@@ -540,7 +540,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
     """Raise ChangeFailed if a permission is missing for a change or an undo.
 
-    Without this check, the change or the undo could stop half way. Raises OSError.
+    Without this check, a change or an undo could stop before it is complete. Raises OSError.
     """
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
@@ -569,7 +569,7 @@ def _is_folder(storage: WritableStorage, path: Path) -> bool:
 def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
     """Return the nearest existing folder above, and the missing folders.
 
-    The missing folders come outermost first.
+    The missing folders are returned in order, the outermost folder first.
     """
     missing = []
     above = Path(path).parent
@@ -632,8 +632,8 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Restore everything that the change has changed.
 
-    If the call fails, it can be repeated. The call does not write to a file that was not changed or is already
-    restored, because a failed write to this file may be the reason for the undo.
+    If the call fails, it can be repeated. The call writes only to files that are changed and not restored yet. An
+    unchanged file is not written, because a failed write to this file may be the reason for the undo.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -698,8 +698,8 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
     """Remove all traces of rmqctl if no journal is left.
 
-    Files that `clean` moved out of the store stay until they have a receipt. Files that rmqctl did not create stay,
-    too.
+    Files that `clean` moved out of the store are kept until a receipt for these files is written. Files that rmqctl did
+    not create are kept, too.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

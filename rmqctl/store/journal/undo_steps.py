@@ -1,4 +1,4 @@
-"""The steps of an undo, in the order in which they are done."""
+"""The steps of an undo, in the order in which the undo makes them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[str, Any]]:
     """Return the steps as dicts for JSON.
 
-    `put back` is for files that were deleted or replaced, `remove` for new files, and `restore` for changed bytes and
-    lengths. If the change was left half done, the steps are only for the part that was done. `bytes` is the number of
-    bytes of a file that are restored. Raises OSError.
+    The step `put back` is for files that were deleted or replaced, `remove` for new files, and `restore` for changed
+    bytes and lengths. If the change is half done, the steps are only for the files that were changed. `bytes` is the
+    number of restored bytes of a file. Raises OSError.
     """
     return list(_steps(storage, root, entry))
 
