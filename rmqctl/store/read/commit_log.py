@@ -1,14 +1,14 @@
 """Read the commit log from its first byte to its end.
 
-A scan has two modes. A strict scan stops at the first place that has no good record, as recovery does. A lenient scan
-reports the damage and continues at the next record whose lengths are right and whose PHYSICALOFFSET is its own
-position. A lenient scan reads to the end of the last file.
+A scan has two modes. A strict scan stops at the first place that has no good record. The recovery of a broker also
+stops at this place. A lenient scan reports the damage and continues at the next record with right lengths and a
+PHYSICALOFFSET equal to the record's position. A lenient scan reads to the end of the last file.
 
-The log ends at the first place where a record should begin but eight zero bytes stand. A broker leaves only zeros after
-this end: in the rest of the file, and in the next file if that was allocated in advance. Everything else after the end
-is damage. The damage is a `hole` if whole records follow in the file. It is `bytes-behind-end` if bytes that are not
-zero follow, but no whole record. It is `no-blank` if the next file continues the log although this file does not end
-with a blank.
+The log ends at the first place that has eight zero bytes instead of the begin of a record. A broker leaves only zeros
+after this end. These zeros fill the rest of the file, and also the next file if the next file was allocated in advance.
+Any other data after the end is damage. The damage is a `hole` if whole records follow in the file. The damage is
+`bytes-behind-end` if bytes that are not zero follow, but no whole record. The damage is `no-blank` if the next file
+continues the log although this file does not end with a blank.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than
 
 @dataclass
 class ScanSummary:
-    """The counts and offsets of a scan so far; offsets and sizes are in bytes.
+    """The current counts and offsets of a scan; offsets and sizes are in bytes.
 
     `ok_up_to` is the physical offset after the last good record before the first damage. `end` is the physical offset
     after the last good record.
@@ -108,15 +108,16 @@ class CommitLog:
     def min_offset(self) -> int:
         """Return the physical offset of the first byte of the first file.
 
-        0 if the log has no file.
+        The result is 0 if the log has no file.
         """
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the item at a physical offset.
 
-        The result is None if eight zero bytes are there, because no record was written. The result is Damage
-        `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be read.
+        The result is None if the log has eight zero bytes at the offset, because zeros mean that no record was written.
+        The result is Damage `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be
+        read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -144,7 +145,8 @@ class CommitLog:
     def message_at(self, physical_offset: int) -> Message | None:
         """Return the record at a physical offset if its frame is whole.
 
-        The content of the record may be damaged. The result is None if no record with a whole frame begins there.
+        The content of the record may be damaged. The result is None if no record with a whole frame begins at the
+        offset.
         """
         return message_of(self.at(physical_offset))
 
@@ -185,8 +187,8 @@ class CommitLog:
     def path_of(self, physical_offset: int) -> str:
         """Return the name of the file that has a physical offset.
 
-        If no file has the offset, return the name of the last file before the offset. The name is empty if there is no
-        such file, either.
+        If no file has the offset, return the name of the last file before the offset. If all files begin after the
+        offset, the name is empty.
         """
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
@@ -199,7 +201,7 @@ class CommitLog:
         stop: int | None = None,
         strict: bool = False,
     ) -> Iterator[ScanItem]:
-        """Yield the items of [start, stop) in log order, damage included.
+        """Yield the items of [start, stop), including damage, in log order.
 
         `start` and `stop` are physical offsets. Without them, the whole log is scanned. If `start` is inside a record,
         the scan begins with the next record. A strict scan ends after the first damage.
@@ -226,10 +228,10 @@ class CommitLog:
         """Yield the items of the files of [start, stop), read by several threads.
 
         `threads` is the number of threads; `start` and `stop` are physical offsets. Without them, the whole log is
-        scanned. The scan begins at the first byte of the file that holds `start`. The items come in log order: good
-        messages in record runs, and all other items one by one. The threads call `take` with the columns of each record
-        run. Without `check_bodies`, a record run may have messages whose body has a wrong CRC. In DLedger's log, all
-        items come one by one.
+        scanned. The scan begins at the first byte of the file that has `start`. The items are yielded in log order.
+        Good messages are yielded in record runs, and all other items one by one. The threads call `take` with the
+        columns of each record run. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
+        In DLedger's log, all items are yielded one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -325,7 +327,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, and the damage between the files."""
+        """Yield the items of all files, and the damage between one file and the next."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -349,24 +351,24 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a record that brokers still serve.
+    """Return whether a damage is a damaged record that brokers still serve.
 
-    A broker's scan continues after such a record. A record with an empty body and a wrong checksum is also served,
-    because brokers do not check an empty body.
+    A broker's scan continues after a damaged record that brokers still serve. A record with an empty body and a wrong
+    checksum is also served, because brokers do not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether the scan at a broker's start continues after an item."""
+    """Return whether a broker's scan at its start continues after an item."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: ScanItem | None) -> Message | None:
     """Return the message of an item if the frame of the message is whole.
 
-    The content of the message may be damaged. The result is None if the item has no whole frame or is a blank.
+    The content of the message may be damaged. The result is None if the item is a blank or has no whole frame.
     """
     if isinstance(item, Damage):
         return item.message

@@ -1,8 +1,9 @@
-"""Consume queues, read: their units, and where a queue begins and ends.
+"""The reader of consume queues: their units, their begins and their ends.
 
-A file is named by the byte offset of its first unit in the queue. Unit n begins at byte n * unit size. The units in use
-begin in the first file and end before the first unit that is not in use (format/cq_unit.py). This end is found by
-bisection, because only zeros follow it. `verify` does not rely on this: it reads every unit.
+The name of a file is the byte offset in the queue at which the file's first unit begins. Unit n begins at byte n * unit
+size. The units in use begin in the first file and end before the first unit that is not in use (format/cq_unit.py). The
+end of the units in use is found by bisection, because only zeros follow this end. `verify` uses no bisection, but reads
+every unit.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class UnitQueue(Protocol):
         """
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset, as `min_offset` does, and the max offset."""
+        """Return the min offset (by the rule of `min_offset`) and the max offset."""
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
         """Return the min offset that a broker sets right after it loads the store."""
@@ -63,8 +64,8 @@ class UnitQueue(Protocol):
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        The unit is found by bisection, so `holds` must also return True for all later units. The result is None if
-        there is no such unit.
+        Because the unit is found by bisection, `holds` must also return True for all later units. The result is None if
+        `holds` returns True for no unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
@@ -173,7 +174,7 @@ class ConsumeQueue:
     def first_offset(self) -> int:
         """Return the queue offset of the first slot in the files.
 
-        The slot need not be in use. 0 if the queue has no file.
+        The slot may be unused. The result is 0 if the queue has no file.
         """
         return self._units.first_slot
 
@@ -197,7 +198,7 @@ class ConsumeQueue:
         return self.min_and_max(min_physical_offset)[0]
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset, as `min_offset` does, and the max offset."""
+        """Return the min offset (by the rule of `min_offset`) and the max offset."""
         end = self.max_offset
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset, end)
         return first.queue_offset if first else end, end
@@ -205,8 +206,9 @@ class ConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        Pre-blank units are never returned. The unit is found by bisection, so `holds` must also return True for all
-        later units. The result is None if there is no such unit. `end` is the max offset, if the caller knows it.
+        Pre-blank units are never returned. Because the unit is found by bisection, `holds` must also return True for
+        all later units. The result is None if `holds` returns True for no unit. If the caller knows the max offset,
+        `end` is the max offset.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -240,7 +242,8 @@ class ConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end), but only from one file.
 
-        This is the file that has room for the unit of `queue_offset`. The result is None if there is no such file.
+        The file is the one that has room for the unit of `queue_offset`. The result is None if no file has room for
+        this unit.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
@@ -250,9 +253,10 @@ class ConsumeQueue:
 
         `end` is the queue offset after the last loaded unit. The rule is ConsumeQueue.correctMinOffset. The first file
         is searched for the first unit that points to `min_physical_offset` or a later offset. The min offset is the
-        queue offset of the unit that is found. Pre-blank units count, too. If the first file has no such unit, the min
-        offset is 0, even if the queue does not begin at 0. With `expired_begins_at_end` (5.x), the min offset is `end`
-        if the last unit points to an offset before `min_physical_offset`.
+        queue offset of this unit. The unit may also be a pre-blank unit. If no unit of the first file points to
+        `min_physical_offset` or a later offset, the min offset is 0, even if the queue does not begin at 0. With
+        `expired_begins_at_end` (5.x), the min offset is `end` if the last unit points to an offset before
+        `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -271,8 +275,8 @@ class ConsumeQueue:
     def end_by_scan(self) -> int:
         """Return the queue offset after the last unit in use, without bisection.
 
-        The files are scanned from the last one backwards, until a file has a unit in use. Therefore the result is right
-        in a damaged queue, too.
+        The files are scanned from the last file to the first file, until a file has a unit in use. Therefore the result
+        is also right for a damaged queue.
         """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
@@ -300,7 +304,7 @@ class ConsumeQueue:
     def slots_end(self) -> int:
         """Return the queue offset after the last slot of the last file.
 
-        0 if the queue has no file.
+        The result is 0 if the queue has no file.
         """
         return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
@@ -339,7 +343,7 @@ class BatchConsumeQueue:
         return self.min_and_max(min_physical_offset)[0]
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset, as `min_offset` does, and the max offset."""
+        """Return the min offset (by the rule of `min_offset`) and the max offset."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         end = self.max_offset
         return first.queue_offset if first else end, end
@@ -347,9 +351,9 @@ class BatchConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.
 
-        This is the base offset of a batch: the first batch in the first file for which the log still has the record. If
-        the first file has no such batch, the min offset is the queue offset at which the first file ends. If the queue
-        has no batch, the min offset is -1.
+        The min offset is the base offset of the first batch in the first file whose record the log still has. If the
+        log has no record of a batch of the first file any more, the min offset is the queue offset at which the first
+        file ends. If the queue has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -362,8 +366,8 @@ class BatchConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first batch for which `holds` returns True.
 
-        The batch is found by bisection, so `holds` must also return True for all later batches. The result is None if
-        there is no such batch.
+        Because the batch is found by bisection, `holds` must also return True for all later batches. The result is None
+        if `holds` returns True for no batch.
         """
 
         def behind(slot: int) -> bool:

@@ -23,7 +23,7 @@ class ConsumeQueueExt:
     def tags_code(self, address: int) -> int | None:
         """Return the tagsCode of the extension unit at an address.
 
-        The result is None if no valid extension unit is there. Raises OSError.
+        The result is None if no valid extension unit is at the address. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
@@ -31,7 +31,7 @@ class ConsumeQueueExt:
     def size_at(self, address: int) -> int | None:
         """Return the size of the extension unit at an address, in bytes.
 
-        The size includes the bitmap. The result is None if no valid extension unit is there. Raises OSError.
+        The size includes the bitmap. The result is None if no valid extension unit is at the address. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
@@ -40,7 +40,7 @@ class ConsumeQueueExt:
     def end(self) -> int:
         """Return the byte offset after the last unit of the last file.
 
-        The last file is read from its start. 0 if there is no file. Raises OSError.
+        The last file is read from its first byte. The result is 0 if the extension has no file. Raises OSError.
         """
         if not self.queue.files:
             return 0
@@ -54,7 +54,8 @@ class ConsumeQueueExt:
     def _unit_at(self, address: int) -> tuple[int, int] | None:
         """Return (size, tagsCode) of the extension unit at an address.
 
-        The result is None if no unit is there, or if its size does not agree with the length of its bitmap.
+        The result is None if no unit is at the address, or if the size of the unit does not agree with the length of
+        the unit's bitmap.
         """
         offset = ext_offset(address)
         file = self.queue.find(offset)

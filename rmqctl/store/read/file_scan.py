@@ -1,8 +1,8 @@
-"""The scan of one commit log file, up to its blank or its unused end.
+"""The scan of one commit log file, up to the file's blank or unused end.
 
-Damage does not end the scan. The damage is an item, whose size shows how far the damage reaches. The scan continues at
-the next record whose lengths are right and whose PHYSICALOFFSET is its own position. If a ColumnReader is given, good
-messages come in record runs; otherwise they come one by one.
+Damage does not end the scan. A damage is an item whose size is the size of the damaged part. The scan continues at the
+next record with right lengths and a PHYSICALOFFSET equal to the record's position. If a ColumnReader is given, good
+messages are yielded in record runs. Without a ColumnReader, good messages are yielded one by one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SECTOR_SIZE = 512
 
 
 class ZeroTail(NamedTuple):
-    """The rest of a file after its last item, if it has only zeros.
+    """The rest of a file after its last item, if the rest has only zeros.
 
-    `physical_offset` is the offset of its first byte.
+    `physical_offset` is the offset of the first byte of this rest.
     """
 
     physical_offset: int
@@ -36,8 +36,8 @@ class ZeroTail(NamedTuple):
 class RecordRun(NamedTuple):
     """A record run: good messages, each directly after the previous message.
 
-    `messages` is the number of messages. `result` is what the scan's callback returned for their columns; None without
-    a callback.
+    `messages` is the number of messages. `result` is the value that the scan's callback returned for the columns of
+    these messages. Without a callback, `result` is None.
     """
 
     physical_offset: int
@@ -57,8 +57,8 @@ ScanItem = Message | Blank | Damage
 class FileScan:
     """The items of `file` from `position` on.
 
-    `position` is a byte position in the file, and an item must begin there. While items are read, `position` moves to
-    the next item. `ended` is True when the file has no more items.
+    `position` is a byte position in the file at which an item must begin. While items are read, `position` is always
+    the position of the next item. `ended` is True when the file has no more items.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Return the position after the last place where an item can begin.
+    """Return the end of the positions at which an item can begin.
 
-    An item can begin at the very end of a file: if the file ends without a blank, the missing blank is an item there
-    (Damage `no-blank`). The result is 0 for an empty file.
+    If a file ends without a blank, the missing blank is an item (Damage `no-blank`) that begins at the end of the file.
+    The result is 0 for an empty file.
     """
     return file.size + 1 if file.size else 0
 
@@ -120,8 +120,8 @@ def next_readable(
 ) -> int | None:
     """Return the position of the next record or blank in [position, stop).
 
-    Parts of the file that cannot be read are skipped. The first step goes to the next sector (512 bytes), and the later
-    steps grow up to 1 MiB. The result is None if no record or blank is found.
+    Parts of the file that cannot be read are skipped. The first part that is skipped ends at the next sector (512
+    bytes), and later parts are larger, up to 1 MiB. The result is None if no record or blank is found.
     """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
@@ -137,7 +137,7 @@ def next_readable(
 def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
     """Return the item at `position`.
 
-    If the item is a Damage without a size, its size is set to show how far the damage reaches.
+    If the item is a Damage without a size, the size is set to the size of the damaged part.
     """
     at = reader.file.file_from_offset + position
     item = reader.at(position)
@@ -152,9 +152,9 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position where a damage ends.
 
     A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. If no record
-    follows any other damage, there are two candidates: the end that the damaged record's size gives, and the position
-    after the last byte that is not zero. The damage ends at the later of them. If fewer than 8 bytes of the file remain
-    after that, they also belong to the damage.
+    follows any other damage, the damage ends at the later of two positions. The first position is the end that the
+    damaged record's size gives. The second position is the position after the last byte that is not zero. If fewer than
+    8 bytes of the file remain after the damage, these bytes also belong to the damage.
     """
     following = reader.next_record(position + 1)
     if following is not None:

@@ -1,12 +1,13 @@
 """The topics that exist in a store.
 
-If a store has a topics.json, a topic that topics.json does not list was deleted. There are two exceptions.
+If a store has a topics.json, a topic that topics.json does not list was deleted. This rule has two exceptions.
 
 The first exception is the brokers' own topics. 4.x does not write some of its own topics into any file, for example
-RMQ_SYS_TRANS_OP_HALF_TOPIC. 4.9.7 rebuilds the queue of this topic from the log, and needs this queue.
+RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 rebuilds the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC from the log, and needs
+this queue.
 
 The second exception is a topic in which a group has an offset. Such a topic is in use, even if topics.json does not
-list it. If the topic was deleted after all, its queue does no harm.
+list it. If a topic with a group's offset was deleted, a remaining queue of the topic does no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    A broker gives the ids below the topic's readQueueNums in topics.json. Such a queue may have no files.
+    A broker gives the ids below the topic's readQueueNums in topics.json. A queue with one of these ids may have no
+    files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
@@ -46,5 +48,5 @@ class KnownTopics:
         self.names = frozenset([*listed, *in_use])
 
     def __contains__(self, topic: str) -> bool:
-        """Return whether a topic exists: False only if the topic was deleted."""
+        """Return True if a topic exists, and False if the topic was deleted."""
         return is_listed(topic, self.names)

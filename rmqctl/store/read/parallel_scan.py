@@ -1,10 +1,10 @@
 """A scan of a log by several threads, which keeps the order of the log.
 
 Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
-the first record found in the segment. This place is a guess, because the body of a message may contain bytes that look
-like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first record begins. If the
-previous segment ended at another place, the segment is scanned again from that place. The result is the same as if one
-thread went from record to record.
+the first record found in the segment. The begin of a later segment is a guess, because the body of a message may
+contain bytes that look like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first
+record begins. If the previous segment ended at another place, the segment is scanned again from the end of the previous
+segment. The result is the same as that of a scan by one thread.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class _Segment(NamedTuple):
 class Part(NamedTuple):
     """The items of a part [start, stop) of a file.
 
-    `first` is the position of the first item; None if no record begins in the part. `position` is the position of the
-    next item after the part. All positions are bytes in the file. `ended` is True if the file has no more items.
+    `first` is the position of the first item. If no record begins in the part, `first` is None. `position` is the
+    position of the next item after the part. All positions are bytes in the file. `ended` is True if the file has no
+    more items.
     """
 
     first: int | None
@@ -85,9 +86,9 @@ def scan_part(
 class PartJoin:
     """The join of the parts of one file, in the order of the file.
 
-    The position where a part begins is a guess. The guess is right if the part before it ended there; otherwise the
-    part must be read again. A guess is wrong if bytes in a body, or after a blank, look like a record with the right
-    PHYSICALOFFSET.
+    The position where a part begins is a guess. The guess is right if the previous part ended at the guessed position.
+    If the guess is wrong, the part must be read again. A guess is wrong if bytes in a body, or after a blank, look like
+    a record with the right PHYSICALOFFSET.
 
     `position` is where the next part must begin. `ended` is True if the file has no more items.
     """
@@ -99,7 +100,7 @@ class PartJoin:
     def skips(self, stop: int) -> bool:
         """Return whether a part that ends at `stop` can be skipped.
 
-        True if the file has no more items, or if the parts so far already reach `stop`.
+        The result is True if the file has no more items, or if the previous parts end at or after `stop`.
         """
         return self.ended or self.position >= stop
 
@@ -111,18 +112,18 @@ class PartJoin:
         return part.first == self.position
 
     def add(self, part: Part) -> None:
-        """Add a part that joins; the next part must begin where this part ends."""
+        """Add a part that begins at `position`, and set the next `position`."""
         self.position, self.ended = part.position, part.ended
 
 
 class ParallelScan:
     """A scan of `files` by `threads` threads.
 
-    These threads call `take` with the columns of each record run. The record run keeps what `take` returns as its
-    `result`. A record run does not cross the physical offset `border`: either all its messages begin before `border`,
-    or none of them does. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
+    These threads call `take` with the columns of each record run. The return value of `take` becomes the `result` of
+    the record run. A record run does not cross the physical offset `border`: either all its messages begin before
+    `border`, or none of them does. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
 
-    Use this class as a context manager, and ask for the items of each file once, in order.
+    Use this class as a context manager, and request the items of each file only once, in the order of the files.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A whole store, opened only for reading, with the look-ups of a broker.
+"""A store that is open only for reading, with the look-ups of a broker.
 
 A look-up finds a message by physical offset, id, key, queue offset or time.
 """
@@ -40,14 +40,15 @@ QUEUE_ID_DIGITS_MAX = 10
 class ReadOnlyStore:
     """The store at `root`, read through `storage`.
 
-    Settings that `conf` does not have are taken from the files. If `storage` is None, the files at `root` are read as
-    they are. No method writes. `foreign` collects a Damage for each entry of the store's folders that does not belong
-    there or cannot be read.
+    Settings that `conf` does not have are found from the files. If `storage` is None, the files at `root` are read
+    without any overlay. No method writes. `foreign` has a Damage for each file or folder that does not belong to the
+    store or cannot be read.
 
-    `log_only` says that the caller reads nothing but the log. With `log_only`, the queues may be only in RocksDB
-    (`queues` is empty then), and the log may be DLedger's.
+    `log_only` says that the caller reads only the log. With `log_only`, the queues may be only in RocksDB, and the log
+    may be DLedger's. If the queues are only in RocksDB, `queues` is empty.
 
-    Raises LayoutNotSupported for these two kinds of store without `log_only`. Raises NotAStore or Unreadable.
+    Without `log_only`, raises LayoutNotSupported for a store with queues only in RocksDB and for a store with a DLedger
+    log. Raises NotAStore or Unreadable.
     """
 
     def __init__(
@@ -96,8 +97,9 @@ class ReadOnlyStore:
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        There is a contradiction if the log has at least two files, all of one size, and this size is not the size of
-        broker.conf. The offsets in the file names must also be this size apart.
+        The files contradict broker.conf if the log has at least two files of the same size, and if this size is not the
+        size of broker.conf. For a contradiction, the difference between the offsets in two successive file names must
+        also be equal to the size of the files.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -113,7 +115,8 @@ class ReadOnlyStore:
     def check_one_queue_type(self) -> None:
         """Raise LayoutNotSupported if a topic has queues in both queue folders.
 
-        The folders are consumequeue and batchconsumequeue. Only the store's owner knows which queues are right.
+        The folders are consumequeue and batchconsumequeue. Only the store's owner can decide which of the two queue
+        folders is right.
         """
         if not self.queues or not self.conflicting_queues:
             return
@@ -136,8 +139,8 @@ class ReadOnlyStore:
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
         """Return whether a queue may exist that could not be read.
 
-        True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store. Without
-        `queue_id`, the result is True if such a queue of the topic may exist.
+        The result is True if the queue's folder, or a folder above the queue's folder, cannot be listed or is a link
+        out of the store. Without `queue_id`, the result is True if such a queue of the topic may exist.
         """
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
@@ -218,7 +221,7 @@ class ReadOnlyStore:
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """Return the topics in config/topics.json, each with its entry there.
+        """Return the topics in config/topics.json, each with the entry of the topic.
 
         The result is empty if topics.json does not exist or is not valid.
         """
@@ -227,24 +230,25 @@ class ReadOnlyStore:
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        Afterwards, `foreign` also has the entries in these folders that cannot be read or do not belong there.
+        After this call, `foreign` also has the files and folders that cannot be read or do not belong to a queue or an
+        extension.
         """
         _ = self.queues, self.extensions
 
     @property
     def partly_read(self) -> bool:
-        """Return whether a part of the store could not be read so far.
+        """Return whether a part of the store is missing or could not be read.
 
-        Such a part is a link that is not followed, a folder that cannot be read, or a commit log folder that does not
+        The part may be a link that is not followed, a folder that cannot be read, or a commit log folder that does not
         exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
     @property
     def has_unreadable(self) -> bool:
-        """Return whether a part that cannot be read was found so far.
+        """Return whether a part of the store could not be read.
 
-        Such a part is a link that is not followed, or a folder that cannot be read.
+        The part may be a link that is not followed, or a folder that cannot be read.
         """
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
@@ -284,9 +288,9 @@ class ReadOnlyStore:
     def tags_code(self, message: Message) -> int:
         """Return the tagsCode of a message.
 
-        For most messages, this is the hashCode of TAGS. For a scheduled message, this is the delivery time, which is
-        read from the message's unit. If no unit points to the scheduled message, the result is also the hashCode of
-        TAGS.
+        For most messages, the tagsCode is the hashCode of TAGS. For a scheduled message, the tagsCode is the delivery
+        time, which is read from the message's unit. If no unit points to the scheduled message, the result is also the
+        hashCode of TAGS.
         """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
@@ -298,7 +302,7 @@ class ReadOnlyStore:
         """Return the tagsCode of the unit of a scheduled message.
 
         If the unit has an address instead of a tagsCode, the tagsCode is read from the extension. If the extension does
-        not have it, the result is the hashCode of TAGS.
+        not have this tagsCode, the result is the hashCode of TAGS.
         """
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
@@ -318,8 +322,9 @@ class ReadOnlyStore:
         """Yield the messages of `topic` that have `key`, in log order.
 
         A message has the key if `key` is one of its KEYS or its UNIQ_KEY. The messages are found by the index. If a
-        message is damaged, its Damage is yielded instead. If the index leads to bytes of the log that hold no record
-        any more, the Damage of these bytes is yielded, because the lost record may have had the key.
+        message is damaged, the function yields a Damage instead of the message. If the index points to bytes of the log
+        that contain no record any more, the function yields the Damage of these bytes, because the lost record may have
+        had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -332,8 +337,8 @@ class ReadOnlyStore:
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
         """Return a queue's first unit whose message was stored at `time` or later.
 
-        `time` is in ms. The store time is read from the message that the unit points to. The result is None if there is
-        no such unit.
+        `time` is in ms. The store time is read from the message that the unit points to. The result is None if no
+        message of the queue was stored at `time` or later.
         """
         low = self.commit_log.min_offset
 
@@ -431,9 +436,9 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Note that a folder could not be listed.
+        """Record in `foreign` that a folder could not be listed.
 
-        So nobody knows which entries the folder has.
+        The files in such a folder are unknown.
         """
         self._unread.add(folder.relative_to(self.path.root).parts)
 

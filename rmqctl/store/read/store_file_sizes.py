@@ -1,4 +1,4 @@
-"""The sizes of a store's files, as the files themselves show them."""
+"""The sizes of a store's files, found from the files themselves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
-    """Return the sizes of the store's files, as the files show them.
+    """Return the sizes of the store's files, found from the files themselves.
 
-    If the store has no file of a kind, the size is taken from broker.conf, or is the broker's default.
+    If the store has no file of a kind, the size is the size in broker.conf or the broker's default.
     """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
@@ -37,8 +37,8 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
-    The number of entries is the number that a file has room for. A file that has room for fewer entries than its header
-    counts was cut, and is ignored. The result is None if no file is left. Raises OSError.
+    The number of entries is the number that a file has room for. If a file has room for fewer entries than the count in
+    its header, the file was cut, and is ignored. The result is None if every file is ignored. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -52,8 +52,8 @@ def _is_long_enough(file: IndexFile) -> bool:
 def writes_extension(store: ReadOnlyStore) -> bool:
     """Return whether new units get extension units (enableConsumeQueueExt).
 
-    If broker.conf has this setting, the setting is returned. Otherwise, the result is True if the last unit of a queue
-    has the address of an extension unit.
+    If broker.conf has the setting enableConsumeQueueExt, the result is this setting. Otherwise, the result is True if
+    the last unit of a queue has the address of an extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

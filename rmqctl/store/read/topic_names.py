@@ -31,6 +31,6 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
 
 
 def nearest_name(wanted: str, known: list[str]) -> str | None:
-    """Return the known name that is most like a wanted one; None if none is."""
+    """Return the known name that is most like the given name, or None."""
     same = [name for name in known if name.lower() == wanted.lower()]
     return next(iter(same or get_close_matches(wanted, known[:NAMES_COMPARED_MAX], n=1)), None)

@@ -1,11 +1,11 @@
-"""A guess which broker version wrote a store; every verb uses its profile.
+"""A guess of the broker version that wrote a store.
 
 First, the store is searched for signs of 5.x. Such signs are files, and parts of topics.json, that only 5.x writes. One
 of these files is `abort.bak`, which each start of 5.x creates. rmqctl also creates `abort.bak` when it writes in the
 format of 5.3 or 5.4. Without this file, a store without messages would look like a store of an older version.
 
-If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property,
-4.9.1 to 5.1.4 do not, and 5.2 and later do so again.
+If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property.
+Brokers from 4.9.1 to 5.1.4 do not write this 0x02. Brokers from 5.2 on write 0x02 after the last property again.
 
 The signs of 5.4 are in `rmqctl.store.read.index.tag_index`.
 """
@@ -31,8 +31,8 @@ SAMPLE_RECORDS = 64
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """Return the profile of the broker that wrote the store.
 
-    If nothing shows the version, the result is the profile 4.9. The setting enabledAppendPropCRC shows 5.x, because
-    only 5.2 and later have this setting.
+    If the store has no sign of the version, the result is the profile 4.9. The setting enabledAppendPropCRC shows 5.x,
+    because only 5.2 and later have this setting.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -44,7 +44,7 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 def shows_version(store: ReadOnlyStore) -> bool:
     """Return whether the store shows which version wrote it.
 
-    False if the store has no sign of 5.x and none of its first records has properties.
+    The result is False if the store has no sign of 5.x and the first records have no properties.
     """
     return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
 
@@ -85,8 +85,9 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 def looks_like_3x(store: ReadOnlyStore) -> bool:
     """Return whether 3.x wrote the store.
 
-    True if all of these conditions are true. The store has no file `lock` and no sign of 5.x. In every index file,
-    hashSlotCount is the number of entries. The index has entries, but none for UNIQ_KEY, which 4.x indexes.
+    The result is True if all of these conditions are true. The store has no file `lock` and no sign of 5.x. In every
+    index file, hashSlotCount is the number of entries. The index has entries, but no entry for UNIQ_KEY, which 4.x
+    indexes.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
@@ -97,7 +98,7 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
 
 
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
-    """Return the error for a command that changes a 3.x store or plans a change."""
+    """Return the error for a command that would change a store of 3.x."""
     what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
     hint = (
         "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"

@@ -1,8 +1,9 @@
 """The messages that a repair or a broker's restart loses.
 
-The losses of both are counted by the same rules. A message is lost if its record, good or damaged, is after the log's
-new end. If a unit points to a place after the new end that has no record any more, the unit counts as a lost message. A
-message is also lost if no queue points to it any more, wherever it is in the log.
+The losses of a repair and of a restart are counted by the same rules. A message is lost if its record, good or damaged,
+is after the log's new end. If a unit points to a place after the new end that has no record any more, the unit is
+counted as a lost message. A message is also lost if no queue points to the message any more, even if its record is
+before the log's new end.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 class LossCounter:
     """Counts messages and units after the log's new end.
 
-    The count includes messages, places that no longer contain a record, and units whose message does not exist any
-    more. `good` is the number of messages without damage.
+    The count includes messages, places that do not contain a record any more, and units whose message does not exist
+    any more. `good` is the number of messages without damage.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -46,8 +47,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        If the damage is a message whose PHYSICALOFFSET is not its position, the message counts, unless the log also has
-        the message at its PHYSICALOFFSET.
+        If the damage is a message whose PHYSICALOFFSET is not its position, the message is counted, unless the log also
+        has the message at its PHYSICALOFFSET.
         """
         message = damage.message
         if message is not None and self._is_copy(message):
@@ -79,7 +80,7 @@ class LossCounter:
     def total(self) -> DataLoss:
         """Return the whole loss.
 
-        If only the unit of a message is left, the message counts with 0 bytes.
+        If the store has only the unit of a message, the message is counted with 0 bytes.
         """
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
@@ -96,9 +97,9 @@ class DataLoss(NamedTuple):
 
 
 class QueueOutcome(NamedTuple):
-    """A queue's new begin and end (queue offsets), and its lost messages.
+    """A queue's new begin, its new end (both queue offsets), and its lost messages.
 
-    `moved` is the number of queue offsets that will lead to a different message than now, or to no message.
+    `moved` is the number of queue offsets that will belong to a different message or to no message.
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """A simulation of the two passes in which a starting broker reads its log.
 
-The first pass is the scan of recovery. The second pass is the dispatch of start() (4.x). The good messages come from
-another scan, in batches. If a batch is what the broker would read next, it is accepted as a whole. Every other record
-is checked by the broker's own rules.
+The first pass is the scan of recovery. The second pass is the dispatch of start() (4.x). Another scan finds the good
+messages, and gives them to the simulation in batches. If the broker would read the messages of a batch next, the batch
+is accepted as a whole. Every other record is checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """Dispatches to `queues` the messages that a pass over the log reads.
+    """The dispatch to `queues` of the messages that one pass reads in the log.
 
-    Good messages are dispatched without a further check. If only the broker's check accepts a message, it is dispatched
-    with the fields of its record.
+    Good messages are dispatched without a further check. A message that is not good but that the broker's check accepts
+    is dispatched with the fields of the message's record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -48,7 +48,7 @@ class Dispatch:
     def found(self, message: Message, physical_offset: int) -> None:
         """Dispatch the message that was found at `physical_offset`.
 
-        The PHYSICALOFFSET in the message may be different.
+        The PHYSICALOFFSET in the message may be different from `physical_offset`.
         """
         if message.physical_offset == physical_offset:
             self._queues.fill(self._builder.of(message).messages)
@@ -75,7 +75,7 @@ class Dispatch:
 class RecoveryPass:
     """The log files that load() accepted, ascending, of `file_size` bytes each.
 
-    `start` is the physical offset of the first file; 0 if there is no file.
+    `start` is the physical offset of the first file. If the log has no file, `start` is 0.
     """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
@@ -104,9 +104,10 @@ class RecoveryPass:
 
 
 class ScanEnd(NamedTuple):
-    """The place where recovery ends the log, and the reason.
+    """The place where recovery ends the log, and the reason for this end.
 
-    `code` is the code of the damage at this place if `RecoveryScan.damage` has received one. Otherwise it is empty.
+    `code` is the code of the damage at this place if `RecoveryScan.damage` has received this damage. Otherwise `code`
+    is empty.
     """
 
     physical_offset: int
@@ -153,14 +154,14 @@ class RecoveryScan:
     def pass_over(self, end: int) -> None:
         """Continue at physical offset `end`.
 
-        The records before it are good, and their dispatch changes nothing.
+        The records before `end` are good, and the dispatch of these records changes no queue.
         """
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
-        """Scan to the end of the log, and return where and why recovery ends the log."""
+        """Scan to the log's end, and return the place and the reason of this end."""
         while self.end is None:
             self.step()
         return self.end
@@ -202,8 +203,8 @@ class RecoveryScan:
 class ReputPass:
     """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    This pass begins at `start`, checks no checksums, and skips bytes that are not a record. If it has reached an offset
-    that no file has, it waits forever, and `hangs_at` is that offset. Methods raise OSError.
+    This pass begins at `start`, checks no checksums, and skips bytes that are not a record. If this pass reaches an
+    offset that no file has, the broker waits forever, and `hangs_at` is this offset. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
@@ -276,6 +277,6 @@ class ReputPass:
 
 
 def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
-    """Return the row of the message that begins at an offset; None if none does."""
+    """Return the row of the message that begins at an offset, or None."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

@@ -1,17 +1,17 @@
-"""What a broker does to a store when it starts, as rules and pure functions.
+"""The effects of a broker's start on a store, as rules and pure functions.
 
-A start has two parts: load() and then start(). load() recovers the store before the broker takes the store's lock:
-first the queues, then the log. Then load() cuts queues and log so that they fit together. `4.7, 4.9` stands for all
-versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
+A start of the broker has two parts, which are load() and then start(). Before the broker locks the store, load()
+recovers first the queues and then the log. After that, load() cuts the queues and the log to the same end. `4.7, 4.9`
+stands for all versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
 
 **1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
 name of a file is not an offset.
 
 **2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
-from the end. It accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first other unit ends the
-queue, and the files after that unit are deleted. So one bad unit can end a queue too early; files before the last three
-are not checked. Take the last unit of each queue, and the physical offset at which the unit's record ends. The largest
-of these offsets is called the *queues' end*.
+from the end. It accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first unit that is not in
+use ends the queue, and the files after this unit are deleted. Therefore one bad unit can end a queue too early. Files
+before the last three files are not checked. Take the last unit of each queue, and the physical offset at which the
+unit's record ends. The largest of these offsets is called the *queues' end*.
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
@@ -43,39 +43,42 @@ is the place where the next record begins, so 5.3 never dispatches the first rec
 | a wrong checksum of an empty body                     | it goes on (no check)   | it goes on (no check)   |
 | a missing file                                        | it goes on (no check)   | it goes on (no check)   |
 
-So *one flipped bit drops everything after it*. In the table, the next file is the next file that exists. So if files
-are missing, the log continues after the gap. If only a pre-allocated file follows, the log ends at the start of that
-file.
+Therefore *one flipped bit removes all records after this bit*. In the table, the next file is the next file that
+exists. If files are missing, the log continues after the missing files. If only a pre-allocated file follows, the log
+ends at the start of that file.
 
-**5. Cut.** The broker cuts the log at its end and deletes later files. It changes only the positions that it keeps in
-memory: the bytes in the files stay. It cuts queues only if the queues' end, as it was before the scan, is at or after
-the log's end. Then each queue keeps only units that point before the log's end. If the first unit of a queue's last
-file points to the log's end or after it, the file is deleted. Otherwise the first unit stays, even if it is not in use.
-4.x cuts the log first, 5.3 the queues. If the log has no file at all, all queues are deleted.
+**5. Cut.** The broker cuts the log at its end and deletes later files. This cut of the log changes only positions in
+the broker's memory, and the bytes in the remaining files are not changed. The broker cuts queues only if the queues'
+end before the scan is at or after the log's end. After this cut, each queue has only units that point before the log's
+end. If the first unit of a queue's last file points to the log's end or after it, the file is deleted. Otherwise the
+first unit of the file is kept, even if this unit is not in use. 4.x cuts the log before the queues. 5.3 cuts the queues
+before the log. If the log has no file, all queues are deleted.
 
 **6. Minimum offsets** (correctMinOffset). In 4.x, the broker searches the queue's first file for the first unit that
-points to the log's start or after it. The minimum offset is the queue offset of this unit. If there is no such unit,
-the minimum offset does not change; at load(), it is 0. In 5.3, if the last unit points before the log's start, the
-minimum offset is the queue's end. Otherwise a binary search in the first file finds the minimum offset. 5.3 does not
-load a store if the last file of a queue has no unit.
+points to the log's start or after it. The minimum offset is the queue offset of this unit. If the first file has no
+such unit, the minimum offset does not change. At load(), the unchanged minimum offset is 0. In 5.3, the minimum offset
+is the queue's end if the last unit points before the log's start. If the last unit points to the log's start or after
+it, 5.3 finds the minimum offset by a binary search in the first file. 5.3 does not load a store if the last file of a
+queue has no unit.
 
 **7. start().** 4.x dispatches the log from the largest end of any queue (at least from the log's start) up to the log's
-end, and *waits* until this is done. If it reaches an offset that no file has, it waits forever. It checks no checksums.
-If it finds bytes that are not a record, it skips the rest of that file. Then it corrects the minimum offsets again. In
-5.3, start() dispatches nothing, so records that the scan did not dispatch never get a unit.
+end, and *waits* until the dispatch is complete. If the dispatch reaches an offset that no file has, start() waits
+forever. The dispatch checks no checksums. If the dispatch finds bytes that are not a record, the rest of the file with
+these bytes is skipped. After the dispatch, start() corrects the minimum offsets again. In 5.3, start() dispatches
+nothing. In 5.3, records that the scan did not dispatch never get a unit.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
-checkpoint's indexMsgTimestamp. The last index file is not full yet, so it is always deleted.
+checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because this file is not full yet.
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
 it ends before the end of the record that the queue's last unit points to. A record is also skipped if its QUEUEOFFSET
-is before the queue's end and is not 0. Any other record is appended *at the queue's end*, even if its QUEUEOFFSET is a
-different one. Only a queue without files begins at the QUEUEOFFSET of its first record; pre-blank units fill the file
-before it.
+is before the queue's end and is not 0. Any other record gets a unit *at the queue's end*, even if the record's
+QUEUEOFFSET is different from the queue's end. Only a queue without files begins at the QUEUEOFFSET of its first record.
+In this queue, pre-blank units fill the file before the unit of the first record.
 
 These rules come from 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
-Not covered are settings that are off by default: duplicationEnable, controller mode, forceVerifyPropCRC,
-messageIndexSafe and recheckReputOffsetFromCq. `rmqctl.store.recovery.simulation` applies the rules to a store.
+The rules do not cover the settings duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe and
+recheckReputOffsetFromCq, which are off by default. `rmqctl.store.recovery.simulation` applies the rules to a store.
 """
 
 from __future__ import annotations
@@ -105,7 +108,7 @@ class Mode(Enum):
 
 
 def mode_of(*, has_abort: bool) -> Mode:
-    """Return ABNORMAL if `abort` exists: the broker is running, or it was killed."""
+    """Return ABNORMAL if `abort` exists, and NORMAL otherwise."""
     return Mode.ABNORMAL if has_abort else Mode.NORMAL
 
 
@@ -163,8 +166,8 @@ class FileHead(NamedTuple):
 def head_of_file(raw: bytes) -> FileHead:
     """Return the head of a log file.
 
-    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged: the function reads a head from
-    any bytes.
+    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged, because the function reads a
+    head from any bytes.
     """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
@@ -200,7 +203,7 @@ def third_from_end(count: int) -> int:
 
 
 class StartFile(NamedTuple):
-    """The number of the file where the log scan begins, and the reason."""
+    """The number of the file where the log scan begins, and the reason for this file."""
 
     number: int
     why: str
@@ -209,10 +212,10 @@ class StartFile(NamedTuple):
 def start_file(
     mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
-    """Return the file where the log scan begins, and the reason.
+    """Return the file where the log scan begins, and the reason for this file.
 
-    `bases` has the first physical offsets of the files, ascending; there is at least one file. `matches` returns
-    is_matched_recover for the number of a file.
+    `bases` has the first physical offset of each file, ascending. The log must have at least one file. `matches`
+    returns is_matched_recover for the number of a file.
     """
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
@@ -302,7 +305,7 @@ class QueueView(Protocol):
         """Return the physical offset of a unit in use."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end) that points to `bound` or beyond.
+        """Return the first unit of [start, end) that points to `bound` or after it.
 
         All units of the range are in one file.
         """
@@ -320,7 +323,7 @@ def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
 
 
 def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
-    """Return the min offset that correctMinOffset finds; the queue has files."""
+    """Return the min offset that correctMinOffset finds in a queue with files."""
     if not profile.expired_queue_begins_at_end:
         found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
         return queue.min_offset if found is None else found
@@ -334,8 +337,8 @@ def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> in
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
     """Return the min offset that 5.x finds by binary search in the first file.
 
-    The search goes from the old min offset (or the start of the first file) to the end of the first file, as in
-    ConsumeQueue.correctMinOffset.
+    The range of the search is from the old min offset (or the start of the first file) to the end of the first file, as
+    in ConsumeQueue.correctMinOffset.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

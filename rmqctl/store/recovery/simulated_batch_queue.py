@@ -1,8 +1,8 @@
 """A batch consume queue of 5.x in a simulated recovery (BatchConsumeQueue).
 
 The queue is loaded, cut and filled by the broker's rules, but nothing is written. A batch queue differs from a consume
-queue in two ways. Its max physical offset is the *start* of the last batch's record. And its units contain the queue
-offsets.
+queue in two ways. The max physical offset of a batch queue is the *start* of the last batch's record. The units of a
+batch queue contain the queue offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ NO_BATCH = -1  # the min offset of a queue without units
 class _File:
     """A file of the queue, on disk or new.
 
-    `wrote` units are in use. The last `new` of them exist only in the simulation; they begin at `new_from`.
+    `wrote` is the number of units in use. The last `new` units in use exist only in the simulation. `new_from` is the
+    position of the first new unit.
     """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
@@ -49,7 +50,7 @@ class _File:
         return units
 
     def append(self, unit: Row) -> None:
-        """Append a unit after those in use."""
+        """Append a unit after the units in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -59,7 +60,7 @@ class _File:
 class RecoveredBatchQueue:
     """A simulated queue with `files` (ascending).
 
-    `max_physical_offset` and queue offsets are those of BatchConsumeQueue. Methods raise OSError.
+    `max_physical_offset` and queue offsets have the same values as in BatchConsumeQueue. Methods raise OSError.
 
     `deleted` names the files that recovery deletes. If a cut removed batches, `cut_from` is the max offset before this
     cut.
@@ -114,7 +115,7 @@ class RecoveredBatchQueue:
     def cut(self, log_end: int) -> None:
         """Cut the queue to batches that point before the log's end.
 
-        If the last file stays, its first unit stays, even if it is not in use.
+        If the last file is kept, its first unit is kept, even if this unit is not in use.
         """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
@@ -140,7 +141,7 @@ class RecoveredBatchQueue:
         """Find the min offset of the queue.
 
         At the start of the first file, batches that point before the log's start are skipped. The min offset is after
-        them.
+        the skipped batches.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:
@@ -168,5 +169,5 @@ def _in_use(units: Rows) -> Flags:
 
 
 def _first(holds: Flags) -> int:
-    """Return the index of the first set flag, or the length if none is set."""
+    """Return the index of the first set flag, or the length if no flag is set."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

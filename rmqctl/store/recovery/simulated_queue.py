@@ -1,8 +1,9 @@
 """A consume queue in a simulated recovery.
 
 The queue is loaded, cut and filled by the broker's rules, but nothing is written. A row of FILL_STATES has the begin
-and the end of the queue's last file, and the kernel updates this row. The queue has the units on disk and new units. Of
-a new unit, only its place in the queue is known. It points to a record between the log's start and the log's end.
+and the end of the queue's last file, and the kernel updates this row. The queue has the units on disk and new units.
+Only the place of a new unit in the queue is known. A new unit points to a record between the log's start and the log's
+end.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class RecoveredQueue:
 
     `state_of` returns the queue's row of FILL_STATES as an array with one row, because the table may be copied to
     another place in memory. `deleted` names the files that recovery deletes. If a cut removed units, `cut_from` is the
-    end before the cut. Units that this recovery added for records with a wrong PHYSICALOFFSET do not count for this.
+    end before the cut. If a cut removed only units that this recovery added for records with a wrong PHYSICALOFFSET,
+    `cut_from` is not set.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class RecoveredQueue:
 
     @property
     def max_offset(self) -> int:
-        """Return the position after the last unit; 0 without files."""
+        """Return the position after the last unit; 0 if the queue has no files."""
         state = self._state
         return int(state["base"] + state["wrote"]) if state["has_files"] else 0
 
@@ -177,7 +179,8 @@ class RecoveredQueue:
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
 
-        `is_odd` means that `physical_offset`, the PHYSICALOFFSET of the message, is not its position.
+        `physical_offset` is the PHYSICALOFFSET of the message. `is_odd` means that `physical_offset` is not the
+        position of the message in the log.
         """
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
         queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
@@ -220,7 +223,7 @@ class RecoveredQueue:
         state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:
-        """Find the min offset of the queue; return why this fails, or None."""
+        """Find the min offset of the queue; return the reason of a failure, or None."""
         if not self._state["has_files"]:
             return None
         refusal = rules.empty_last_file_refusal(self, profile)
@@ -275,7 +278,7 @@ class RecoveredQueue:
         del self._files[number:]
 
     def _delete_last(self) -> None:
-        """Delete the last file; the file before it is full."""
+        """Delete the last file; the previous file is full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._units_a_file
@@ -310,8 +313,8 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return the part of the last file that recovery keeps.
 
-        The result is None if the file's first unit points to the log's end or after it. Otherwise, the first unit
-        stays, even if it is not in use.
+        The result is None if the file's first unit points to the log's end or after it. Otherwise, the first unit is
+        kept, even if this unit is not in use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -329,7 +332,7 @@ class RecoveredQueue:
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
         """Return the part that recovery keeps, extended by `record_run`.
 
-        The run begins where `kept` ends.
+        `record_run` begins at the end of `kept`.
         """
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
@@ -371,7 +374,8 @@ class RecoveredQueue:
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
         """Return how many units of `file` are in use and point before `bound`.
 
-        Counting begins at unit `start`. It ends at the first unit that does not meet the condition, or at `end`.
+        The count begins at unit `start`. The count ends at `end`, or earlier at a unit that is not in use or does not
+        point before `bound`.
         """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):

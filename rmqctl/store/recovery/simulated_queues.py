@@ -1,8 +1,8 @@
 """All queues in a simulated recovery.
 
-The queues are loaded, cut and filled by the broker's rules, but nothing is written. Of a unit that recovery adds, only
-the place in the queue is kept in memory. This is enough, because these units point between the log's start and the
-log's end, in order. The few units whose record has a wrong PHYSICALOFFSET are kept completely.
+The queues are loaded, cut and filled by the broker's rules, but nothing is written. For a unit that recovery adds, the
+memory has only the place in the queue. The place is enough, because added units point between the log's start and the
+log's end, in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class RecoveredQueues:
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
 
     def fill(self, messages: Rows) -> None:
-        """Dispatch good messages (DISPATCH_COLUMNS). They come in log order."""
+        """Dispatch good messages (DISPATCH_COLUMNS), in log order."""
         self._know_queues_of(messages)
         row = 0
         while row < len(messages):
@@ -146,7 +146,7 @@ class RecoveredQueues:
     def put(self, message: Message) -> None:
         """Dispatch one damaged message that the broker accepts.
 
-        `physical_offset` is its PHYSICALOFFSET, which may be wrong.
+        `physical_offset` is the PHYSICALOFFSET of the message, which may be wrong.
         """
         self._put(message, is_odd=True)
 
@@ -158,7 +158,7 @@ class RecoveredQueues:
     def correct_min_offsets(self, log_start: int) -> str | None:
         """Find the min offset of each queue.
 
-        Returns the reason why this fails in the broker, or None if it does not fail.
+        Returns None, or the reason if a broker fails to find a min offset.
         """
         for queue in self._queues.values():
             refusal = queue.correct_min_offset(log_start, self._profile)
@@ -184,8 +184,8 @@ class RecoveredQueues:
     def _places_of(self, message: Message) -> int | None:
         """Return how many places in queues the broker fills for a message.
 
-        The result is 1 if the broker only fills the message's own place. It is None if the broker also fills the places
-        in light queues.
+        The result is 1 if the broker only fills the message's own place. The result is None if the broker also fills
+        the places in light queues.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -196,8 +196,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`.
 
-        The request builder also has queues of later messages, because its threads read ahead, even beyond the log's
-        end. So a row is added only for queues of messages that the broker dispatches.
+        The request builder also has queues of later messages, because the threads of the request builder read ahead,
+        even after the log's end. Therefore a row is added only for queues of messages that the broker dispatches.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:

@@ -57,12 +57,13 @@ class QueueOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """The result of a restart; offsets are in bytes.
+    """The result of a broker's restart; offsets are in bytes.
 
-    If load() fails, `refused` is the reason, and the other fields are empty. If start() never ends, because no file has
-    physical offset `hangs_at`, `hangs` says so. `lost` counts messages after the log's end, by the same rules as for a
-    repair (`rmqctl.store.recovery.data_loss`). Messages in `deleted_log_files` are included. `start_file_path` and
-    `start_file` (the file where the scan begins, and the reason) are None for a log without files.
+    If load() fails, `refused` is the reason, and the other fields are empty. If start() never ends because no file has
+    physical offset `hangs_at`, `hangs` is a text with this reason. `lost` counts messages after the log's end, by the
+    same rules as for a repair (`rmqctl.store.recovery.data_loss`). `lost` includes the messages in `deleted_log_files`.
+    `start_file_path` and `start_file` (the file where the scan begins, and the reason) are None for a log without
+    files.
     """
 
     profile: Profile
@@ -108,9 +109,10 @@ class RestartSimulation:
     """Simulates one restart of a broker of `profile` on `store`.
 
     The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, `abort`
-    decides the mode. `builder` describes the messages of `on_messages`. `refused` says why the store does not load. If
-    it is set, all other results have no meaning. The caller's scan must begin at or before `scanned_from`. `built` are
-    queues that will exist in addition to the queues of `store`. Raises OSError if log or queues cannot be read.
+    decides the mode. `builder` describes the messages of `on_messages`. `refused` is the reason if the store does not
+    load. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
+    `scanned_from`. `built` are queues that will exist in addition to the queues of `store`. Raises OSError if log or
+    queues cannot be read.
     """
 
     def __init__(
@@ -175,8 +177,8 @@ class RestartSimulation:
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where brokers of this version end the log.
 
-        They end the log at the first message of a kind that they do not know. The result is None if they know all
-        messages. `messages` are good messages (DISPATCH_COLUMNS).
+        Brokers end the log at the first message of a kind that is unknown in their version. The result is None if these
+        brokers know the kinds of all messages. `messages` are good messages (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -185,7 +187,7 @@ class RestartSimulation:
         return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Take good messages, in log order."""
+        """Simulate the scan of good messages, in log order."""
         messages = described.messages
         if self._scan is None or not len(messages):
             return
@@ -198,9 +200,9 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """Take an item that is not a good message.
+        """Simulate the scan of an item that is not a good message.
 
-        The broker's own check decides whether the log ends there.
+        The broker's own check decides whether the log ends at this item.
         """
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
@@ -208,9 +210,9 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Take one item of a log scan that uses the same request builder.
+        """Simulate one item of a log scan that uses the same request builder.
 
-        Calls `on_messages` or `damage`; a blank changes nothing.
+        Calls `on_messages` or `damage`. For a blank, the function does nothing.
         """
         if isinstance(item, Damage):
             self.damage(item)
@@ -220,7 +222,7 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` as good, without reading it.
+        """Accept the log up to physical offset `end` as good, without reading the log.
 
         All records before `end` must have their units.
         """
@@ -239,7 +241,7 @@ class RestartSimulation:
     def finish(self) -> RestartOutcome:
         """Cut the log, start, correct the min offsets, and return the result.
 
-        Nothing may be added after this call.
+        No message and no damage may be added after this call.
         """
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
@@ -258,10 +260,10 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return why the broker exits at its start: a config file that is not valid.
+        """Return the fault of a config file because of which the broker exits.
 
-        The `.bak` of this file is not valid either (ConfigManager.loadBak). The result is None if there is no such
-        file.
+        A broker exits at its start if neither a config file nor the `.bak` of this file is valid
+        (ConfigManager.loadBak). The result is None if the broker does not exit.
         """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
@@ -334,9 +336,10 @@ class RestartSimulation:
         )
 
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Simulate start() of 4.x: dispatch the log after the queues' end.
+        """Simulate start() of 4.x, which dispatches the log after the queues' end.
 
-        If start() waits forever, returns the reason and the offset; otherwise returns None for both.
+        If start() waits forever, the result is the reason and the offset. Otherwise, both values of the result are
+        None.
         """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
@@ -368,7 +371,7 @@ class RestartSimulation:
         return reput.hangs_at
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Return the files after the log's end, and a last file of 0 bytes."""
+        """Return the log files after the log's end, and a last file of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
@@ -401,7 +404,7 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
 
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
-    """Simulate a restart, and scan the log for this with `threads` threads.
+    """Simulate a restart, with `threads` threads that scan the log.
 
     Raises OSError.
     """

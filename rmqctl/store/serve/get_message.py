@@ -12,14 +12,14 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 | a message goes through | FOUND | after the last unit that was looked at |
 | none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
 
-One call reads one file of the queue. It reads at most 800 units, or as many units as messages are asked for if these
-are more. It ends when the batch is full (isTheBatchFull), but always returns the first message that matches. If a file
-of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 agree, with two exceptions: the
-rule up to 4.9.3 in the table, and the place where a queue begins (logic_queue.py).
+One call reads one file of the queue. One call reads at most 800 units, or `max_messages` units if `max_messages` is
+greater than 800. The call ends when the batch is full (isTheBatchFull), but always returns the first message that
+matches. If a file of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 agree, with two
+exceptions: the rule up to 4.9.3 in the table, and the place where a queue begins (logic_queue.py).
 
-This module leaves out: what a slave does with offsets, the advice to pull from a slave, maxTotalMsgSize of remote
-clients (5.x), compacted topics, and the statistics. Offline, nobody knows how much of the log is in memory, so
-`TransferLimits` gives this number.
+This module leaves out a slave's rules for offsets, the advice to pull from a slave, maxTotalMsgSize of remote clients
+(5.x), compacted topics, and the statistics. Without a running broker, the size of the log's part in memory is not
+known, and `TransferLimits` gives this size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_FILE = -1
 class GetMessageStatus(Enum):
     """RocketMQ's names for the results of getMessage.
 
-    No version returns NO_MATCHED_LOGIC_QUEUE, because a broker creates a queue that it does not find.
+    No version returns NO_MATCHED_LOGIC_QUEUE, because a broker creates every missing queue.
     """
 
     FOUND = "FOUND"
@@ -73,9 +73,9 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one call, such as maxTransferBytesOnMessageInMemory.
 
-    Limits are bytes and counts of messages; the defaults are the broker's own. If a message lies more than
-    `memory_bytes` before the end of the log, it counts as on disk. A broker uses 40 % of the machine's memory for this.
-    If `memory_bytes` is None, all messages count as in memory.
+    Limits are bytes and counts of messages; the defaults are the broker's own. A message more than `memory_bytes`
+    before the end of the log is treated as a message on disk. In a broker, this number of bytes is 40 % of the
+    machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
     """
 
     bytes_in_memory: int = 262_144
@@ -100,7 +100,8 @@ def get_message(
 ) -> GetMessageResult:
     """Return at most `max_messages` messages from queue offset `offset` on.
 
-    The first message that matches is always returned, even if it is over a limit. Raises OSError and Unreadable.
+    The first message that matches is always returned, even if the message is larger than a limit. Raises OSError and
+    Unreadable.
     """
     low, high = queue.min_offset, queue.max_offset
     outside = _outside(offset, low, high, profile)
@@ -123,7 +124,7 @@ def get_message(
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
     """Return the status and the next offset if a queue has no unit for an offset.
 
-    The queue has the offsets [low, high). The result is None if the offset is one of them.
+    The queue has the offsets [low, high). The result is None if the offset is in this range.
     """
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
@@ -137,7 +138,7 @@ def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMes
 
 
 class _Batch:
-    """The messages of one call, while they are collected."""
+    """The collector of the messages of one call."""
 
     def __init__(self, log: ReadableLog, max_messages: int, limits: TransferLimits) -> None:
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -171,7 +172,7 @@ class _Batch:
         )
 
     def take(self, unit: CqUnit, subscription: Subscription) -> None:
-        """Take the message of a unit if the message matches and exists."""
+        """Add the message of a unit if the message matches and exists."""
         if unit.physical_offset < self._next_phy_file_start_offset:
             return
         if not subscription.is_matched_by_consume_queue(unit.tags_code):

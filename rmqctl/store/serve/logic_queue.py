@@ -1,4 +1,4 @@
-"""A consume queue as a broker has it after it has loaded the store.
+"""A consume queue in the state after a broker has loaded the store.
 
 The class gives the begin and the end of the queue, and its units with their tags.
 """
@@ -52,7 +52,7 @@ class LogicQueue:
         )
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that lie in one file.
+        """Return the units of [queue_offset, end) that are in one file.
 
         This is the file that has the unit of `queue_offset`. Tags come from the extension. The result is None if no
         file has this unit.

@@ -2,11 +2,11 @@
 
 A reader finds messages by queue offset, key, id and physical offset. It also finds queue offsets by time.
 
-If a store is open only for reading, its files show where its queues and its log end. If it is open for writing, its
-writer (`WritingSide`) knows the ends. If an offset is after the known files, the folder is listed again to find new
-files. Records that are not completely written are not read.
+If a store is open only for reading, the ends of the queues and of the log are found in the store's files. If a store is
+open for writing, the store's writer (`WritingSide`) knows these ends. If an offset is after the known files, the folder
+of the files is listed again to find new files. Records that are not completely written are not read.
 
-Any thread may read; only one thread reads at a time.
+Any thread may call a reader, but the reader works for only one thread at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class QueueEnd(NamedTuple):
 
 
 class WritingSide(Protocol):
-    """What the writer of a store knows about the ends of its log, queues and index."""
+    """The writer's knowledge about the ends of a store's log, queues and index."""
 
     @property
     def max_phy_offset(self) -> int:
@@ -72,7 +72,7 @@ class WritingSide(Protocol):
 
 
 class MessageReader:
-    """A reader that reads `store` as a broker of `profile` does.
+    """A reader of `store` with the same results as a broker of `profile`.
 
     `writing` is set if the store is open for writing. Queue offsets are in units, physical offsets in bytes, times in
     ms since 1970. Methods raise OSError and Unreadable.
@@ -104,11 +104,11 @@ class MessageReader:
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
         """Return the last messages that the index has for a key, in log order.
 
-        There are at most `max_num` messages, and never more than 64. Their store times are in [begin, end] (ms since
-        1970). The index compares these times only to the second.
+        The result has at most `max_num` messages, and never more than 64 messages. The store times of the messages are
+        in [begin, end] (ms since 1970). The index compares these times only to the second.
 
-        The messages are the same as those that a broker returns. A message with another key may be among them if both
-        keys have the same hash. A message that is indexed twice appears twice. Clients must compare the keys
+        A broker returns the same messages. The result may include a message with another key if both keys have the same
+        hash. A message that is indexed twice appears twice. Clients must compare the keys
         (`rmqctl.store.read.read_only_store.has_key` does this).
         """
         with self._lock:
@@ -121,7 +121,7 @@ class MessageReader:
             return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
 
     def look_message_by_offset(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset of the log; None if none begins there."""
+        """Return the message that begins at an offset of the log, or None."""
         with self._lock:
             return self._log().message(physical_offset)
 
@@ -159,7 +159,7 @@ class MessageReader:
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
         """Return at most `count` units of a queue from `offset` on.
 
-        The units come from one file. Their tags come from the extension if there is one.
+        All units are from one file. If the queue has an extension, the tags of the units are read from the extension.
         """
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
@@ -187,7 +187,7 @@ class MessageReader:
 
 
 class _AsTheFilesAre:
-    """The ends of a store to which nobody writes, as its files show them."""
+    """The ends of a store that is not open for writing, found from its files."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store

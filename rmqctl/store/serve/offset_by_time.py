@@ -1,12 +1,13 @@
 """ConsumeQueue.getOffsetInQueueByTime: the queue offset for a time.
 
-4.x takes the first file that was modified at that time or later. If there is no such file, it takes the last file. In
-this file, it takes the message whose store time is nearest to the time. If two messages are equally near, it takes the
-earlier one. So the result depends on the modification times of files, and a copy that lost these times gives other
-results.
+4.x chooses the first file that was modified at the given time or later. If all files were modified before the given
+time, 4.x chooses the last file. In the chosen file, 4.x finds the message whose store time is nearest to the given
+time. If the store times of two messages are equally near, 4.x returns the earlier message. The result in 4.x depends on
+the modification times of files. A copy of the store with other modification times can give other results.
 
-5.x takes the first file whose last message was stored at the time or later. In this file, it takes the first message
-that was stored at the time or later. If there is no such message, it takes the end of the file.
+5.x chooses the first file whose last message was stored at the given time or later. In the chosen file, 5.x finds the
+first message that was stored at the given time or later. If the chosen file has no such message, the result is the end
+of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
     """Return the queue offset for a time (ms since 1970).
 
-    The result is 0 if nothing can be found. Raises OSError and Unreadable.
+    The result is 0 if no queue offset can be found. Raises OSError and Unreadable.
     """
     if not isinstance(queue.queue, ConsumeQueue):
         return _of_batches(queue.queue, log, timestamp)
@@ -51,8 +52,8 @@ def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at a time or later.
 
     If the last batch was not stored after the time, the result is the offset of the last batch. 5.x searches the last
-    file that begins at the time or before it. So if batches in several files have the same time, 5.x returns a later
-    one of these batches.
+    file that begins at the time or before the time. If batches in several files have the same time, 5.x does not return
+    the first of these batches, but a later batch.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -73,7 +74,7 @@ class _Search:
         self._log = log
 
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
-        """Return the file that has a time, for the lower boundary.
+        """Return the file in which 5.x searches for the lower boundary of a time.
 
         The rule is MappedFileQueue.getConsumeQueueMappedFileByTime.
         """
@@ -85,8 +86,8 @@ class _Search:
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
         """Return the first unit of a file that was stored at a time or later.
 
-        If there is no such unit, the result is the end of the file's units. The result is 0 if the search needs a
-        message that does not exist any more.
+        If every unit of the file was stored before the time, the result is the end of the file's units. The result is 0
+        if the search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -113,8 +114,8 @@ class _Search:
     def nearest(self, file: MappedFile, timestamp: int) -> int:
         """Return the unit of a file that was stored nearest to a time.
 
-        If several were stored exactly at that time, the result is one of them. The result is 0 if the search needs a
-        message that does not exist any more.
+        If several units were stored exactly at the time, the result is one of these units. The result is 0 if the
+        search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -143,10 +144,10 @@ class _Search:
         return right[1]
 
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
-        """Return three queue offsets of a file.
+        """Return three queue offsets of one file.
 
-        These are the offset of the file's first unit, the offset of the first unit that the queue still has, and the
-        end of the units in use.
+        The three offsets are the offset of the file's first unit, the offset of the first unit that the queue still
+        has, and the end of the units in use.
         """
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)

@@ -1,6 +1,6 @@
-"""The commit log as a broker reads single messages from it.
+"""The commit log from which a broker reads single messages.
 
-A message is read only if it lies before the end of the written part, and completely in one file.
+A message is read only if its whole record is in one file and before the end of the written part.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class ReadableLog:
     def has(self, physical_offset: int, size: int) -> bool:
         """Return whether `size` bytes exist at an offset, all in one file.
 
-        If they do, a broker's CommitLog.getMessage returns bytes.
+        If these bytes exist, a broker's CommitLog.getMessage returns bytes.
         """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
 
     def message(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None if no whole record is there.
+        """Return the message at an offset; None if the log has no whole record at it.
 
-        A broker does not check the record, and returns the bytes there. For offset 0, if the log does not begin at 0
-        any more, a broker returns the bytes of the first file.
+        A broker does not check the record, and returns the bytes at the offset. For offset 0, a broker returns the
+        bytes of the first file if the log does not begin at 0 any more.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -54,12 +54,12 @@ class ReadableLog:
     def store_timestamp(self, physical_offset: int, size: int) -> int:
         """Return the store time of the message at an offset, in ms since 1970.
 
-        The result is -1 if there is no message. The rule is CommitLog.pickupStoreTimestamp.
+        The result is -1 if the log has no message at the offset. The rule is CommitLog.pickupStoreTimestamp.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return where the file after the file of a physical offset begins."""
+        """Return the begin of the next file after the file of a physical offset."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

@@ -1,8 +1,9 @@
 """A consumer's subscription: `*`, or tags such as `TagA || TagB`.
 
-RocketMQ's FilterAPI parses the same text. A broker (ExpressionMessageFilter) compares only the hash codes of tags. So
-it also delivers messages with another tag if both tags have the same hash; the client then compares the texts. SQL92
-expressions are not supported, because they need the filter that the consumer's broker has compiled.
+RocketMQ's FilterAPI parses the same text. A broker (ExpressionMessageFilter) compares only the hash codes of tags.
+Therefore a broker also delivers messages with another tag if both tags have the same hash. After the delivery, the
+client compares the texts of the tags. SQL92 expressions are not supported, because they need the filter that the
+consumer's broker has compiled.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Subscription:
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
         """Return whether a unit's tagsCode matches the subscription.
 
-        Only the low 32 bits of the code are compared. If the code is still an address, its extension is lost and the
-        tags are not known. Then the result is True.
+        Only the low 32 bits of the code are compared. If the code is still an address of an extension unit, the
+        extension is lost and the tags are not known. In this case, the result is True.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True

@@ -1,10 +1,10 @@
 """CommitLog.putMessage: check, encode and append messages to the log.
 
-A record is placed in a file only if eight bytes are left after the record. Otherwise a blank closes the file, and the
-record goes to the next file. A batch is stored as a whole or not at all.
+A record is written into a file only if at least eight bytes are left after the record. Otherwise, a blank is written at
+the end of the file, and the record is written into the next file. A batch is stored as a whole or not at all.
 
-Prepared and rollback records get queue offset 0 and do not use up an offset. Delayed records go to SCHEDULE_TOPIC_XXXX,
-with their real topic and queue in the properties (the same in 4.7 to 5.x).
+Prepared and rollback records have queue offset 0, and do not increase the queue's next offset. Delayed records are
+stored in SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (the same in 4.7 to 5.x).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TOPICS_KNOWN = 65536
 def is_topic(name: str) -> bool:
     """Return whether a name is valid for a topic, and therefore also for a folder.
 
-    The rules come from TopicValidator; in 5.x, from HookUtils.checkBeforePutMessage.
+    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage.
     """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
@@ -80,7 +80,7 @@ def is_topic(name: str) -> bool:
 
 
 class PutSettings(NamedTuple):
-    """How messages are put. Sizes in bytes, times in ms."""
+    """The settings for putting messages; sizes in bytes, times in ms."""
 
     profile: Profile = PROFILE_5_3
     max_message_size: int = USUAL.max_message_size
@@ -96,7 +96,7 @@ def put_settings(
     """Return the settings of broker.conf that a broker of the profile knows.
 
     `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf does not mention LMQ, but
-    the store has light queues (`has_light_queues`), messages still go to LMQ queues.
+    the store has light queues (`has_light_queues`), messages are still put into LMQ queues.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -112,9 +112,9 @@ def put_settings(
 class CommitLogWriter:
     """The writer that appends messages to `queue`.
 
-    `topic_queue_table` has the next queue offset of each queue, also of LMQ queues.
+    `topic_queue_table` has the next queue offset of each queue, including LMQ queues.
 
-    `now` returns the time in ms since 1970. Any thread may put.
+    `now` returns the time in ms since 1970. Any thread may put messages.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class CommitLogWriter:
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """Put each message as `put_message` does, but several times as fast.
 
-        There is one write for each file. If the store fails, the remaining messages are not tried and get the same
-        result. So there is no gap between stored messages.
+        One write stores all records of one file. If the store fails, the remaining messages are not written, and their
+        results show the same failure. Therefore the stored messages have no gap between them.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -229,7 +229,7 @@ class CommitLogWriter:
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records from row `begin` on by one write.
 
-        As many records are stored as the file has room for.
+        The call stores as many records as the current file has room for.
         """
         with self._put_lock:
             return self._append_encoded(encoded, encoded.rows[begin:])
@@ -292,7 +292,7 @@ class CommitLogWriter:
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
-        """Return the record of a message, or why the message cannot be stored."""
+        """Return the record of a message, or the failure if it cannot be stored."""
         topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
         if isinstance(topic, PutMessageResult):
             return topic
@@ -310,7 +310,7 @@ class CommitLogWriter:
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
-        """Return a topic in its stored form, or why it cannot be stored."""
+        """Return a topic in its stored form, or the failure if it cannot be stored."""
         if not is_topic(topic):
             remark = f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
@@ -369,7 +369,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Note the real queue, to which a deferred message will go later."""
+        """Note the real queue, to which a deferred message is delivered later."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),
@@ -390,7 +390,7 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one after the other, each separately.
+        """Append records one after the other, by one write for each record.
 
         If the store fails, there may be fewer results than records.
         """
@@ -405,7 +405,7 @@ class CommitLogWriter:
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append as many of these records as the file has room for.
+        """Append as many records as the current file has room for.
 
         The function appends at least the first record, and returns one result for each record that it tried.
         """
@@ -448,7 +448,8 @@ class CommitLogWriter:
     def _file_with_room(self, size: int) -> WritableMappedFile:
         """Return the last file, with room for a record of `size` bytes.
 
-        If the last file does not have this room, a blank closes it, and a new file follows. Raises OSError.
+        If the last file does not have this room, a blank is written at the end of this file, and a new file is created.
+        Raises OSError.
         """
         self._waiting_since = time.monotonic()
         try:
@@ -474,15 +475,16 @@ class CommitLogWriter:
     def _is_light_name(self, name: str) -> bool:
         """Return whether the broker dispatches to an LMQ queue of this name.
 
-        If the name of the queue has no %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch it.
+        If the name of the queue has no %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch the
+        message.
         """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message that also goes to LMQ queues (4.9.3 and later).
+        """Store a message that also gets places in LMQ queues (4.9.3 and later).
 
-        The offsets of the message in these queues go into its properties.
+        The offsets of the message in these queues are written into the message's properties.
         """
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
@@ -505,7 +507,7 @@ class CommitLogWriter:
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Store many messages of a topic in one record: an inner batch.
 
-        The topic must have queue.type=BatchCQ (5.x). The record takes INNER_NUM queue offsets from INNER_BASE on.
+        The topic must have queue.type=BatchCQ (5.x). The record has INNER_NUM queue offsets, from INNER_BASE on.
         """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
@@ -530,9 +532,9 @@ class CommitLogWriter:
             return replace(result, append=replace(result.append, inner_num=int(number)))
 
     def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Append a message whose properties hold queue offsets.
+        """Append a message whose properties contain queue offsets.
 
-        The caller must hold the writer's lock.
+        The caller must have locked the writer's lock.
         """
         encoded = self._encoded(message)
         if not isinstance(encoded, Encoded):
@@ -543,12 +545,12 @@ class CommitLogWriter:
 
 
 def _has_failed(results: list[PutMessageResult]) -> bool:
-    """Return whether the last result is a failure of the store."""
+    """Return whether the last of the results is a failure of the store."""
     return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether a message needs only its record.
+    """Return whether a message can be put by one record and no other step.
 
     Such a message is not delayed, is not for LMQ, and is not an inner batch.
     """

@@ -1,11 +1,11 @@
 """The writer of a consume queue's extension.
 
-The extension has one unit for each message of the queue. In the queue's unit, the address of the extension unit stands
-in the place of the tags code.
+The extension has one unit for each message of the queue. The queue's unit has the address of the extension unit instead
+of the tags code.
 
-No unit uses the last four bytes of a file: if a unit would need them, a size of -1 closes the file
-(ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap), so a unit has 20 bytes. A broker's
-replay may leave units to which no address leads. rmqctl leaves no such units.
+No unit uses the last four bytes of a file. If the next unit would need these bytes, a size of -1 is written at the end
+of the file's units (ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap). Without a bitmap,
+a unit has 20 bytes. A broker's replay may leave units to which no address points. rmqctl writes no such units.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class ConsumeQueueExtWriter:
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
     """Return the byte offset where the extension of `queue` is continued.
 
-    A broker cuts the extension at this offset when it loads the extension. The last address in the queue's last three
-    files leads to a unit of the extension, and the offset is after this unit (truncateByMaxAddress). If these files
-    have no address, the offset is after the last unit of the extension's last file (recover). The result is None if the
-    address leads to no unit. Raises OSError.
+    A broker cuts the extension at this offset when the broker loads the extension. The last address in the queue's last
+    three files points to a unit of the extension, and the result is the offset after this unit (truncateByMaxAddress).
+    If the queue's last three files have no address, the result is the offset after the last unit of the extension's
+    last file (recover). The result is None if the last address points to no unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -3,8 +3,8 @@
 The writer appends units at the end of the queue, in the order of the log.
 
 If a queue does not begin at 0, pre-blank units come before its first unit, in the file of its first offset
-(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit after them. Without it, 4.x
-would add units to no queue any more.
+(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit after the pre-blank units. If a
+queue had only pre-blank units, 4.x would add no more units to any queue.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class ConsumeQueueWriter:
     """The units of one queue.
 
-    `max_physical_offset` is the position after the record of the last unit. With an `ext`, the tags codes go to the
-    extension, and the units have addresses. Methods raise OSError.
+    `max_physical_offset` is the position after the record of the last unit. With an `ext`, the tags codes are written
+    into the extension, and the units have addresses. Methods raise OSError.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class ConsumeQueueWriter:
     def put(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> int:
         """Append units, and return how many units were written.
 
-        `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. Units are left
-        out, as a broker does, if the queue has them already, or if their records lie before the end of the last unit's
-        record.
+        `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. As in a broker, a
+        unit is left out if the queue already has this unit, or if the unit's record is before the end of the last
+        unit's record.
 
         `store_timestamps` (array, ms) are the store times of the messages. A full file gets the store time of its last
         message as its modification time. In a broker's store, the modification time is nearly the same, because a
@@ -65,9 +65,9 @@ class ConsumeQueueWriter:
         return len(units) - skipped
 
     def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Rows:
-        """Append all units, and return the units as they were written.
+        """Append all units, and return the units in their written form.
 
-        The parameters are those of `put`. There must be at least one unit.
+        The parameters are those of `put`. The caller must give at least one unit.
         """
         if self.ext is not None and extended:
             units = units.copy()
@@ -85,7 +85,7 @@ class ConsumeQueueWriter:
     def flush(self) -> None:
         """Flush the units to disk.
 
-        The extension, to which the units' addresses lead, is flushed first.
+        The extension is flushed before the units, because the units have addresses of extension units.
         """
         if self.ext is not None:
             self.ext.queue.flush()
@@ -100,8 +100,8 @@ class ConsumeQueueWriter:
     def _pre_blank(self, queue_offset: int) -> bytes:
         """Return the pre-blank units before a queue's first unit.
 
-        The pre-blank units lie in the file of the first unit. They are written together with the first unit, so that a
-        queue never has only pre-blank units.
+        The pre-blank units are in the file of the first unit. The pre-blank units are written together with the first
+        unit, because a queue must never have only pre-blank units.
         """
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)

@@ -3,9 +3,9 @@
 A new file begins when the last file is full (IndexService.buildIndex). The name of a file is the local time of its
 creation.
 
-The slots of the file that is being filled are kept in memory. New entries are collected in memory, and written when
-there are many. A flush writes the remaining entries, then the changed slots, then the header. So a reader never follows
-a slot to an entry that does not exist.
+The slots of the file that is being filled are kept in memory. New entries are collected in memory, and written when the
+memory has many entries. A flush writes the remaining entries, then the changed slots, then the header. Because of this
+order, a slot in the file never has the number of an entry that does not exist.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class IndexWriter:
 
     A file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` is called with the store
     time of the file's first message (ms since 1970), and returns the time for the file's name. When a file is full and
-    flushed, `on_full` is called with its end timestamp (the checkpoint's index time). Methods raise OSError. Any thread
-    may write out or flush what is waiting; only one thread may put.
+    flushed, `on_full` is called with the file's end timestamp (the checkpoint's index time). Methods raise OSError. Any
+    thread may write or flush the collected entries, but only one thread may put messages.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Continue to fill an existing file, if it has room.
+        """Continue to fill an existing file if this file has room.
 
-        If it has no room, the next file begins where the existing file ends.
+        If the existing file has no room, the next file begins at the time and the offset where the existing file ends.
         """
         header = file.header()
         if header is None:
@@ -92,10 +92,10 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """Write out all entries, and keep the files unchanged in the block.
+        """Write all entries, and keep the files unchanged until the block ends.
 
-        In the block, the caller can read the files. Yields the path of the file that is being filled, or None if there
-        is no such file.
+        In the block, the caller can read the files. Yields the path of the file that is being filled, or None if no
+        file is being filled.
         """
         with self._lock:
             self._write_out()
@@ -125,10 +125,10 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Write the table of slots once, before a flush must write it.
+        """Write the table of slots once, before a flush needs this table on disk.
 
-        If a file has so many entries, its whole table must be written. Most of this work is done here, while no caller
-        waits for it.
+        If a file has many entries, its whole table of slots must be written. This function does most of the work while
+        no caller waits for a flush.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
@@ -170,7 +170,7 @@ class IndexWriter:
     def close(self) -> None:
         """Close the file.
 
-        Entries that were not flushed before are not in the file.
+        Entries that were not flushed before this call are not in the file.
         """
         if self._file is not None:
             self._file.close()
@@ -209,8 +209,8 @@ class IndexWriter:
     def _free_name(self, at: int) -> Path:
         """Return a name that sorts after all other names.
 
-        The name is the local time. If this name does not sort after the last name, it is one millisecond after the last
-        name.
+        The name is the local time. If the local time does not sort after the last name, the result is one millisecond
+        after the last name.
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")

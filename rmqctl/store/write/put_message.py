@@ -39,18 +39,18 @@ class PutMessageStatus(Enum):
     def is_of_message(self) -> bool:
         """Return whether the message itself is the reason for the failure.
 
-        If not, the store has failed, and the next message would fail, too.
+        If the message is not the reason, the store has failed, and the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """Where messages were stored.
+    """The place in the log and in the queue where messages were stored.
 
-    Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are those of the
-    first message. The time is in ms since 1970. Topic and queue are those that received the messages. For a delayed
-    message, they are SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset` says whether the messages are
-    in the queue.
+    Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are the offsets of
+    the first message. The time is in ms since 1970. The topic and the queue are the topic and the queue that received
+    the messages. A delayed message is received by SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset`
+    says whether the messages are in the queue.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     def msg_id(self) -> str:
         """Return the offset message id.
 
-        For a batch, these are all ids, joined by commas.
+        For a batch, the result has all ids, joined by commas.
         """
         return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
 
@@ -84,7 +84,7 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
 class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     """The result of a put.
 
-    `append` is set if something was stored. `remark` says in words what is wrong.
+    `append` is set if at least one message was stored. `remark` is a text that describes the failure.
     """
 
     status: PutMessageStatus
@@ -108,8 +108,8 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 class PutEncodedResult(NamedTuple):
     """The result of putting a number of encoded records.
 
-    `records` is this number. `failure` is set if the records were not stored. Otherwise `queues` has, for each queue,
-    the range of queue offsets [first, behind) that the records got.
+    `records` is the number of records. `failure` is set if the records were not stored. Otherwise `queues` has, for
+    each queue, the range of queue offsets [first, behind) that the records got.
     """
 
     records: int

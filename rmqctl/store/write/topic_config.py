@@ -1,11 +1,12 @@
-"""config/topics.json, written: the topics that a broker knows.
+"""The writer of config/topics.json, which lists the topics of a broker.
 
-The file also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in this file,
-and of each topic only the queues below readQueueNums (PullMessageProcessor). A broker adds a topic when the first
-message of the topic comes, and so does this module.
+The file also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in this file. Of
+each topic, a broker serves only the queues whose queueId is below readQueueNums (PullMessageProcessor). A broker adds a
+topic when the broker receives the first message of the topic. This module adds a topic in the same case.
 
-Existing entries are kept. But if a message has a queueId beyond the queue numbers of its topic, these numbers are
-raised. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
+Existing entries are kept, with one exception. If a message has a queueId that is too large for the queue numbers of its
+topic, these numbers are raised. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a
+`stateVersion`.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ USUAL_QUEUE_NUMS = 4
 class TopicConfigs:
     """The file topics.json in the `config` folder of a store.
 
-    `now` returns the time in ms since 1970. Any thread may note queues.
+    `now` returns the time in ms since 1970. Any thread may call a method to note queues.
 
-    `queues` are the queues that the store has. A first topics.json lists them, too, because a topic that is not in the
-    file counts as deleted. `problem` says why the file cannot be continued; in this case the file is left as it is.
-    Raises OSError.
+    `queues` are the queues that the store has. If the store has no topics.json yet, the new topics.json also lists
+    these queues, because a topic that is not in the file is treated as deleted. If the existing file must not be
+    changed, `problem` is the reason, and the file stays unchanged. Raises OSError.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Note queues to which messages came, or will come later.
+        """Note queues that have received messages, or will receive messages later.
 
         topics.json must list each of these queues.
         """
@@ -97,7 +98,7 @@ class TopicConfigs:
             self._known[topic] = self._news[topic] = max(nums, self._known.get(topic, 0))
 
     def persist(self) -> None:
-        """Write the file, if it lacks a topic or a queue.
+        """Write the file if the existing file lacks a topic or a queue.
 
         The previous file is kept as .bak. Raises OSError.
         """
@@ -131,7 +132,7 @@ def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
 def usual_queue_nums(topic: str) -> int:
     """Return how many queues a broker gives to a topic that it creates itself.
 
-    For a topic of producers, the result is the number that a broker uses if the producer asks for none.
+    For a topic of producers, the result is the number that a broker uses if the producer does not request a number.
     """
     return own_queue_nums(topic) or USUAL_QUEUE_NUMS
 
@@ -139,7 +140,7 @@ def usual_queue_nums(topic: str) -> int:
 def own_queue_nums(topic: str) -> int | None:
     """Return how many queues a broker gives to one of its own topics.
 
-    Topics of groups (%RETRY%, %DLQ%) are among them. None for a topic of producers.
+    A broker's own topics include topics of groups (%RETRY%, %DLQ%). The result is None for a topic of producers.
     """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
@@ -151,7 +152,8 @@ def own_queue_nums(topic: str) -> int | None:
 def _read_queue_nums(entry: Any) -> int:
     """Return the readQueueNums of an entry of topics.json.
 
-    For an invalid entry, returns more than any queue needs, so that the entry is left as it is.
+    For an invalid entry, the result is a number that is large enough for any queue. Because of this large number, the
+    invalid entry is not changed.
     """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX

@@ -1,1 +1,1 @@
-"""How far consumer groups and delay levels have read their queues."""
+"""The queue offsets up to which consumer groups and delay levels have read."""

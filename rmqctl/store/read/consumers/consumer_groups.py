@@ -2,7 +2,7 @@
 
 The sources are the broker's files in config/ and the names of topics.
 
-A group reads a topic if one of these files or topics says so:
+A group reads a topic if one of these files or topic names shows this:
 
     consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
                                 groupTopicMap: a topic of the group (5.4 and later)
@@ -12,8 +12,9 @@ A group reads a topic if one of these files or topics says so:
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-If such a group has no offset for a queue of the topic, it starts at the queue's first message (ConsumerManageProcessor
-answers 0), or where its client decides. So such a group may still have to read every message of the queue.
+A group that reads the topic may have no offset for a queue of the topic. In this case, the group begins at the queue's
+first message (ConsumerManageProcessor answers 0), or at an offset that the group's client chooses. Therefore a group
+without an offset may still need every message of the queue.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The consumer groups that the files of a store name.
 
-    `known` has their names. `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic
-    that the group reads. %RETRY% topics do not count. The groups that every broker adds by itself are not in
-    `without_topic`.
+    `known` has the names of all these groups. `without_topic` lists each group of subscriptionGroup.json for which no
+    file shows a topic that the group reads. %RETRY% topics do not count. The groups that every broker adds by itself
+    are not in `without_topic`.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -95,7 +96,7 @@ class ConsumerGroups:
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that read a topic.
 
-        For a %RETRY% topic, the group that the topic belongs to is included, even if no file names this group.
+        The group of a %RETRY% topic reads this topic, even if no file names the group.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -112,7 +113,7 @@ class ConsumerGroups:
     def queues_with_offset(self) -> Iterator[QueueKey]:
         """Yield each queue for which the broker stores an offset of a group.
 
-        Such a queue need not exist.
+        The broker may store an offset for a queue that does not exist.
         """
         yield from self._offsets
 
@@ -166,7 +167,7 @@ class ConsumerGroups:
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
     """Return the files of GROUP_FILES that exist but cannot be loaded.
 
-    A group that only these files name is not known to `ConsumerGroups`.
+    If only these files name a group, the group is missing in `ConsumerGroups`.
     """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 

@@ -1,7 +1,7 @@
 """Retries that wait for their delay.
 
-A message that a group could not consume goes to SCHEDULE_TOPIC_XXXX first. When its delay is over, the broker copies
-it to the group's %RETRY% topic, which the property REAL_TOPIC names.
+The broker first stores a message that a group could not consume in SCHEDULE_TOPIC_XXXX. When the delay of the message
+is over, the broker copies the message to the group's %RETRY% topic, which the property REAL_TOPIC names.
 """
 
 from __future__ import annotations

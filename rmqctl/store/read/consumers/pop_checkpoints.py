@@ -1,19 +1,20 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-The group's offset is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
-`ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the checkpoints as the group
-CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its queue to a retry topic. So
-until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, the messages of queue `q` of topic `t`, from queue offset
-`so` on, may still be read.
+The offset of the group is after these popped messages, but a checkpoint still points to these messages. A broker stores
+checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the checkpoints
+as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its queue to a
+retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read messages of queue `q`
+of topic `t`, from queue offset `so` on.
 
 A checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When the
 checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the
-broker has copied due checkpoints. Without config/timercheck, every checkpoint counts.
+broker has copied due checkpoints. Without config/timercheck, every checkpoint is counted.
 
-Acknowledgements (tags `ack` and `bAck`) are stored in the same topics, so the broker reads them after their checkpoint.
-`popped_offsets` does not read them: for this function, a message counts until the broker has processed its checkpoint.
-`popped_messages` subtracts acknowledged messages. With popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in
-the RocksDB database kvStore/ instead. rmqctl does not read this database.
+Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as checkpoints. The broker reads an
+acknowledgement after the checkpoint of the same message. `popped_offsets` does not read acknowledgements, and counts a
+message until the broker has processed the message's checkpoint. `popped_messages` subtracts acknowledged messages. With
+popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead. rmqctl does not
+read this database.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class TimerProgress(NamedTuple):
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return the first queue offset that an open checkpoint points to.
 
-    The result has one queue offset for each queue and group. The last checkpoint that the broker has processed counts,
-    too, because the broker may not have copied all of its messages. If something cannot be read or understood, a text
-    about it is appended to `problems`.
+    The result has one queue offset for each queue and group. The last checkpoint that the broker has processed is also
+    used, because the broker may not have copied all messages of this checkpoint. If a checkpoint or a file cannot be
+    read or understood, a text about the fault is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -74,7 +75,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return how many messages are popped and not acknowledged, by queue and group.
 
-    If something cannot be read or understood, a text about it is appended to `problems`.
+    If a checkpoint or a file cannot be read or understood, a text about the fault is appended to `problems`.
     """
     popped: dict[PopKey, set[int]] = {}
     acknowledged: dict[PopKey, set[int]] = {}
@@ -95,10 +96,10 @@ def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey,
 def _bodies(
     store: ReadOnlyStore, tags: Collection[str], problems: list[str], *, with_last: bool
 ) -> Iterator[PopCheckpoint | PopAck]:
-    """Yield the bodies with one of `tags` that the broker has not processed.
+    """Yield the unprocessed bodies of messages that have one of `tags`.
 
-    With `with_last`, the last checkpoint that the broker has processed comes first. A broker commits the offset of this
-    checkpoint.
+    With `with_last`, the last checkpoint that the broker has processed is yielded first. A broker commits the offset of
+    this checkpoint.
     """
     revived = {
         (known.topic, known.queue_id): known.offset + (not with_last)
@@ -124,7 +125,8 @@ def _bodies(
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
     """Return the body of a message.
 
-    If the body cannot be understood, the result is None, and `problems` says so, once for each queue and error.
+    If the body cannot be understood, the result is None, and a text is appended to `problems`, once for each queue and
+    error.
     """
     try:
         return pop_message.decode(message.properties[TAGS], bytes(message.body))
@@ -162,7 +164,7 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Ite
 def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
     """Return the progress in config/timercheck.
 
-    Without the file, nothing was delivered. Raises OSError.
+    If this file does not exist, the timer has delivered no message. Raises OSError.
     """
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is Kind.MISSING:

@@ -1,10 +1,10 @@
-"""The index, which leads from a topic and a key to physical offsets.
+"""The index, which finds the physical offsets for a topic and a key.
 
-The index holds only the hash of a key. A message that the index leads to may have another key with the same hash.
+The index contains only the hash of a key. A message that the index finds may have another key with the same hash.
 
-A slot leads to its newest entry, and each entry leads to the next older entry of the slot. A look-up follows this
-chain. In a damaged file, an entry may lead to an entry with the same or a higher number. The chain ends at such an
-entry, so no chain is longer than the file.
+A slot has the number of its newest entry, and each entry has the number of the next older entry of the slot. A look-up
+reads this chain of entries. In a damaged file, the number in an entry may be the same as the entry's own number, or
+higher. The chain ends at such an entry, because otherwise a chain could be endless.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 class IndexFile:
     """One index file; `slots` is the number of its hash slots.
 
-    If broker.conf sets this number, `configured` has it. Otherwise the file shows the number. `usual` is the number of
-    slots in a file of the most common length. Methods raise OSError if the file cannot be read.
+    If broker.conf sets the number of slots, `configured` is this number. Otherwise the number of slots is found from
+    the content of the file. `usual` is the number of slots in a file of the most common length. Methods raise OSError
+    if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
@@ -45,11 +46,12 @@ class IndexFile:
     def slots(self) -> int:
         """Return the number of hash slots of the file.
 
-        If broker.conf sets the number, it is returned. Otherwise, two numbers are tried: the number for the length of
-        this file, and the number for the most common length of the index files. If the length of this file is not the
-        length of a whole index file, the second number is tried first. The first number that agrees with the header and
-        the entries is returned. If neither number agrees, the number is computed from the place of the last entry. If
-        that is not possible, the number that is tried first is returned.
+        If broker.conf sets the number of slots, the result is this number. Otherwise, two numbers are tried. Normally,
+        the number for the length of this file is tried first, and then the number for the most common length of the
+        index files. If the length of this file is not the length of a whole index file, the number for the most common
+        length is tried first. The first number that agrees with the header and the entries is returned. If neither
+        number agrees, the number is computed from the place of the last entry. If this computation is not possible, the
+        number that is tried first is returned.
         """
         if self._configured:
             return self._configured
@@ -65,7 +67,7 @@ class IndexFile:
         """Return whether the first and the last entry agree with a number of slots.
 
         The entries agree with the number if their physical offsets are beginPhyOffset and endPhyOffset of the header,
-        and if the slot of the last entry leads to the last entry.
+        and if the slot of the last entry has the number of the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
@@ -106,8 +108,8 @@ class IndexFile:
     def header(self) -> IndexHeader | None:
         """Return the header; None if the file is shorter than a header.
 
-        In a file without entries, 4.x leaves indexCount at 0 but reads it as 1. For such a file, the returned header
-        has indexCount 1.
+        In a file without entries, 4.x writes indexCount as 0, but reads the 0 as 1. For such a file, the returned
+        header has indexCount 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -118,7 +120,7 @@ class IndexFile:
     def phy_offsets(self, key_hash: int) -> list[int]:
         """Return the physical offsets of all entries with a key hash, newest first.
 
-        Empty if the file is shorter than a header.
+        The result is empty if the file is shorter than a header.
         """
         header = self.header()
         return (
@@ -128,7 +130,7 @@ class IndexFile:
         )
 
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
-        """Return the store time (ms) of the message that an entry leads to.
+        """Return the store time (ms) of the message that an entry points to.
 
         The time is exact to a second. The result is None if the file has no entry with this key hash and physical
         offset.
@@ -178,8 +180,8 @@ class IndexFile:
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of entries: (number of the first entry, bytes).
 
-        A block has the bytes of `count` whole entries; the last block may have fewer. Entries 1 to index_count - 1 are
-        read, or fewer if the file is too short for them.
+        A block has the bytes of `count` whole entries. The last block may have fewer entries. Entries 1 to index_count
+        - 1 are read, or fewer entries if the file is too short.
         """
         number = 1
         end = min(index_count, self.capacity)
@@ -200,7 +202,7 @@ class IndexFile:
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Yield the entries with numbers in [first, end) that the file has.
+        """Yield those entries of the file that have numbers in [first, end).
 
         One read of the file fetches all of these entries.
         """
@@ -232,10 +234,10 @@ class IndexFile:
 
 
 class IndexService:
-    """All index files of `folder`, oldest first.
+    """All index files of `folder`, in order from the oldest to the newest.
 
-    `foreign` has the entries of the folder that are not index files. `usual_size` is the most common length of the
-    files, in bytes. A broker silently resizes a file of any other length.
+    `foreign` has the files and folders in `folder` that are not index files. `usual_size` is the most common length of
+    the files, in bytes. A broker silently resizes a file of any other length.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
@@ -259,7 +261,7 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def length_problem(self, index_file: IndexFile) -> str | None:
-        """Return what is wrong with the length of a file; None if nothing is.
+        """Return the fault of the length of a file; None if the length is right.
 
         Raises OSError.
         """
@@ -282,7 +284,7 @@ class IndexService:
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
         """Return the store time (ms) that the index has for an entry, exact to a second.
 
-        The result is None if no entry for the key leads to this physical offset. Raises OSError.
+        The result is None if no entry for the key points to this physical offset. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)

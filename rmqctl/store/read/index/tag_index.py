@@ -3,9 +3,9 @@
 Brokers write such entries since 5.4.0 (IndexService.buildIndex).
 
 Two signs show that a store needs such entries: the folder `rmqctl.store.config.store_path.SIGN_OF_5_4`, and entries for
-TAGS that are in the index already. If the signs do not decide this, the user must give the broker version before the
-index is changed. Otherwise rmqctl might not write the entries for TAGS, and the broker's query by tag would not find
-the messages.
+TAGS that are in the index already. If the store has none of these signs, the user must give the broker version before
+the index is changed. Without the broker version, rmqctl might not write the entries for TAGS, and the broker's query by
+tag would not find the messages.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    True if one message of the sample has an index entry for its TAGS. One such entry is enough: messages without an
-    entry for TAGS may be older, or may come from a broker of another version. False if messages of the sample have
-    TAGS, but none has such an entry. The result is None if no message of the sample has TAGS, or if the hashes of the
-    keys do not allow a decision.
+    The result is True if at least one message of the sample has an index entry for its TAGS. Other messages without an
+    entry for TAGS may be older, or may come from a broker of another version. The result is False if messages of the
+    sample have TAGS, but no message has an index entry for its TAGS. The result is None if no message of the sample has
+    TAGS, or if the hashes of the keys do not allow a decision.
 
-    The newest file may just have been begun, and the newest entries may all be of messages without such an entry.
-    Therefore the sample also has entries from other places of the index. Raises Unreadable.
+    The newest file may have few entries, and the newest entries may all belong to messages without TAGS. Therefore the
+    sample also has entries from other places of the index. Raises Unreadable.
     """
     found = None
     for entries in _samples(store):
@@ -90,7 +90,7 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
 
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
-    """Return whether one of a message's index entries is for its TAGS.
+    """Return whether one of a message's index entries is for the message's TAGS.
 
     `hashes` are the key hashes of the message's entries. The result is None if 5.4 does not index the message by TAGS,
     or if one of the message's keys has the same hash as its TAGS.
@@ -117,9 +117,9 @@ def _tags_of(message: Message) -> str:
 
 
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages to which the newest index entries lead.
+    """Yield the messages to which the newest index entries point.
 
-    Each message comes with the key hashes of the entries that lead to it. Raises Unreadable.
+    Each message is yielded together with the key hashes of the entries that point to the message. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
@@ -129,10 +129,10 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether entries for TAGS must be written to the index.
 
     If `profile` is given, the result is True if brokers of this profile write such entries. If `profile` is None, the
-    store itself shows the result.
+    result is decided by signs in the store.
 
-    Raises BadRequest if `profile` is None and all of these conditions are true: 5.x wrote the store, the store has
-    messages with TAGS, and neither the index nor anything else shows which 5.x version wrote the store.
+    Raises BadRequest if `profile` is None, 5.x wrote the store, the store has messages with TAGS, and the store has no
+    sign that shows which 5.x version wrote the store.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -148,7 +148,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
 
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
-    """Yield lists of index entries; the entries of a list are neighbours.
+    """Yield lists of index entries that are neighbours in their file.
 
     The first list has the newest entries of the index. The other lists come from many places of the newest files.
     """
@@ -169,7 +169,7 @@ def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
 
 
 def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
-    """Yield lists of a few neighbouring entries, from places all over a file."""
+    """Yield lists of a few neighbouring entries from many places of a file."""
     try:
         header = index_file.header()
         end = header.index_count if header is not None else 0
@@ -182,9 +182,9 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages that index entries lead to, each with its key hashes.
+    """Yield the messages that index entries point to, each with its key hashes.
 
-    The key hashes come from all entries in `entries` that lead to the message.
+    The key hashes of a message are those of all entries in `entries` that point to this message.
     """
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
