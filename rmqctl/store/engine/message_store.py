@@ -147,8 +147,8 @@ class MessageStore:
     ) -> MessageStore:
         """Return a new, empty store.
 
-        Raises FileExistsError if the folder `root` is not empty, unless the folder contains only a store that never had
-        a message. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
+        Raises FileExistsError if `root` or a folder of the log is not empty. A store that never had a message is
+        treated as an empty folder. Raises LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
         """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = (

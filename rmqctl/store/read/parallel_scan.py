@@ -70,8 +70,8 @@ def scan_part(
     If `exact` is True, the first item begins at `start`. Otherwise the first item is the first record or blank found at
     or after `start`.
 
-    A record run does not cross the physical offset `border`: either all its messages begin before `border`, or none of
-    them does.
+    In a record run, either all messages begin before the physical offset `border`, or all messages begin at or after
+    `border`.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -120,8 +120,8 @@ class ParallelScan:
     """A scan of `files` by `threads` threads.
 
     These threads call `take` with the columns of each record run. The return value of `take` becomes the `result` of
-    the record run. A record run does not cross the physical offset `border`: either all its messages begin before
-    `border`, or none of them does. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
+    the record run. In a record run, either all messages begin before the physical offset `border`, or all messages
+    begin at or after `border`. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
 
     Use this class as a context manager, and request the items of each file only once, in the order of the files.
     """
