@@ -34,8 +34,8 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
     A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of such a map has
-    its own line. The integer keys have no quotes. Keys are written in the order of the map. (fastjson itself sorts the
-    fields of a bean; this function does not sort.)
+    its own line. The integer keys have no quotes. Keys are written in the order of the map. This function does not sort
+    the keys, although fastjson sorts the fields of a bean.
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
@@ -61,5 +61,5 @@ def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
 
 
 def key_text(key: str | int) -> str:
-    """Return the key of a map as fastjson writes it: an integer has no quotes."""
+    """Return the key of a map in fastjson's form, with no quotes for an integer."""
     return json.dumps(key)

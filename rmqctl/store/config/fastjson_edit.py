@@ -95,7 +95,7 @@ def _space_before(text: str, at: int) -> str:
 def _object_at(text: str, begin: int) -> _Object:
     """Return the object whose `{` is at `begin`.
 
-    If a key occurs twice, the last member counts, as in fastjson.
+    If two members have the same key, only the later member is used, as in fastjson.
     """
     members: dict[str, _Member] = {}
     key = _token(text, begin + 1)

@@ -157,8 +157,8 @@ class DispatchRequestBuilder:
     def _hashes(self, message: Message) -> list[int]:
         """Return the hashes of a message's keys in the kernel's order.
 
-        The hash of UNIQ_KEY comes first, then the hashes of the words in KEYS, then the hash of TAGS. The list is empty
-        for a rollback record, or if `with_keys` is not set.
+        The first hash is the hash of UNIQ_KEY. After it, the list has the hashes of the words in KEYS, and then the
+        hash of TAGS. The list is empty for a rollback record, or if `with_keys` is not set.
         """
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []

@@ -77,7 +77,7 @@ def batch_size(message: Message) -> int:
 def batch_of(message: Message) -> tuple[int, int]:
     """Return the first queue offset of a record, and the number of its offsets.
 
-    The record is in a batch consume queue. The values come from INNER_BASE and INNER_NUM
+    The record is in a batch consume queue. The values are the properties INNER_BASE and INNER_NUM
     (CommitLog.setBatchSizeIfNeeded). If one of these properties is not valid, the function returns the record's queue
     offset and the number 1.
     """
@@ -91,7 +91,8 @@ def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> 
     """Return whether `code` is the tagsCode that dispatch writes.
 
     The right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store time plus a delay
-    of whole seconds. The broker's configuration sets the delays (messageDelayLevel), so any such delay is right.
+    of whole seconds. Any delay of whole seconds is accepted, because the broker's configuration sets the delays
+    (messageDelayLevel).
     """
     if not target.scheduled:
         return code == target.tags_code

@@ -23,11 +23,12 @@ in such queues because 4.9.3 and 4.9.4 count from 0 again after each start of th
 offsets in %DLQ%.
 
 A name without the prefix %LMQ% is the name of a topic. Such a name means the queue of this topic with the message's
-queueId. Up to 5.1.4, the broker counts offsets in such a queue together with those of the topic's own messages. 5.2 and
-later write an empty offset for such a queue. Let `x` be such a name. If `x` is the only name, the message has no
-offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last part. In both
-cases, dispatch adds no unit. With `x,%LMQ%a`, the first offset is not a number, so every attempt to dispatch the
-message ends with an exception. A broker whose recovery reaches this message does not load the store (5.3.3).
+queueId. Up to 5.1.4, the broker counts light messages and the topic's own messages together when it gives offsets in
+such a queue. 5.2 and later write an empty offset for such a queue. Let `x` be such a name. If `x` is the only name, the
+message has no offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last
+part. In both cases, dispatch adds no unit. With `x,%LMQ%a`, every attempt to dispatch the message ends with an
+exception, because the first offset is not a number. A broker whose recovery reaches this message does not load the
+store (5.3.3).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The header that DLedger puts before each record of its log.
 
-The log lies in `dledger-ID/data/`. An entry is this header and one ordinary record.
+The files of the log are in `dledger-ID/data/`. An entry is this header and one ordinary record.
 
 {table}
 
@@ -56,7 +56,7 @@ class EntryHeader(NamedTuple):
     body_size: int
 
     def problem(self, position: int, room: int) -> str:
-        """Return what is wrong with the header; empty if it is valid.
+        """Return the fault of the header; empty if the header is valid.
 
         `position` is the physical offset of the entry. `room` is the number of bytes from the begin of the entry to the
         end of the file.

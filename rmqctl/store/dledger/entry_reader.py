@@ -59,7 +59,7 @@ class EntryReader(RecordReader):
         """Return the next position in [position, stop) where an item begins.
 
         An item is an entry with a whole record, a whole record without its header, or the blank. The result is None if
-        there is no such position.
+        no item begins in [position, stop).
         """
         stop = self.file.size if stop is None else stop
         found = super().next_record(position, min(stop + ENTRY_HEADER.size, self.file.size))
@@ -90,7 +90,7 @@ class EntryReader(RecordReader):
         return decode_entry_header(self._window, self._load(position, ENTRY_HEADER.size))
 
     def _problem(self, position: int) -> str:
-        """Return what is wrong with the header at `position`; empty if it is valid.
+        """Return the fault of the header at `position`; empty if it has no fault.
 
         The previous entry is not considered.
         """
@@ -100,7 +100,7 @@ class EntryReader(RecordReader):
         return self._header(position).problem(self.file.file_from_offset + position, room)
 
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
-        """Return what is wrong with an entry's index and term; empty if both are right.
+        """Return the fault of an entry's index or term; empty if both are right.
 
         Index and term are compared with those of the previous entry, but only if the previous entry was read just
         before. After an entry with a wrong index, the next entry may continue from the wrong number or from the
@@ -138,7 +138,7 @@ class EntryReader(RecordReader):
     def _blank_behind(self, position: int) -> int | None:
         """Return the position of the blank, after which only zeros follow.
 
-        The result is None if there is no blank at or after `position`.
+        The result is None if the file has no blank at or after `position`.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):
@@ -149,7 +149,7 @@ class EntryReader(RecordReader):
 
 
 def _sized(item: Message | Blank | Damage | None, record_at: int, size: int) -> Damage:
-    """Return the damage of a record whose size the entry's header gives."""
+    """Return the damage of a record; the size is read from the entry's header."""
     if isinstance(item, Damage):
         return item._replace(size=size)
     return Damage("bad-magic", record_at, size, "the entry has a header, but no record")

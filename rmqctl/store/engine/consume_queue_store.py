@@ -39,7 +39,7 @@ class ConsumeQueueStore:
 
     Methods raise OSError. Opening raises NeedsRecovery if a unit of a queue points after the log's end, or if a file of
     a queue has a wrong length. Opening also raises NeedsRecovery if a queue does not have the queue.type of
-    config/topics.json, or if the address in a queue unit leads to no unit of the extension.
+    config/topics.json, or if the address in a queue unit points to no unit of the extension.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -82,7 +82,7 @@ class ConsumeQueueStore:
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        """Return the queue of (topic, queueId); create it if it does not exist."""
+        """Return the queue of (topic, queueId); create the queue if it is missing."""
         if key not in self._queues:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]

@@ -68,7 +68,7 @@ class _Service(ABC):
         self._thread.start()
 
     def wake_up(self) -> None:
-        """Wake the service, so that it works now."""
+        """Wake the service for a round of work."""
         self._wake.set()
 
     def shutdown(self) -> None:

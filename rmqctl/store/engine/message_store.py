@@ -551,10 +551,11 @@ def _check_layout(store: ReadOnlyStore) -> None:
 
 
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
-    """Create the files that each start of a broker of the profile leaves.
+    """Create the files that a broker of the profile creates at each start.
 
-    These files show the broker's version. 5.x leaves `abort.bak` with the previous content of `abort`; after a clean
-    shutdown, `abort.bak` is empty. 5.4 leaves the folder of an empty database.
+    These files show the broker's version. A start of 5.x writes the previous content of `abort` into `abort.bak`. After
+    a clean shutdown, the next start writes an empty `abort.bak`. A start of 5.4 also creates the folder of an empty
+    database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

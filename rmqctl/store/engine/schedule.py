@@ -99,8 +99,8 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        A delivery time that is later than now plus the level's delay is not valid. A message with such a delivery time
-        is due now (correctDeliverTimestamp).
+        If a delivery time is later than the current time plus the level's delay, the delivery time is not valid. A
+        message with such a delivery time is due now (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost

@@ -260,7 +260,7 @@ def words_of_unfinished(entry: JournalEntry) -> str:
 def check_none_unfinished(storage: Storage, root: Path) -> None:
     """Check that every journal is undamaged and every change is complete.
 
-    Raises NeedsRecovery if a change was left half done, Unreadable if a journal is damaged, and OSError.
+    Raises NeedsRecovery if a change is half done, Unreadable if a journal is damaged, and OSError.
     """
     entries = list_journals(storage, root)
     check_finished(root, entries)
@@ -273,7 +273,7 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
     A damaged journal is accepted if the journal's files show that the change was completed. Any other damaged journal
-    raises Unreadable. Raises NeedsRecovery if a change was left half done.
+    raises Unreadable. Raises NeedsRecovery if a change is half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -357,7 +357,7 @@ def first_of(paths: list[str]) -> str:
 
 
 def check_not_in_use(storage: Storage, root: Path) -> None:
-    """Raise StoreInUse if a broker or another rmqctl holds the lock.
+    """Raise StoreInUse if a broker or another rmqctl has locked the store.
 
     Raises OSError. A process that owns the lock must not call this function, because the call would release the lock.
     """

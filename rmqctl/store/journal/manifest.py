@@ -21,9 +21,11 @@ class PreImage(msgspec.Struct, frozen=True):
     """The state of a file before some of its bytes were changed.
 
     `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change reaches. `pieces` are
-    the parts of `ranges` that are not zero; their bytes follow one another in the file `kept`.
+    the parts of `ranges` that are not zero. The file `kept` has the bytes of all pieces, one piece directly after the
+    other.
 
-    `path` is written as in the changes. `kept` is relative to the journal's folder, and None if there are no pieces.
+    `path` is written as in the changes. `kept` is relative to the journal's folder. If the file has no pieces, `kept`
+    is None.
     """
 
     path: str

@@ -25,7 +25,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 def merged(ranges: Iterable[Range]) -> list[Range]:
     """Return sorted ranges of the same bytes, with a gap between two ranges.
 
-    Ranges that touch or overlap are joined, and empty ranges are left out.
+    Ranges that touch or overlap are joined, and empty ranges are removed.
     """
     found: list[Range] = []
     for begin, end in sorted(ranges):
@@ -57,7 +57,7 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 
 
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Yield the start of each block that is not all zero.
+    """Yield the begin of each block that has a byte other than zero.
 
     Blocks are counted from `begin`.
     """

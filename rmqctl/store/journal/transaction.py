@@ -580,7 +580,7 @@ def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str
 
 
 def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
-    """Carry out the changes, and flush them to disk."""
+    """Make the changes in the store, and flush the changed files to disk."""
     moved = {each.path: each for each in manifest.moved}
     for made in manifest.made:
         storage.make_folder(root / made)
@@ -696,7 +696,7 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """Remove all traces of rmqctl if no journal is left.
+    """Remove all files of rmqctl from the store if the store has no journal.
 
     Files that `clean` moved out of the store are kept until a receipt for these files is written. Files that rmqctl did
     not create are kept, too.

@@ -130,8 +130,8 @@ class CommitLog:
     def next_record(self, physical_offset: int) -> int | None:
         """Return the offset of the first record or blank at or after an offset.
 
-        The two offsets are physical offsets in the same file. The result is None if no record or blank is left in the
-        file, if no file has the offset, or if the file cannot be read.
+        The two offsets are physical offsets in the same file. The result is None if the file has no record or blank
+        from the offset on, if no file has the offset, or if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -164,7 +164,7 @@ class CommitLog:
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
         """Return where a broker's scan of the log ends, and the last message.
 
-        The result is (physical offset, message). Only the last file in use is scanned; the message is None if the scan
+        The result is (physical offset, message). Only the last file in use is scanned. The message is None if the scan
         finds no message. `hint` is the physical offset of a record in that file, for example of the record to which a
         queue's last unit points. With `hint`, the scan begins at this record and does not read the records before it.
         Raises OSError.

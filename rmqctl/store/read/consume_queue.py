@@ -53,7 +53,7 @@ class UnitQueue(Protocol):
         """Return the byte offset in the queue after the last unit in use."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Return the units that stand for the queue offsets [start, end)."""
+        """Return the units of the queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end), but only from one file.
@@ -69,10 +69,10 @@ class UnitQueue(Protocol):
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit that stands for a queue offset; None if it does not exist."""
+        """Return the unit of a queue offset; None if this unit does not exist."""
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use; None if there is none."""
+        """Return the last unit in use; None if no unit is in use."""
 
 
 class UsedTest(Protocol):
@@ -220,14 +220,14 @@ class ConsumeQueue:
         return self.find(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit in use at a queue offset; None if there is none."""
+        """Return the unit in use at a queue offset; None if the unit is not in use."""
         raw = self._units.raw(queue_offset) if queue_offset >= self.first_offset else None
         if raw is None or not _cq_used(raw):
             return None
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use that is not a pre-blank; None if there is none."""
+        """Return the last unit in use that is not a pre-blank, or None."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
@@ -330,7 +330,7 @@ class BatchConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """Return the queue offset after the last batch; 0 if there is no batch."""
+        """Return the queue offset after the last batch; 0 if the queue has no batch."""
         last = self.last()
         return last.queue_offset + last.batch_size if last else 0
 
@@ -379,7 +379,7 @@ class BatchConsumeQueue:
         return self._unit(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the batch that contains a queue offset; None if there is none."""
+        """Return the batch that contains a queue offset; None if no batch does."""
         slot = self._slot_of(queue_offset)
         return None if slot is None else self._unit(slot)
 
@@ -397,7 +397,7 @@ class BatchConsumeQueue:
         return takewhile(lambda unit: unit.queue_offset < end, (unit for unit in units if unit is not None))
 
     def last(self) -> CqUnit | None:
-        """Return the last batch; None if there is no batch."""
+        """Return the last batch; None if the queue has no batch."""
         last = self._units.last_used(_batch_used)
         return self._unit(last) if last is not None else None
 

@@ -1,7 +1,7 @@
 """The extension of a consume queue (enableConsumeQueueExt).
 
 The extension has extension units. A unit of the queue can have the address of an extension unit. This extension unit
-holds the tags code, the store time and the filter bitmap of the queue's unit.
+contains the tags code, the store time and the filter bitmap for the queue's unit.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ZeroTail(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """A record run: good messages, each directly after the previous message.
+    """A record run, which is a series of good messages without gaps.
 
     `messages` is the number of messages. `result` is the value that the scan's callback returned for the columns of
     these messages. Without a callback, `result` is None.
@@ -168,7 +168,7 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 def _behind_end(reader: RecordReader, position: int) -> Damage:
     """Return the damage at eight zero bytes that other data follows.
 
-    The damage is a `hole` if a whole record follows in the file, and `bytes-behind-end` otherwise.
+    The damage is a `hole` if a whole record follows in the file. Otherwise the damage is `bytes-behind-end`.
     """
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)

@@ -6,8 +6,9 @@ The first exception is the brokers' own topics. 4.x does not write some of its o
 RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 rebuilds the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC from the log, and needs
 this queue.
 
-The second exception is a topic in which a group has an offset. Such a topic is in use, even if topics.json does not
-list it. If a topic with a group's offset was deleted, a remaining queue of the topic does no harm.
+The second exception is a topic in which a group has an offset. A topic with a group's offset is in use, even if
+topics.json does not list this topic. If a topic with a group's offset was deleted, a remaining queue of the topic does
+no harm.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class KnownTopics:
     """The topics of a store that were not deleted.
 
     These are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics. If
-    topics.json does not exist or is not valid, every topic counts as not deleted.
+    topics.json does not exist or is not valid, every topic is treated as existing.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

@@ -196,7 +196,7 @@ class ReadOnlyStore:
                 self.queues[key] = ConsumeQueue(*key, files)
 
     def reopen_index(self) -> None:
-        """Close the index files, so that the next look-up lists them again."""
+        """Close the index files; the next look-up lists the files again."""
         self.index.close()
         del self.index
 
@@ -361,7 +361,7 @@ class ReadOnlyStore:
         """Return the problems in the store's top folder.
 
         A commit log folder that does not exist is a problem. An entry of another kind in the place of a single file
-        (for example the checkpoint) or of the folder config is a problem, too. A link out of the store counts as an
+        (for example the checkpoint) or of the folder config is a problem, too. A link out of the store is treated as an
         entry of another kind.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]

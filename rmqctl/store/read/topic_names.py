@@ -15,7 +15,7 @@ NAMES_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
-    """Return the error text if a topic does not exist; otherwise None.
+    """Return the error text if a topic does not exist, and None if it exists.
 
     A topic does not exist if it has no queue and topics.json does not list it. The text proposes the nearest known
     name.

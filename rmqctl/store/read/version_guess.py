@@ -4,8 +4,9 @@ First, the store is searched for signs of 5.x. Such signs are files, and parts o
 of these files is `abort.bak`, which each start of 5.x creates. rmqctl also creates `abort.bak` when it writes in the
 format of 5.3 or 5.4. Without this file, a store without messages would look like a store of an older version.
 
-If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property.
-Brokers from 4.9.1 to 5.1.4 do not write this 0x02. Brokers from 5.2 on write 0x02 after the last property again.
+If the store has no sign of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
+the last property. Brokers from 4.9.1 to 5.1.4 do not write this 0x02. Brokers from 5.2 on write 0x02 after the last
+property again.
 
 The signs of 5.4 are in `rmqctl.store.read.index.tag_index`.
 """
@@ -52,7 +53,7 @@ def shows_version(store: ReadOnlyStore) -> bool:
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
     """Return the signs of 5.x that a store has.
 
-    No earlier version leaves these signs.
+    No earlier version writes these signs.
     """
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
@@ -68,7 +69,7 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the first records end with 0x02.
 
     The majority of these records decides, because the properties of a message in a batch are written by its client, not
-    by the broker. The result is None if none of these records has properties.
+    by the broker. The result is None if these records have no properties.
     """
     votes = []
     position = store.commit_log.min_offset

@@ -8,10 +8,11 @@ stands for all versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
 name of a file is not an offset.
 
 **2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
-from the end. It accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first unit that is not in
-use ends the queue, and the files after this unit are deleted. Therefore one bad unit can end a queue too early. Files
-before the last three files are not checked. Take the last unit of each queue, and the physical offset at which the
-unit's record ends. The largest of these offsets is called the *queues' end*.
+from the end. The broker accepts all units before the first unit that is not in use. A unit is in use if physicalOffset
+>= 0 and size > 0. The first unit that is not in use ends the queue, and the files after this unit are deleted.
+Therefore one bad unit can end a queue too early. Files before the last three files are not checked. Take the last unit
+of each queue, and the physical offset at which the unit's record ends. The largest of these offsets is called the
+*queues' end*.
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
@@ -25,8 +26,8 @@ The first record of such a file has a good magic code, and a storeTimestamp that
 The safe time is min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. The magic
 code of V1 is good. In 5.3, the magic code of V2 is also good.
 
-If no file meets the condition, the scan begins at the first file. The `>` in the table is a bug of 5.3. The queues' end
-is the place where the next record begins, so 5.3 never dispatches the first record that the queues lack.
+If no file meets the condition, the scan begins at the first file. The `>` in the table is a bug of 5.3. Because the
+first record that the queues lack begins exactly at the queues' end, 5.3 never dispatches this record.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
@@ -76,7 +77,7 @@ is before the queue's end and is not 0. Any other record gets a unit *at the que
 QUEUEOFFSET is different from the queue's end. Only a queue without files begins at the QUEUEOFFSET of its first record.
 In this queue, pre-blank units fill the file before the unit of the first record.
 
-These rules come from 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
+These rules describe 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
 The rules do not cover the settings duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe and
 recheckReputOffsetFromCq, which are off by default. `rmqctl.store.recovery.simulation` applies the rules to a store.
 """
@@ -101,7 +102,7 @@ HEAD_SIZE = HEADS[0].size + 24  # as far as any head's store time
 
 
 class Mode(Enum):
-    """The two kinds of recovery: without and with `abort`."""
+    """The two kinds of recovery: NORMAL without `abort`, ABNORMAL with `abort`."""
 
     NORMAL = "normal"
     ABNORMAL = "abnormal"

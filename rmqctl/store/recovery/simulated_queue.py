@@ -51,7 +51,7 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The part of a file that recovery keeps: its units up to `end`.
+    """The part of a file that recovery keeps, with the file's units up to `end`.
 
     The record of the last unit ends at `physical_end`.
     """
@@ -239,7 +239,7 @@ class RecoveredQueue:
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end) that points to `bound` or beyond.
+        """Return the first unit of [start, end) that points to `bound` or after it.
 
         All units of the range are in one file.
         """

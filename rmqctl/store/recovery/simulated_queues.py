@@ -92,7 +92,7 @@ class RecoveredQueues:
     def load(self) -> str | None:
         """Load and recover all queues.
 
-        Returns the reason why the broker does not load them, or None if it loads them.
+        Returns the reason if the broker does not load the queues. Otherwise, the result is None.
         """
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
@@ -256,7 +256,7 @@ def _dispatch_refusal(message: Message) -> str | None:
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
-    """Return a folder of files in the form that `rules.load_refusal` takes."""
+    """Return a folder of files in the form for `rules.load_refusal`."""
     return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
 
 

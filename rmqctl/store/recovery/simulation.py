@@ -42,8 +42,8 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 class QueueOutcome(NamedTuple):
     """A queue after the restart; numbers are in units.
 
-    `lost` counts the messages that the queue loses. `cut_from` is the queue's end before the cut. `deleted` names the
-    deleted files of the queue.
+    `lost` is the number of messages that the queue loses. `cut_from` is the queue's end before the cut. `deleted` names
+    the deleted files of the queue.
     """
 
     topic: str

@@ -14,8 +14,9 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 
 One call reads one file of the queue. One call reads at most 800 units, or `max_messages` units if `max_messages` is
 greater than 800. The call ends when the batch is full (isTheBatchFull), but always returns the first message that
-matches. If a file of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 agree, with two
-exceptions: the rule up to 4.9.3 in the table, and the place where a queue begins (logic_queue.py).
+matches. If a file of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 have the same
+rules, with two exceptions. The first exception is the rule up to 4.9.3 in the table. The second exception is the begin
+of a queue (logic_queue.py).
 
 This module leaves out a slave's rules for offsets, the advice to pull from a slave, maxTotalMsgSize of remote clients
 (5.x), compacted topics, and the statistics. Without a running broker, the size of the log's part in memory is not

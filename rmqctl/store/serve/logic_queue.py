@@ -54,8 +54,8 @@ class LogicQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of [queue_offset, end) that are in one file.
 
-        This is the file that has the unit of `queue_offset`. Tags come from the extension. The result is None if no
-        file has this unit.
+        This is the file that has the unit of `queue_offset`. The tags of the units are read from the extension. The
+        result is None if no file has this unit.
         """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)

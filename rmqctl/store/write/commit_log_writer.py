@@ -142,7 +142,7 @@ class CommitLogWriter:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy of a stored message, so its DELAY is ignored.
+        With `as_it_is`, the message is a copy of a stored message, and the DELAY of the message is ignored.
         """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
@@ -176,7 +176,7 @@ class CommitLogWriter:
         return results + results[-1:] * (len(messages) - len(results))
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store a batch of messages: all of them or none.
+        """Store all messages of a batch, or no message.
 
         The messages must be in one queue, without transactions, delays or inner batches.
         """
@@ -392,7 +392,7 @@ class CommitLogWriter:
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append records one after the other, by one write for each record.
 
-        If the store fails, there may be fewer results than records.
+        If the store fails, the list may have fewer results than records.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
@@ -552,7 +552,7 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 def _is_plain(message: MessageExtBrokerInner) -> bool:
     """Return whether a message can be put by one record and no other step.
 
-    Such a message is not delayed, is not for LMQ, and is not an inner batch.
+    The result is True if the message is not delayed, is not for LMQ, and is not an inner batch.
     """
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
 

@@ -2,7 +2,7 @@
 
 The writer appends units at the end of the queue, in the order of the log.
 
-If a queue does not begin at 0, pre-blank units come before its first unit, in the file of its first offset
+If a queue does not begin at 0, the file of the queue's first unit has pre-blank units before this unit
 (ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit after the pre-blank units. If a
 queue had only pre-blank units, 4.x would add no more units to any queue.
 """

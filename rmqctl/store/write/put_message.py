@@ -1,7 +1,7 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-Both results are msgspec structs. Each message needs two of them, and a struct is created in a quarter of the time of a
-named tuple.
+Both results are msgspec structs. Each message needs two structs. The creation of a struct takes a quarter of the time
+of a named tuple.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class EncodingRules(NamedTuple):
 
     Sizes are in bytes. `takes` says whether a queue accepts such records.
 
-    `now` returns the born time of messages that have none, in ms since 1970.
+    If a message has no born time, `now` returns its born time in ms since 1970.
     """
 
     ends_properties_with_separator: bool

@@ -61,7 +61,7 @@ class IndexedStore(Protocol):
 def signs_of_5_4(store: IndexedStore) -> list[str]:
     """Return the signs of 5.4 and later that a store has.
 
-    No earlier version leaves these signs.
+    No earlier version writes these signs.
     """
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
@@ -150,7 +150,8 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
     """Yield lists of index entries that are neighbours in their file.
 
-    The first list has the newest entries of the index. The other lists come from many places of the newest files.
+    The first list has the newest entries of the index. The other lists have entries from many places of the newest
+    files.
     """
     files = store.index.files
     for index_file in files[-1:]:
@@ -205,7 +206,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 def _log_has_tags(store: IndexedStore) -> bool:
     """Return whether the log has a message that 5.4 would index by its TAGS.
 
-    The log is not read completely: only the first records of some files are examined.
+    The log is not read completely, because only the first records of some files are examined.
     """
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
