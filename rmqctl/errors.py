@@ -1,6 +1,6 @@
 """The exit codes, and one exception for each error that ends a command.
 
-Damage in a store is not an error: it is a finding (`rmqctl.forensics.finding`), and the command continues.
+Damage in a store is not an error, but a finding (`rmqctl.forensics.finding`). After a finding, the command continues.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
 class RmqctlError(Exception):
     """An error that ends the command with one line on stderr.
 
-    The line says what is wrong, where, and what to do next. Each class has its `exit_code`. `path` and `offset` (bytes)
-    name the place; `hint` says what to do next.
+    The line gives the fault, the place of the fault, and what to do next. Each class has its `exit_code`. `path` and
+    `offset` (bytes) name the place. `hint` says what to do next.
     """
 
     exit_code = ExitCode.BUG
@@ -71,7 +71,7 @@ class RmqctlError(Exception):
 
 
 class BadRequest(RmqctlError):
-    """The store has no answer to the question: for example, the topic is unknown."""
+    """The store cannot answer the question, for example if the topic is unknown."""
 
     exit_code = ExitCode.USAGE
 
@@ -113,7 +113,7 @@ class NeedsRecovery(RmqctlError):
 
 
 class NotConfirmed(RmqctlError):
-    """A change was not confirmed; nothing was changed."""
+    """A change was not confirmed, and nothing was changed."""
 
     exit_code = ExitCode.NOT_CONFIRMED
 
@@ -121,14 +121,14 @@ class NotConfirmed(RmqctlError):
 class ChangedSince(RmqctlError):
     """Another program changed files that undo would restore.
 
-    An undo would lose the data that this program wrote.
+    An undo would lose the data that the other program wrote.
     """
 
     exit_code = ExitCode.FINDINGS
 
 
 class NoRoom(RmqctlError):
-    """The disk has no room for the bytes that undo needs; nothing was changed."""
+    """The disk has no room for the bytes that undo needs, and nothing was changed."""
 
     exit_code = ExitCode.PARTIAL
 

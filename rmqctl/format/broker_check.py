@@ -1,11 +1,11 @@
 """A record as a broker checks it (CommitLog.checkMessageAndReturnSize).
 
 A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
-A broker ignores PHYSICALOFFSET, which it copies into the queue, `__CRC32#` (unless forceVerifyPropCRC is set, which is
-rare), and the checksum of an empty body. A negative length of body or properties counts as 0. In 4.x the magic code
-alone makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also the TOTALSIZE of a blank, with the
-number of bytes left in the file. If the lengths do not add up, a dispatching broker still continues after TOTALSIZE
-bytes.
+A broker ignores PHYSICALOFFSET, although the broker copies this offset into the queue. A broker ignores the checksum of
+an empty body. A broker also ignores `__CRC32#`, unless forceVerifyPropCRC is set, which is rare. A negative length of
+body or properties counts as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2 records are
+not valid. A broker of 5.x first compares TOTALSIZE with the number of bytes left in the file, also for a blank. If the
+lengths in a record do not add up to TOTALSIZE, a broker that dispatches still continues after TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
 
 class Checked(NamedTuple):
-    """The result when a broker checks a record.
+    """The result of a broker's check of a record.
 
-    A good record has a `message` and its size; a blank has neither. For a bad record, `problem` gives the reason.
-    `size` is TOTALSIZE if only the lengths do not add up, otherwise -1. `consumed` is the number of bytes of the record
-    that the broker has read. In `message`, PHYSICALOFFSET is the offset, and there is no body.
+    For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
+    bad record, `problem` gives the reason, and `size` is -1. But `size` is TOTALSIZE if only the lengths do not add up.
+    `consumed` is the number of bytes of the record that the broker has read. `message` has no body, and the
+    PHYSICALOFFSET of the record as its offset.
     """
 
     size: int
@@ -51,8 +52,8 @@ class Checked(NamedTuple):
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
     """Check the record that `read` reads, and return the result.
 
-    `room` is the number of bytes left in its file. `check_crc` is set for recovery, not for dispatch. Raises the errors
-    of `read`.
+    `room` is the number of bytes left in the record's file. `check_crc` is set for recovery, not for dispatch. Raises
+    the errors of `read`.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")

@@ -1,7 +1,8 @@
 """Messages that a consumer's client cannot decode, although brokers serve them.
 
-The client rejects such a message and all messages that follow it in the same pull. It returns only the messages before
-it. This was measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3.
+The client rejects such a message, and all messages after this message in the same pull. The client returns only the
+messages before the rejected message. These rules were measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and
+5.3.3.
 
 | record | clients |
 |---|---|
@@ -11,8 +12,8 @@ it. This was measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
 BODYCRC covers the body. So if the checksum is right and the compression type is wrong, SYSFLAG is damaged. The first
-bytes of the body are enough to see a wrong compression type. `rmqctl.kernels.dispatch_scan` has the same functions for
-columns.
+bytes of the body are enough to detect a wrong compression type. `rmqctl.kernels.dispatch_scan` has the same functions
+for columns.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def has_bad_compression(message: Message) -> bool:
 
 
 def begins_as_zlib(start: bytes) -> bool:
-    """Return whether these bytes begin a zlib stream without a dictionary.
+    """Return whether a body begins as a zlib stream without a dictionary.
 
     The rule comes from RFC 1950.
     """

@@ -1,6 +1,6 @@
 """Fixed layouts as numpy arrays.
 
-The field table that gives the struct also gives the dtype.
+The dtype and the struct of a layout are made from the same table of fields.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 def row_type(*fields: str) -> np.dtype[Any]:
     """Return the dtype of a kernel's rows or state.
 
-    The dtype is packed, in the machine's byte order. Each argument is a text that begins with a numpy type code. After
-    the code come the names of the fields of this type, in order.
+    The dtype is packed, in the machine's byte order. Each argument is a text that begins with a numpy type code. The
+    names of the fields of this type follow the code, in order.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

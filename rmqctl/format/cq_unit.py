@@ -1,7 +1,7 @@
 """Units of the consume queue, of its extension, and of 5.x's batch consume queue.
 
-ConsumeQueue: a unit has 20 bytes. Its index in the queue is the logical offset. A unit is in use iff physicalOffset >=
-0 and size > 0:
+ConsumeQueue: a unit has 20 bytes. The index of a unit in the queue is the logical offset. A unit is in use iff
+physicalOffset >= 0 and size > 0:
 
 {cq}
 
@@ -69,9 +69,9 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
 class CqUnit(NamedTuple):
-    """A unit of a queue; `queue_offset` is its place in the queue.
+    """A unit of a queue, at the place `queue_offset` of the queue.
 
-    `batch_size` is the number of messages that the unit stands for. `batch_size` is 1 if the unit is not a batch.
+    `batch_size` is the number of messages that the unit represents. `batch_size` is 1 if the unit is not a batch.
     """
 
     queue_offset: int

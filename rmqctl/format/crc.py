@@ -1,8 +1,8 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
 BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
-20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both are CRC-32 (IEEE) AND 0x7FFFFFFF.
-If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
+20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both checksums are CRC-32 (IEEE) AND
+0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def property_crc(value: int) -> bytes:
 def stored_property_crc(properties: bytes) -> int | None:
     """Return the value of the `__CRC32#` that ends a record's properties.
 
-    The result is None if its digits are not valid.
+    The result is None if the digits are not valid.
     """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None
@@ -76,9 +76,10 @@ def stored_property_crc(properties: bytes) -> int | None:
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
     """Return what is wrong with the record's `__CRC32#`.
 
-    The result is None if the property is right, or if the record does not have it. `record` is the whole record;
-    `properties` are its properties. If the value is the right checksum but the name is damaged, the property counts as
-    damaged. A record without this property would not end in ten digits that are its checksum.
+    The result is None if the property is right, or if the record has no such property. `record` is the whole record,
+    and `properties` are the properties of the record. If the value is the right checksum but the name is damaged, the
+    property counts as damaged. A record without this property would not end in ten digits that are the checksum of the
+    record.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

@@ -1,7 +1,7 @@
 """Encode a message as the log's record, byte for byte as a broker does.
 
-Most of the record is made before its place in the log is known. `placed` then adds QUEUEOFFSET, PHYSICALOFFSET,
-STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
+Most of the record is made before the place of the record in the log is known. `placed` then adds QUEUEOFFSET,
+PHYSICALOFFSET, STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
 `rmqctl.format.message` has the layout.
 """
 
@@ -60,7 +60,7 @@ class _Hosts(NamedTuple):
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A record without its place: its parts, and its size in bytes."""
+    """The parts and the size (bytes) of a record that has no place in the log yet."""
 
     message: MessageExtBrokerInner
     magic: int
@@ -71,7 +71,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     property_crc: bool
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """Return the whole record with its place and time.
+        """Return the whole record, with its place in the log and its store time.
 
         The queue offset is in units, the physical offset in bytes, the time in ms since 1970.
         """
@@ -91,7 +91,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
     """Return properties as MessageDecoder.messageProperties2String writes them.
 
-    With `property_crc`, room for `__CRC32#` follows them.
+    With `property_crc`, room for `__CRC32#` follows the properties.
     """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
@@ -103,10 +103,10 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
 def encode(
     message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False
 ) -> Encoded:
-    """Return the record without its place.
+    """Return a record that has no place in the log yet.
 
-    `properties` are the bytes as stored. With `property_crc`, they have room for `__CRC32#`. The caller has checked the
-    length of the properties.
+    `properties` are the bytes as stored. With `property_crc`, these bytes have room for `__CRC32#`. The caller has
+    checked the length of the properties.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
@@ -116,7 +116,7 @@ def encode(
 
 
 class TopicField(NamedTuple):
-    """A stored topic with its length, and the magic code that this length needs."""
+    """A topic as stored (the length and the text), and the record's magic code."""
 
     magic: int
     raw: bytes

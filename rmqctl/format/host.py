@@ -22,7 +22,7 @@ class Host(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return `10.1.2.3:30001`, `[2001:db8::1]:30001`."""
+        """Return the host as text: `10.1.2.3:30001` or `[2001:db8::1]:30001`."""
         if len(self.address) == 4:
             return f"{'.'.join(map(str, self.address))}:{self.port}"
         import ipaddress  # rare, and slow to import

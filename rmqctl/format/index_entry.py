@@ -1,6 +1,6 @@
 """The index file: a header, a table of hash slots, and entries.
 
-Each entry has the number of the entry that was in its slot before.
+Each entry has the number of the previous entry of the same slot.
 
 Header:
 
@@ -11,7 +11,8 @@ on (number 0 is unused; 20 000 000 by default):
 
 {entry}
 
-The key's text is `topic#key`. For a message with TAGS, 5.4.0 and later also index the text `topic#T#TAGS`. keyHash is
+The key's text is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text `topic#T#TAGS`.
+keyHash is
 |hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two keys may
 have the same hash, so a reader must also check the key in the message. An entry is valid iff its number is below
 indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has the entry.
@@ -59,7 +60,7 @@ __doc__ = (__doc__ or "").format(header=INDEX_HEADER.table(), entry=INDEX_ENTRY.
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes; times in ms, offsets in bytes."""
+    """The first 40 bytes of an index file; times in ms, offsets in bytes."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -77,7 +78,7 @@ class IndexHeader(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """One entry; `time_diff` in seconds."""
+    """One entry of an index file; `time_diff` is in seconds."""
 
     key_hash: int
     phy_offset: int
@@ -106,7 +107,7 @@ def slots_of_file(file_size: int) -> int:
 def is_whole_file(file_size: int) -> bool:
     """Return whether a file of this size has only complete slots and entries.
 
-    The usual ratio of slots to entries is assumed. The result is False for most files that were cut.
+    The usual ratio of slots to entries is assumed. The result is False for most truncated files.
     """
     return (
         file_size > INDEX_HEADER.size
@@ -132,6 +133,6 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def unique_key_hash(message: Message) -> int | None:
-    """Return the keyHash of UNIQ_KEY; None if the message has none."""
+    """Return the keyHash of UNIQ_KEY; None if the message has no UNIQ_KEY."""
     unique = message.properties.get(properties.UNIQ_KEY)
     return key_hash(message.topic, unique) if unique else None

@@ -1,4 +1,4 @@
-"""Fixed layouts, whose struct, offsets, size and table come from their fields."""
+"""Fixed layouts; the fields of a layout give its struct, offsets, size and table."""
 
 from __future__ import annotations
 

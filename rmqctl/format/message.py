@@ -12,19 +12,20 @@ A record is valid if all of these conditions are true:
 
 (1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the record's own position. If it is not, the record is an old one in a reused file. No broker
-checks this.
+(3) PHYSICALOFFSET is the record's own position. If PHYSICALOFFSET is another position, the record is an old record in a
+reused file. No broker checks PHYSICALOFFSET.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
-(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks this.
-Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
+(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks these
+bytes. Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
 
 A blank ends a file. Its TOTALSIZE is the length of the rest of the file, and its MAGICCODE is CBD43194. The bytes after
-these 8 have no meaning. Eight zero bytes are not a record. They mean that nothing was written there yet.
+these 8 bytes have no meaning. Eight zero bytes are not a record. Eight zero bytes mean that nothing was written at this
+position yet.
 
 A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
-STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be seen, because no checksum covers
-these fields. Only records with `__CRC32#` are covered completely. Queues and index also contain several of these
+STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be detected, because no checksum
+covers these fields. Only records with `__CRC32#` are covered completely. Queues and index also contain several of these
 fields, so `verify --level 2` and `--level 3` compare them with the record.
 """
 
@@ -142,7 +143,7 @@ class Message(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties; each call decodes them again."""
+        """Return the properties, which each call decodes again."""
         return properties.decode(self.properties_bytes)
 
     @property
@@ -164,7 +165,7 @@ class Message(NamedTuple):
     def placeholder(self) -> str | None:
         """Return the code of the damage that a placeholder replaces.
 
-        None if the record is no placeholder.
+        The result is None if the record is no placeholder.
         """
         return placeholder_code(self.prepared_transaction_offset, self.properties)
 
@@ -184,7 +185,8 @@ class Blank(NamedTuple):
 def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
     """Return the code of the damage that a placeholder replaces.
 
-    None if the record is no placeholder. The code is `unknown` if the placeholder had no room for it.
+    The result is None if the record is no placeholder. The code is `unknown` if the placeholder had no room for the
+    code.
     """
     if prepared_transaction_offset != PLACEHOLDER_SIGN:
         return None
@@ -202,12 +204,12 @@ def tags_code(message_properties: dict[str, str]) -> int:
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """Return the layout of a head, by the SYSFLAG of the record at `position`."""
+    """Return the layout of the head for the SYSFLAG of the record at `position`."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
 def topic_length_size(magic: int) -> int:
-    """Return the bytes of the topic's length: 1 in V1, 2 in V2."""
+    """Return the size of the topic's length field in bytes: 1 in V1, 2 in V2."""
     return 1 if magic == MAGIC_V1 else 2
 
 
@@ -216,9 +218,10 @@ def decode(
 ) -> Message | Blank | Damage | None:
     """Return the record at `position` of `buffer`.
 
-    `physical_offset` is the record's offset in the log; `room` is the number of bytes left in its file. The buffer must
-    contain the whole record, or the whole rest of the file. The result is None if nothing was written here (eight zero
-    bytes). Bad content never raises an error. If a record has several faults, the first fault is reported.
+    `physical_offset` is the record's offset in the log. `room` is the number of bytes left in the record's file. The
+    buffer must contain the whole record, or the whole rest of the file. The result is None if nothing was written at
+    `position` (eight zero bytes). Bad content never raises an error. If a record has several faults, the first fault is
+    reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -259,7 +262,7 @@ def _decode_message(
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
-    """Return the record's fields; Damage if its lengths do not add up to `size`.
+    """Return the record's fields; Damage if the lengths do not add up to `size`.
 
     The caller has checked MIN_SIZE and the buffer's end.
     """
@@ -321,7 +324,7 @@ class Damage(NamedTuple):
 
     `physical_offset` and `size` (bytes) give the damaged range. Size 0 means that only the position is known. `message`
     has the record's fields if the lengths are right and only a checksum or the PHYSICALOFFSET is wrong. `path` names
-    the file if the offset does not show which file it is.
+    the file if the offset alone does not show which file is damaged.
     """
 
     code: str
@@ -338,9 +341,7 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message if it is complete and at the offset that it records.
-
-        If it is not, return None.
+        """Return the message if it is complete and has the right PHYSICALOFFSET.
         """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -13,41 +13,41 @@ class Profile(NamedTuple):
 
     name: str
     ends_properties_with_separator: bool
-    """Whether 0x02 stands after the last property, too (MessageDecoder.messageProperties2String)."""
+    """Whether 0x02 also follows the last property (MessageDecoder.messageProperties2String)."""
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
-    """Whether `abort` holds the PID, and its old content moves to `abort.bak` (5.x, MixAll.string2File)."""
+    """Whether `abort` has the PID, and the old content of `abort` is moved to `abort.bak` (5.x, MixAll.string2File)."""
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer far beyond the end of a queue that begins at 0 restarts at 0, not at the end (up to 4.9.3)."""
+    """Whether a consumer far beyond the end of a queue restarts at 0, not at the end, if the queue begins at 0 (to 4.9.3)."""
     expired_queue_begins_at_end: bool
-    """Whether a queue without any message left begins at its end (5.x); otherwise its min offset stays what it was."""
+    """Whether a queue without any message left begins at its end (5.x). Otherwise, its min offset does not change."""
     finds_offset_by_store_time: bool
-    """Whether look-ups by time use only store times (5.x), or file times first."""
+    """Whether look-ups by time use only store times (5.x). Otherwise, they first use the times of files."""
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
     """Whether brokers use the property INNER_MULTI_DISPATCH (since 4.9.3)."""
     light_queues_for_all_topics: bool
-    """Whether LMQ takes messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
+    """Whether LMQ allows messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
     half_messages_take_light_offsets: bool
-    """Whether prepared and rollback records also take LMQ offsets (since 5.2)."""
+    """Whether prepared and rollback records also use up LMQ offsets (since 5.2)."""
     loads_around_folders: bool
-    """Whether a start ignores folders among log or queue files, and deletes a last file of 0 bytes (5.x)."""
+    """Whether a start of the broker ignores folders among log or queue files, and deletes an empty last file (5.x)."""
     checks_room: bool
-    """Whether a record or blank that claims more bytes than its file has left is invalid (5.x)."""
+    """Whether a record or blank is invalid if its TOTALSIZE is larger than the rest of its file (5.x)."""
     recovers_from_queues: bool
-    """Whether a normal recovery begins where the queues end (since 5.3.2); otherwise at the third file from the end."""
+    """Whether a normal recovery begins where the queues end (since 5.3.2), not at the third file from the end."""
     dispatches_in_start: bool
-    """Whether start() dispatches what lies after the queues' end, and waits for it (4.x)."""
+    """Whether start() dispatches the records after the queues' end, and waits for this dispatch (4.x)."""
     counts_usable_space: bool
-    """Whether disk usage is a share of the usable space, in whole percent (since 4.9.2), or of the whole disk."""
+    """Whether disk usage is a share of the usable space in whole percent (since 4.9.2), not a share of the whole disk."""
     force_level_asks: bool
-    """Whether only a disk over the force level starts deletion (5.x); otherwise diskMaxUsedSpaceRatio does, too."""
+    """Whether deletion starts only over the force level (5.x). Otherwise, it also starts over diskMaxUsedSpaceRatio."""
     indexes_tags: bool
-    """Whether the index has an entry for TAGS, too: `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
+    """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 
 
 PROFILE_4_7 = Profile(

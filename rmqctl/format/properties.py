@@ -1,8 +1,8 @@
 """PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store uses.
 
-The names come from MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair; in the versions between,
-it does not. rmqctl reads both. A pair with an empty name or an empty value is not a property
-(MessageDecoder.string2messageProperties, 4.9 and 5.x).
+The names come from MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair. In the versions between
+4.9.0 and 5.2, no 0x02 follows the last pair. rmqctl reads both forms. A pair with an empty name or an empty value is
+not a property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 
 from __future__ import annotations

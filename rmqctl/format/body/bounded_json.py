@@ -20,8 +20,8 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 def check_signs(text: str, signs_max: int) -> None:
     """Raise ValueError if a document has more than `signs_max` signs.
 
-    No real document has so many signs (`, : [ { "`). After parsing, a document takes at most 100 bytes of memory for
-    each sign.
+    Real documents have fewer of these signs (`, : [ { "`). A parsed document needs at most 100 bytes of memory for each
+    sign.
     """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
@@ -61,8 +61,8 @@ def _constant(text: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    The check goes from level to level, without recursion. Code that prints or converts a value is recursive. After this
-    check, the value is not nested too deep for such code.
+    The check examines one level after another, without recursion. Code that prints or converts a value is recursive.
+    After this check, the value is not nested too deep for such code.
     """
     level, depth = [value], 0
     while level:

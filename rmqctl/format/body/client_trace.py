@@ -41,7 +41,7 @@ class ClientRecord(NamedTuple):
 
     `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
     is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-    A value is None where the record does not have it.
+    A value is None if the record does not have this value.
     """
 
     kind: str

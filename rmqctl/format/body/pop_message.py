@@ -64,7 +64,7 @@ class PopCheckpoint(Pop):
 class PopAck(Pop):
     """The body of an acknowledgement of one message (`ao`), or of several (`aol`).
 
-    An acknowledgement of several messages also has `ao`, but without a meaning.
+    In an acknowledgement of several messages, `ao` has no meaning.
     """
 
     ao: int | None = None
@@ -82,8 +82,9 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a message.
 
-    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body, and msgspec limits neither depth nor
-    integers. So depth and integers are checked first. Raises MsgspecError.
+    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body. msgspec does not limit the depth of
+    nesting or the size of integers. Therefore the function first checks the depth and the integers. Raises
+    MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)
