@@ -342,6 +342,8 @@ class Damage(NamedTuple):
     @property
     def message_in_its_place(self) -> Message | None:
         """Return the message if it is complete and has the right PHYSICALOFFSET.
+
+        Otherwise, return None.
         """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

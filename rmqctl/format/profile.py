@@ -21,7 +21,7 @@ class Profile(NamedTuple):
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer far beyond the end of a queue restarts at 0, not at the end, if the queue begins at 0 (to 4.9.3)."""
+    """Whether a consumer far beyond the end of a queue restarts at 0, if the queue begins at 0 (up to 4.9.3)."""
     expired_queue_begins_at_end: bool
     """Whether a queue without any message left begins at its end (5.x). Otherwise, its min offset does not change."""
     finds_offset_by_store_time: bool
@@ -43,7 +43,7 @@ class Profile(NamedTuple):
     dispatches_in_start: bool
     """Whether start() dispatches the records after the queues' end, and waits for this dispatch (4.x)."""
     counts_usable_space: bool
-    """Whether disk usage is a share of the usable space in whole percent (since 4.9.2), not a share of the whole disk."""
+    """Whether disk usage is a whole percentage of the usable space (since 4.9.2), not a share of the whole disk."""
     force_level_asks: bool
     """Whether deletion starts only over the force level (5.x). Otherwise, it also starts over diskMaxUsedSpaceRatio."""
     indexes_tags: bool

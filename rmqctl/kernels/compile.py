@@ -2,13 +2,14 @@
 
 These parts are compilation, big-endian numbers, CRC-32 and Java's hash.
 
-A kernel is a function over numpy arrays that numba compiles at its first use. It runs without the GIL. Kernels are not
-written in C, although C is 1.3 to 1.6 times as fast (with one thread: 22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4
-against 6.2 GB/s with bodies of 100 bytes): a scan spends most of its time reading, so C would save little. C also needs
-a compiler, or a wheel of rmqctl for each platform; nothing checks its types; and the rules of `rmqctl/format` would be
-in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only code that reads whole files imports it.
+A kernel is a function over numpy arrays that numba compiles at its first use. The compiled function runs without the
+GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast (with one thread: 22.7 against 17.7 GB/s with
+bodies of 1 KiB, 9.4 against 6.2 GB/s with bodies of 100 bytes). A scan spends most of its time reading, so C would save
+little. C also needs a compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With
+C, the rules of `rmqctl/format` would be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only
+code that reads whole files imports it.
 
-Code that uses kernels warms them up first (`rmqctl.kernels.warm_up`): then they are cached between runs.
+Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). Then the kernels are cached between runs.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 class _Place(UserProvidedCacheLocator):
     """Names the place of a compiled kernel in the cache by the kernel's module.
 
-    By default, numba uses the path of the source file. This path is different on Spark's executors, so they would not
-    find the kernel.
+    By default, numba uses the path of the source file. This path is different on Spark's executors, so the executors
+    would not find the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
@@ -55,12 +56,12 @@ class _Place(UserProvidedCacheLocator):
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """Return nothing: the cache folder belongs to one state of the sources."""
+        """Return an empty text, because each state of the sources has its own cache."""
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Raise OSError if nothing can be cached there."""
+        """Return the place of a kernel. Raises OSError if nothing can be cached."""
         place = cls(function, path)
         place.ensure_cache_path()  # type: ignore[no-untyped-call]
         return place
@@ -330,7 +331,7 @@ def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     """Return the position of the first byte `wanted` or `other` in [start, end).
 
-    `wanted` and `other` are uint8. Returns `end` if there is none.
+    `wanted` and `other` are uint8. Returns `end` if neither byte occurs.
     """
     p = start
     pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS
@@ -353,7 +354,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     """Return which of the first 64 bytes of [start, end) are `wanted` (uint8).
 
-    The result (uint64) has a bit for each byte; the lowest bit is the bit of the first byte.
+    The result (uint64) has a bit for each byte. The lowest bit is the bit of the first byte.
     """
     left = end - start
     if start + BLOCK <= len(b):

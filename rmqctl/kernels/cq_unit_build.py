@@ -1,7 +1,7 @@
 """Build units of consume queues from many messages at once.
 
-The units are the same as those that ConsumeQueue.putMessagePositionInfo writes. `place` reads rows of DISPATCH_COLUMNS
-in log order, and fills a window of units for each queue. It stops before a message that it cannot place. This happens
+ConsumeQueue.putMessagePositionInfo writes the same units. `place` reads rows of DISPATCH_COLUMNS in log order, and
+fills a window of units for each queue. `place` stops before a message that cannot be placed. A message cannot be placed
 if the window is full, if the queue is not known yet, or if the message does not have the next queue offset. The caller
 then handles this message.
 """
@@ -40,10 +40,11 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Place the messages from `row` on.
 
-    Returns the row after the last placed message, and why it stopped. `messages` are of DISPATCH_COLUMNS, `states` of
-    PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have one window for each queue,
-    one after the other. All windows have the same number of units. UNSETTLED: the message of the returned row could not
-    be placed. MULTI: the message before the returned row was placed and names LMQ queues.
+    Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are of
+    DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms)
+    have one window for each queue, one after the other. All windows have the same number of units. UNSETTLED: the
+    message of the returned row could not be placed. MULTI: the message before the returned row was placed and names LMQ
+    queues.
     """
     while row < len(messages):
         message = messages[row]

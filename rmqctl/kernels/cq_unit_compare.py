@@ -81,11 +81,11 @@ def _compare(message: Row, state: Row, units: Rows) -> int:
 def match(
     messages: Rows, row: int, states: Rows, pool: Bytes, verdicts: Numbers, runs: Rows, runs_used: int
 ) -> tuple[int, int]:
-    """Give `verdicts` (uint8) from `row` on.
+    """Fill `verdicts` (uint8) from `row` on.
 
-    Returns the row that it reached, and how many elements of `runs` (of RUNS) are used. `messages` are of
-    DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops before a message whose unit is not in its queue's window. `pool`
-    (uint8) has a row of bytes for each queue. `runs` must have room for one run for each message.
+    Returns the row that was reached, and the number of used elements of `runs` (of RUNS). `messages` are of
+    DISPATCH_COLUMNS, `states` of QUEUE_STATES. The kernel stops before a message whose unit is not in the window of its
+    queue. `pool` (uint8) has a row of bytes for each queue. `runs` must have room for one run for each message.
     """
     while row < len(messages):
         message = messages[row]

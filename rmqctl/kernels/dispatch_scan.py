@@ -2,8 +2,8 @@
 
 These columns are the queue, the tags code and the hashes of the keys, as in RocketMQ's DispatchRequest. Each message
 has one row. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue (a
-topic and a queueId) a number; the kernel stops at a queue that is not in the table. The one-record decoder handles text
-that is not UTF-8: such rows are marked UNUSUAL.
+topic and a queueId) a number. The kernel stops at a queue that is not in the table. Rows with text that is not UTF-8
+are marked UNUSUAL, and the one-record decoder handles these rows.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class QueueTable:
 
 
 class DispatchTable(QueueTable):
-    """A QueueTable with the layouts of the tails that `describe` has met."""
+    """A QueueTable with the layouts of the tails that `describe` has found."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return the number of the property name at [start, end); -1 if it is not used."""
+    """Return the number of a property name at [start, end); -1 for other names."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -194,7 +194,7 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 
 @inline_kernel
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return where the property at `start` ends: its name, and its value.
+    """Return the ends of the name and of the value of the property at `start`.
 
     Both positions are equal if the property has no value.
     """
@@ -261,9 +261,9 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the slot in the table of a queue whose topic has a known layout.
+    """Return the table's slot for a queue whose topic has a known layout.
 
-    The result is -1 if the slot is not known.
+    The result is -1 if the layout does not know the slot.
     """
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
@@ -271,7 +271,7 @@ def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -
 
 @inline_kernel
 def _spans_of(layouts: TailLayouts, layout: int, start: int, spans: Numbers) -> None:
-    """Fill in the spans of a tail of this layout that begins at `start`."""
+    """Fill in the spans of the tail that begins at `start` and has this layout."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
         spans[value, 0] = layouts.spans[layout, value, 0] + away
@@ -393,7 +393,7 @@ def describe(
 ) -> tuple[int, int]:
     """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on.
 
-    Returns the row that it reached, and how many elements of `hashes` are used.
+    Returns the row that was reached, and the number of used elements of `hashes`.
 
     `rows` are of RECORD_COLUMNS and describe `buffer`, whose first byte is at physical offset `base`. The kernel stops
     before a row whose queue is not in `table`. `hashes` (int32) must have room for one key for every two bytes of

@@ -1,7 +1,7 @@
 """Find the records with a topic, a tag or a key, by comparing bytes.
 
-It must be possible to encode the text to find as UTF-8. The text must not contain U+FFFD: this character may stand for
-bytes that are not UTF-8, and only decoding can find these.
+The searched text must be encodable as UTF-8. This text must not contain U+FFFD. U+FFFD may represent bytes that are not
+UTF-8, and only decoding can find such bytes.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ BUILD_STATE = row_type(
 
 @kernel
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
-    """Put the slot of each key hash, in a table of `count` slots, into `slots`.
+    """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
-    Both arrays are int32. Hashes are not negative. The kernel multiplies by the inverse of `count`, because this is
-    several times as fast as to divide. For numbers below 2^31, the quotient is wrong by 1 at most, and the kernel
-    corrects it.
+    Both arrays are int32. Hashes are not negative. The kernel multiplies by the inverse of `count`, because a
+    multiplication is several times as fast as a division. For numbers below 2^31, the quotient is wrong by 1 at most,
+    and the kernel corrects it.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -56,9 +56,9 @@ def build(
     `state` is one row of BUILD_STATE.
 
     The kernel ends when all messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8)
-    have the form that they have on disk. `slots` has the number of the slot of each hash. `capacity` is the number
-    after the last entry that the file has room for. `changed` (int32) gets the slots of the new entries, as many as it
-    has room for. A message that begins before the end of the index is left out, because the index already has it.
+    have the same form as on disk. `slots` has the number of the slot of each hash. `capacity` is the number after the
+    last entry that the file has room for. `changed` (int32) gets the slots of the new entries, as many as `changed` has
+    room for. A message that begins before the end of the index is left out, because the index already has its keys.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

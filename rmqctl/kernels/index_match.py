@@ -1,4 +1,4 @@
-"""Compare many index entries at once with slots, order and messages.
+"""Check the slots, the order and the messages of many index entries at once.
 
 Entries and messages are in log order, so one pass compares both. The kernels report errors as rows of INDEX_EVENTS;
 successive errors of one kind are one row with a count.
@@ -77,10 +77,10 @@ def check_entries(
 
     `entries` (uint8) is the block; its first entry has the number `first`. `heads` (int32) has the newest entry of each
     slot so far. `last_offset` is the physical offset in the last entry in order before the block. `following` is the
-    physical offset in the first entry after the block (-1: there is no such entry). There are two ways for an entry to
-    be out of order. Its offset is lower than the offset of the entry before. Or its offset is too high: without this
-    entry, the next entry would be in order. Entries out of order are marked in `skipped` (uint8). `events` has room for
-    two rows for each entry.
+    physical offset in the first entry after the block (-1: there is no such entry). An entry is out of order if its
+    offset is lower than the offset of the previous entry. An entry is also out of order if its offset is too high, and
+    the next entry would be in order without this entry. Entries out of order are marked in `skipped` (uint8). `events`
+    has room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -140,10 +140,11 @@ def _check_time(
 
 @inline_kernel
 def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
-    """Count a message of which all keys are indexed, but not its TAGS.
+    """Count a message whose keys are all indexed, but whose TAGS are not indexed.
 
-    Brokers index TAGS since 5.4.0. After an upgrade or a downgrade of the broker, the first or the last messages have
-    no entry for TAGS. If a message between them has no entry for its TAGS, the entry is missing.
+    Brokers of 5.4.0 and later index TAGS. After an upgrade or a downgrade of the broker, the first or the last messages
+    have no entry for TAGS. If a message between these first and last messages has no entry for its TAGS, this entry is
+    missing.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -232,7 +233,7 @@ def merge(
 
     `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
     when all messages are done, or when `events` is nearly full. If `more` blocks may follow, the kernel also ends at
-    the end of the block. An entry that leads to an offset before `log_start` belongs to an expired message. `hashes`
+    the end of the block. An entry that points to an offset before `log_start` belongs to an expired message. `hashes`
     (int32) has the messages' keys; `skipped`
     (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's
     file; `found` (uint8, zeros) has a place for each key of a message.

@@ -1,9 +1,9 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
-The code for one record (`rmqctl.forensics.message_row`) writes the same bytes; a test compares both. The one-record
-code handles rare cases. These are IPv6 hosts, texts that are not plain UTF-8, characters that must be escaped for JSON
-or for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode is not in the
-message (`skipped_topic`).
+The code for one record (`rmqctl.forensics.message_row`) writes the same bytes, and a test compares both results. The
+one-record code handles rare cases. Rare cases are IPv6 hosts, texts that are not plain UTF-8, characters that must be
+escaped for JSON or for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode
+is not in the message (`skipped_topic`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOM_OF_A_LINE = 1024  # all that has no length of its own
 
 
 def _texts() -> list[str]:
-    """Return the constant text before each value of a line, and after the last."""
+    """Return the constant text before each value of a line, and after the last value."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""
@@ -216,7 +216,7 @@ def _quoted(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
-    """Return whether the last of `count` names also occurs before."""
+    """Return whether the last of `count` names is equal to an earlier name."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
         if names[i, 1] - names[i, 0] == end - start:

@@ -1,10 +1,10 @@
-"""The cache of compiled kernels: only the first run compiles them.
+"""The cache of compiled kernels. Only the first run compiles kernels.
 
 The cache is in the user's cache folder. If this folder cannot be written (the home may be read-only), the cache is in
-the temporary folder, in a folder that belongs to the user. If that is not possible either, nothing is cached. Each
-state of the kernels' sources has its own folder. The reason: numba only checks whether the file of a kernel has
-changed, not the files of functions that the kernel calls. A folder of another user is never used, because rmqctl
-executes the code that it loads from the cache.
+the temporary folder, in a folder that belongs to the user. If the temporary folder cannot be written either, nothing is
+cached. Each state of the kernels' sources has its own folder. The reason is that numba only checks whether the file of
+a kernel has changed. Numba does not check the files of functions that the kernel calls. A folder of another user is
+never used, because rmqctl executes the code that it loads from the cache.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _sources_digest() -> str:
 def _is_ours(folder: Path) -> bool:
     """Return whether only this user owns and can write `folder`.
 
-    If the folder does not exist, it is created if possible.
+    A folder that does not exist is created if possible.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """Encode many JSON Lines as records of the commit log at once.
 
 `encode` writes plain lines as records; `place` returns where the records are. The code that encodes one line at a time
-(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the same bytes; a test compares both. That
-code handles all other lines: rare ones, and lines with a fault, because only that code reports the fault. A line is
-plain if all of these are true:
+(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the same bytes, and a test compares both
+results. The code for one line also encodes all lines that are not plain. These are rare lines, and lines with a fault,
+because only the code for one line reports faults. A line is plain if all of these are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
   (2) Its keys are keys that dump prints, each at most once, with values of the right type and range. The value of a key
@@ -15,8 +15,8 @@ plain if all of these are true:
   (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
   (7) No part is longer than its limit, and the record fits into a file.
 
-A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`. Such lines are too rare for a
-faster path.
+A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`. Such lines are too rare to
+need fast code.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 @inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
-    """Return the number of the text that stands at [start, end); -1 if none does."""
+    """Return the number of the text at [start, end); -1 if no known text is there."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -143,7 +143,7 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 def _closing_quote(b: Bytes, p: int, end: int) -> int:
     """Return the end of the string that continues at `p`.
 
-    -1 if the string is not plain. Compares eight bytes at once.
+    The result is -1 if the string is not plain. Compares eight bytes at once.
     """
     while p + 8 <= end:
         word = np.uint64(i64(b, p))
@@ -300,7 +300,7 @@ def _value(
 
 @inline_kernel
 def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
-    """Return the keys of the line [p, end), a bit for each, and their values.
+    """Return the keys of the line [p, end), a bit for each key, and their values.
 
     The keys are -1 if the line is not plain.
     """
@@ -544,8 +544,8 @@ def encode(
 
     `rows` (LINE_COLUMNS) describes them. `lines` and `out` are uint8 and writable; the last line may have no newline.
     `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Encoding stops
-    at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position that it reached,
-    the number of lines, and the counter.
+    at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position that was
+    reached, the number of lines, and the counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,

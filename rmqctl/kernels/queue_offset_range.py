@@ -1,4 +1,4 @@
-"""The queue offsets that many messages have in each queue, found by a kernel."""
+"""A kernel that finds the range of the messages' queue offsets in each queue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Queues as a broker fills and recovers them, many messages or units at once.
 
-`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. It does not
-need units: it needs only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each,
-as recovery does.
+`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. `fill` needs
+no units, but only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each, as
+recovery does.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch `messages` (DISPATCH_COLUMNS) from `row` on to `states` (FILL_STATES).
 
-    Returns the row that it reached. `queues` gives, for the number of a queue, the queue's place in `states`. Stops
-    before a message of a batch queue. With `with_multi_dispatch`, it also stops before a message that names other
-    queues. Both need data that the columns do not have.
+    Returns the row that was reached. `queues` gives, for the number of a queue, the queue's place in `states`. The
+    kernel stops before a message of a batch queue. With `with_multi_dispatch`, the kernel also stops before a message
+    that names other queues. Both kinds of messages need data that the columns do not have.
     """
     while row < len(messages):
         message = messages[row]

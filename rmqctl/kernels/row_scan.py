@@ -3,7 +3,7 @@
 These fields are the rest of the head, and the positions of texts. They are read for many records at once. A text is
 given as a span (start, end), and `gather` copies the bytes of many spans one after the other, as in Arrow's arrays.
 This module decodes no text: the code that builds the texts checks for UTF-8. Most stores have few topics and hosts, so
-each of them is given as a number of a `QueueTable`.
+each topic and each host is given as a number of a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
 
 @inline_kernel
 def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
-    """Return the number of a text; -1 if the table does not have it."""
+    """Return the number of a text; -1 if the table does not have the text."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
 

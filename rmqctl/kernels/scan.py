@@ -2,7 +2,8 @@
 
 `walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before anything that is not a good
 message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then reads
-this place, so only the decoder decides what is wrong. A test compares both on every golden store and damage case.
+this place, so only the decoder decides what is wrong. A test compares `walk` with the decoder on every golden store and
+damage case.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    The result is also False if some bytes only look like the property. The one-record decoder then decides.
+    The result is also False if some bytes only look like the property. If the result is False, the one-record decoder
+    decides.
     """
     named = True
     for i in range(8):
@@ -154,10 +156,10 @@ def walk(
 ) -> int:
     """Fill `columns` (RECORD_COLUMNS) with the good messages at the start.
 
-    Returns their number. `buffer` is uint8 and contiguous; its first byte is at physical offset `base`, and `room`
-    bytes are left in its file from there. Stops at the first place that is not a good message, at the buffer's end, or
-    when `columns` is full. Without `check_bodies`, a message with a wrong BODYCRC is good, too. The kernel runs without
-    the GIL.
+    Returns the number of these messages. `buffer` is uint8 and contiguous. Its first byte is at physical offset `base`,
+    and `room` is the number of bytes from `base` to the end of the file. The kernel stops at the first place that is
+    not a good message, at the buffer's end, or when `columns` is full. Without `check_bodies`, a message with a wrong
+    BODYCRC is good, too. The kernel runs without the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -1,7 +1,7 @@
 """The layout that most tails of records share.
 
 A tail is the part after a record's body: topic, length of the properties, properties. A producer usually sends many
-messages with the same topic and the same property names; only the values differ. So most tails are compared with a
+messages with the same topic and the same property names. Only the values differ. So most tails are compared with a
 layout, 64 bytes at once, and are not parsed. A layout keeps one tail as an example. In the layout, `fixed` has a bit
 for each byte outside values, and `ends` has a bit for each byte that ends a value. If a tail and the example agree in
 all these bytes, they have the same topic, and their values are at the same positions. Tails longer than LENGTH_MAX have
@@ -32,11 +32,11 @@ _MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not 
 
 
 class TailLayouts(NamedTuple):
-    """A table of tail layouts, one in each row.
+    """A table of tail layouts, with one layout in each row.
 
     A row has the lengths of the tail and of the topic (bytes; 0: the row has no layout), the example, the bits, and the
     spans of the values, counted from the start of the tail. `slots` has the slot in a QueueTable of each queue of the
-    topic (-1: not known); the lowest bits of the queueId are the index.
+    topic (-1: not known). The index into `slots` is the lowest bits of the queueId.
     """
 
     lengths: Numbers
@@ -88,7 +88,7 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
     """Store the layout of a tail in its row.
 
-    `spans` has the positions of the values in the buffer; The span of a missing value is (0, 0).
+    `spans` has the positions of the values in the buffer. The span of a missing value is (0, 0).
     """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

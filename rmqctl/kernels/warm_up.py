@@ -1,4 +1,4 @@
-"""Warm-up of kernels: they are compiled or loaded before they are needed."""
+"""Warm-up, which compiles or loads kernels before they are needed."""
 
 from __future__ import annotations
 

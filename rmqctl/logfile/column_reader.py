@@ -20,11 +20,11 @@ MARGIN = 64 * 1024  # read after `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
-    """Good messages, one after the other: `size` bytes from `physical_offset` on.
+    """Good messages that follow one another: `size` bytes from `physical_offset` on.
 
-    Findings name their file `path`. `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`; its positions are
-    relative to `buffer` (numpy, uint8). The next read overwrites `rows` and `buffer`, so the caller must copy what it
-    needs.
+    `path` is the path of the file, as findings show it. `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`.
+    The positions in `rows` are relative to `buffer` (numpy, uint8). The next read overwrites `rows` and `buffer`, so
+    the caller must copy the data that the caller needs.
     """
 
     physical_offset: int
@@ -99,7 +99,7 @@ class ColumnReader:
         return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE
 
     def forget(self) -> None:
-        """Forget which file the buffer's bytes belong to."""
+        """Mark the buffer as empty, so that the next read fills it again."""
         self._file = None
 
     def _fill(self, file: MappedFile, position: int, stop: int) -> None:

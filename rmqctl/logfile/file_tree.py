@@ -1,9 +1,10 @@
 """Move, remove and sync files and whole folders.
 
 Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system is a
-copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, it gets the
-target's name; then the original is renamed and removed. So a file or folder with the target's name is always complete.
-The name of an unfinished copy ends in one of the suffixes below, and `remove_leftovers` removes the copy.
+copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
+renamed to the target's name. Then the original is renamed and removed. So a file or folder with the target's name is
+always complete. The name of an unfinished copy ends in one of the suffixes of this module, and `remove_leftovers`
+removes the copy.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
 def remove(storage: WritableStorage, path: Path) -> None:
     """Delete a file or a whole folder.
 
-    The deletion is durable after the next sync of the folder above. Raises OSError.
+    The deletion is durable after the next sync of the parent folder. Raises OSError.
     """
     for found, stamp in tree_of(storage, path):
         if stamp.kind is Kind.DIRECTORY:
@@ -103,7 +104,8 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 def _beside(path: Path, suffix: str) -> Path:
     """Return a path in the folder of `path`: the name of `path` and a suffix.
 
-    If the name with the suffix would be too long, the name's hash is used instead. Names of topics can be so long.
+    If the name with the suffix would be too long, the name's hash is used instead. Names of topics can be too long for
+    a suffix.
     """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
@@ -125,7 +127,7 @@ def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _copy_file(storage: WritableStorage, path: Path, target: Path, size: int) -> None:
-    """Copy a file; holes in it are kept."""
+    """Copy a file, and keep the holes of a sparse file."""
     source = storage.open(path)
     try:
         copy = storage.make_file(target)

@@ -1,7 +1,7 @@
-"""One file of a queue of files; its name is the offset of its first byte.
+"""One file of a queue of files, named by the offset of its first byte.
 
-The class has the name of RocketMQ's class. But to read the file, rmqctl does not map it (`storage.py` gives the
-reason).
+MappedFile is also the name of RocketMQ's class. But rmqctl reads the file without mapping the file into memory
+(`storage.py` gives the reason).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 def is_zeros(block: bytes) -> bool:
     """Return whether a block of at most 1 MiB is only zeros.
 
-    To compare a block with zeros is ten times as fast as to search it for another byte.
+    Comparing a block with zeros is ten times as fast as searching the block for another byte.
     """
     return block == _ZEROS[: len(block)]
 
@@ -112,9 +112,9 @@ class MappedFile:
         return self._storage.read_into(self._open(), position, buffer)
 
     def read_exact(self, position: int, size: int) -> bytes:
-        """Return `size` bytes at `position`, all of them.
+        """Return exactly `size` bytes at `position`.
 
-        Raises OSError if the file has fewer bytes. This happens if it was cut after it was listed.
+        Raises OSError if the file has fewer bytes. This happens if the file was truncated after the folder was listed.
         """
         data = self.read(position, size)
         if len(data) < size:

@@ -1,4 +1,4 @@
-"""A queue of files of one size, each named by the offset of its first byte.
+"""A queue of files of equal size, each named by the offset of its first byte.
 
 The files are in one folder, or interleaved over several folders. Brokers load a queue only if every file has the right
 length. `anomalies` lists faults in the sequence of files; `foreign` lists entries that do not belong in the folders.
@@ -83,7 +83,7 @@ class MappedFileQueue:
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """Return the file that holds the byte at `offset`."""
+        """Return the file that contains the byte at `offset`."""
         file = self.at_or_before(offset)
         return file if file is not None and offset < file.end else None
 
@@ -164,7 +164,7 @@ class MappedFileQueue:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Return words that say what is wrong with the length of a file.
+    """Return a text that says what is wrong with the length of a file.
 
     `usual` is 0 if all files are empty.
     """

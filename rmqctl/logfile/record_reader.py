@@ -75,7 +75,7 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the first position in [position, stop) of a record or blank.
 
-        Only a record counts whose lengths are right and whose PHYSICALOFFSET is its own position. The result is None if
+        A record counts only if its lengths are right and its PHYSICALOFFSET is its own position. The result is None if
         there is no such record.
         """
         stop = self.file.size if stop is None else stop
@@ -145,9 +145,10 @@ class RecordReader:
             return self.file.read_exact(position, need)
 
     def _claims_its_place(self, position: int) -> bool:
-        """Return whether a blank, or a record with the right PHYSICALOFFSET, may be here.
+        """Return whether a blank or a record may begin at `position`.
 
-        With this check, most magic codes that occur by chance need not be decoded.
+        A record must have the right PHYSICALOFFSET. This check saves time, because most magic codes that occur by
+        chance are not decoded.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:

@@ -1,8 +1,9 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-The file has three positions and a hold count. `wrote_position` is after the appended bytes. `committed_position` is
-after the bytes that were written to the file. Without a buffer of the transient store pool, it equals `wrote_position`.
-`flushed_position` is after the bytes that are flushed to disk.
+The file has three positions and a hold count. `wrote_position` is the position after the appended bytes.
+`committed_position` is the position after the bytes that were written to the file. Without a buffer of the transient
+store pool, `committed_position` equals `wrote_position`. `flushed_position` is the position after the bytes that are
+flushed to disk.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class WritableMappedFile(MappedFile):
     """A file of `size` bytes.
 
     Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
-    `wrote_position`. With a `pool`, appended bytes go to a buffer until `commit`. With `mapped` and no pool, they go to
-    the file's pages in memory. For small appends, this is several times as fast as calls of `write`. Without both, each
-    append calls `write`. With `kept`, the storage closes the file if too many files are open; then only one thread at a
-    time may use the file.
+    `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool,
+    appended bytes are written to the file's pages in memory. For small appends, this is several times as fast as calls
+    of `write`. Without `pool` and `mapped`, each append calls `write`. With `kept`, the storage closes the file if too
+    many files are open; then only one thread at a time may use the file.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class WritableMappedFile(MappedFile):
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`, for which the file must have room.
 
-        If it raises OSError, nothing is appended, and bytes that were already written to the file are set to zero. If
-        this fails too, the next append tries again to set them to zero.
+        If the function raises OSError, nothing is appended, and bytes that were already written to the file are set to
+        zero. If these bytes cannot be set to zero, the next append tries it again.
         """
         position = self.wrote_position
         end = position + len(data)
@@ -137,11 +138,11 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Set the bytes that a failed append left to zero.
+        """Overwrite with zeros the bytes that a failed append wrote.
 
-        Without this, complete records in these bytes could become valid when a shorter record is appended before them.
-        Zeros are written only over non-zero bytes. On a full disk, these bytes already have disk blocks, and other
-        bytes may have none.
+        Otherwise, a complete record in these bytes could become valid when a shorter record is appended before it.
+        Zeros are written only over non-zero bytes. On a full disk, the non-zero bytes already have disk blocks, but
+        other bytes may have no disk blocks.
         """
         if not self._torn:
             return
@@ -201,7 +202,7 @@ class WritableMappedFile(MappedFile):
     def warm_up(self) -> None:
         """Allocate the file's blocks, page by page.
 
-        If the disk is full, this shows now and not while messages arrive.
+        So a full disk causes an error now, and not later while messages arrive.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
@@ -228,7 +229,7 @@ class WritableMappedFile(MappedFile):
             self.close()
 
     def shutdown(self, forced_after_ms: int = 0) -> bool:
-        """Refuse new holds, release the first one, and return whether none is left.
+        """Refuse new holds, release the first hold, and return whether no hold is left.
 
         If `shutdown` is called again at least `forced_after_ms` later, it no longer waits for the remaining holds.
         """
@@ -247,7 +248,7 @@ class WritableMappedFile(MappedFile):
     def destroy(self, forced_after_ms: int = 0) -> bool:
         """Close and delete the file.
 
-        The result is False if the file is still held. The caller then tries again later.
+        The result is False if the file still has a hold. The caller then tries again later.
         """
         if not self.shutdown(forced_after_ms):
             return False

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class WritableMappedFileQueue:
     """Files of `file_size` bytes in `folders`.
 
-    With several folders, new files go to one folder after the other, by their offset. Folders are skipped if `is_full`
-    is true for them. `queue` has the existing files; writing continues at `end`, the offset where the used part ends.
-    Files after `end` are used again: a broker allocates them in advance, full of zeros. Offsets are in bytes; methods
-    raise OSError.
+    With several folders, successive new files are made in different folders in turn. A folder is skipped if `is_full`
+    is true for the folder. `queue` has the existing files. Writing continues at `end`, the offset where the used part
+    ends. Files after `end` are used again, because a broker allocates files of zeros in advance. Offsets are in bytes;
+    methods raise OSError.
     """
 
     def __init__(
@@ -110,10 +110,11 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush appended bytes to disk if there are at least the least pages.
+        """Flush to disk each file in which at least `least_pages` pages are waiting.
 
-        Returns whether nothing was left to do. After an OSError, every later call raises the same error: the system may
-        have discarded the bytes that it could not write, and a later sync would then succeed without them.
+        Returns whether nothing was left to do. After an OSError, every later call raises the same error. The system may
+        have discarded the bytes that the system could not write. A later sync would then succeed, although these bytes
+        are lost.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -126,7 +127,7 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Write buffers into their files if they have at least the least pages.
+        """Write each buffer to its file if at least `least_pages` pages are waiting.
 
         Returns whether nothing was left to do.
         """
@@ -135,7 +136,7 @@ class WritableMappedFileQueue:
         return self.committed_where == before
 
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
-        """Call `bring` for each file, beginning with the file that has offset `where`.
+        """Call `bring` for each file, beginning with the file that contains `where`.
 
         The loop ends at the first file that `bring` does not finish. Returns the offset that was reached.
         """
@@ -162,8 +163,8 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        Successive files go to different folders in turn. Full folders are skipped. If all folders are full, none is
-        skipped (MultiPathMappedFileQueue).
+        Successive files are in different folders in turn. Full folders are skipped. If all folders are full, no folder
+        is skipped (MultiPathMappedFileQueue).
         """
         folders = (
             self._folders
