@@ -29,9 +29,9 @@ class WritableMappedFile(MappedFile):
 
     Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
     `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool,
-    appended bytes are written to the file's pages in memory. For small appends, this is several times as fast as calls
-    of `write`. Without `pool` and `mapped`, each append calls `write`. With `kept`, the storage closes the file if too
-    many files are open; then only one thread at a time may use the file.
+    appended bytes are written to the file's pages in memory. For small appends, writing to memory is several times as
+    fast as calls of `write`. Without `pool` and `mapped`, each append calls `write`. With `kept`, the storage closes
+    the file if too many files are open. In this case, only one thread at a time may use the file.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WritableMappedFile(MappedFile):
         """Append `data`, for which the file must have room.
 
         If the function raises OSError, nothing is appended, and bytes that were already written to the file are set to
-        zero. If these bytes cannot be set to zero, the next append tries it again.
+        zero. If these bytes cannot be set to zero, the next append tries again.
         """
         position = self.wrote_position
         end = position + len(data)

@@ -38,9 +38,9 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
 
     `difference` has one of these values. missing: the record is in a, but not in b. extra: the record is in b, but not
-    in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the begin of the other
-    log, because the first files of the other log expired. behind-in-b, behind-in-a: the record lies after the last good
-    record of the other log.
+    in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the beginning of the
+    other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record lies after the
+    last good record of the other log.
 
     This function immediately reads both logs to find where they begin and end. Spark reads both logs again for the
     rows.
@@ -62,7 +62,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    Damage that is in only one log has rows here. `diff` leaves out these rows.
+    The result has rows for damage that is in only one log, but `diff` leaves out these rows.
     """
     from pyspark.sql import functions as f
 
@@ -117,8 +117,8 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
     """Return two columns: physicalOffset, and the fingerprint of each record.
 
-    The column of the fingerprint has the name `side`. Damage has a fingerprint, too: its fields are the fields that the
-    damaged bytes still show.
+    The column of the fingerprint has the name `side`. Damage also has a fingerprint, which is made of the fields that
+    the damaged bytes still show.
     """
     from pyspark.sql import functions as f
 

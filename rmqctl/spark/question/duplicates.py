@@ -27,7 +27,7 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     Copies of one message have the same topic, UNIQ_KEY and body (length and checksum).
 
     Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
-    physicalOffset and storeTimestamp of each copy. The copy that was stored first comes first.
+    physicalOffset and storeTimestamp of each copy. `places` begins with the copy that was stored first.
 
     Brokers of 4.9 and later append the properties of a batch to each message of the batch. So all messages of a batch
     have the same UNIQ_KEY, although they are different messages. Therefore, a message is left out if all its copies

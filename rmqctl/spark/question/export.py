@@ -41,7 +41,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """Return the messages as `rmqctl dump` prints them, with their broker.
+    """Return the messages as `rmqctl dump` prints messages, with the broker.
 
     The bodies are included, in base64, if `records` has the column `body`.
     """
@@ -68,7 +68,7 @@ def without_formulas(rows: DataFrame) -> DataFrame:
 def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
     """Write the messages of `records` to `folder`.
 
-    Everything that was in `folder` is replaced. Every executor must see `folder` under the same path. `file_format` is
+    The previous content of `folder` is replaced. Every executor must see `folder` under the same path. `file_format` is
     parquet, jsonl or csv. In CSV, a `'` is put before each text that a spreadsheet would read as a formula, unless
     `raw` is set.
     """

@@ -1,7 +1,7 @@
 """The log records that a job reads from its stores.
 
 A job reads only the columns that it needs. The records are counted while the job reads them. A proof shows that the job
-read all of them.
+read all records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 class Scan(NamedTuple):
     """What a job read: the counts of the records, and the splits.
 
-    The counts and the splits are for all stores that were read as one table. The splits are proved to join: each split
-    begins where the split before it ended.
+    The counts and the splits are for all stores that were read as one table. The splits are proved to join, which means
+    that each split begins where the previous split ended.
     """
 
     counts: RecordCounts

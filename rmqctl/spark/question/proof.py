@@ -1,4 +1,4 @@
-"""A table of messages, with the proof that one action read all of it.
+"""A table of messages, with the proof that one action read the whole table.
 
 While Spark reads the table, each task reports which range of the log it read. The proof checks these ranges.
 """

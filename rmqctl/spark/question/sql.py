@@ -65,8 +65,8 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
     Raises BadRequest if Spark does not understand the query, or if the query would change something. Also raises
-    BadRequest if two columns of the answer have the same name: each row becomes a JSON object, in which every name must
-    be different.
+    BadRequest if two columns of the answer have the same name. The reason is that each row becomes a JSON object, in
+    which every name must be different.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -108,10 +108,11 @@ def _refused(error: Exception) -> RmqctlError:
 
 
 def _nearest(error: Exception) -> str:
-    """Return a hint with the known column whose name is most like a wrong name.
+    """Return a hint with the known column whose name is most similar to a wrong name.
 
     The hint is empty if `error` is not about an unknown column, or if no column has a similar name. The suggestions of
-    Spark are not enough: Spark knows only the columns that are read, which are the columns that the query names.
+    Spark are not enough, because Spark knows only the columns that are read. These are the columns that the query
+    names.
     """
     from pyspark.errors import PySparkException
 

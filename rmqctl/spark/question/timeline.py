@@ -17,7 +17,7 @@ def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool
     """Return the number of messages that a broker stored in each interval.
 
     Each interval is `interval_ms` long, and begins at a multiple of this length since 1970. Columns: broker, store,
-    topic (with `by_topic`), `timestamp` (the begin of the interval, ms since 1970), messages, bytes. An interval
+    topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970), messages, bytes. An interval
     without messages has no row.
     """
     from pyspark.sql import functions as f

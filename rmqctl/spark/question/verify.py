@@ -36,5 +36,5 @@ def verify(
 def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
-    """Prepare the verification of a store, and return it. Do not start it yet."""
+    """Return the verification of a store, prepared but not started."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

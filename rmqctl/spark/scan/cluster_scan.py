@@ -135,7 +135,7 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Return an item with the driver's queue numbers instead of the task's.
+        """Return an item in which the driver's queue numbers replace the task's numbers.
 
         Each task gives its own numbers to queues. Only a record run has queue numbers. Any other item is returned
         unchanged.

@@ -104,7 +104,7 @@ def _raise_changed(split: Split) -> NoReturn:
 
 
 def _check_whole(ranges: Sequence[Range]) -> None:
-    """Raise Unreadable if the splits of a file leave out a part of it."""
+    """Raise Unreadable if the splits of a file leave out a part of the file."""
     first, last = ranges[0].split, ranges[-1].split
     gaps = [before.split.stop for before, after in pairwise(ranges) if before.split.stop != after.split.start]
     gaps = [0] if first.start else gaps

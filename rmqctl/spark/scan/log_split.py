@@ -130,7 +130,7 @@ def unpacked(raw: bytes | pa.Buffer) -> Found:
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Read a split, and return what the split holds.
+    """Read a split, and return what the split contains.
 
     Without `position`, the part begins at the first record of the split. If `position` is given, the part begins at
     this position in the file, where an item must begin. Raises Unreadable if the file does not exist, or is not the
@@ -165,7 +165,7 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
     """Raise Unreadable unless this host sees the same file as the driver.
 
     The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read these bytes, or
-    found only zeros there.
+    if all these bytes were zero.
     """
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return

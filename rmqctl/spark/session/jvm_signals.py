@@ -1,8 +1,8 @@
 """Signals that reach Spark's JVM as well as rmqctl.
 
-Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal go to the whole process group. The JVM ignores SIGINT
-(Ctrl-C). The other signals end the JVM, often before rmqctl can end the job. Spark then reports that the JVM ended,
-although the real cause is the signal.
+Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal are sent to the whole process group. The JVM ignores
+SIGINT (Ctrl-C). The other signals end the JVM, often before rmqctl can end the job. Spark then reports that the JVM
+ended, although the real cause is the signal.
 """
 
 from __future__ import annotations

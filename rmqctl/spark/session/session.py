@@ -1,7 +1,7 @@
-"""The Spark session of a job; its executors can import rmqctl.
+"""The Spark session of a job, whose executors can import rmqctl.
 
-The session already exists, or rmqctl starts one: with Spark Connect, on a cluster, with the settings of spark-submit,
-or with `local[*]`.
+A job uses the existing session, or a session that rmqctl starts. rmqctl starts a session with Spark Connect, on a
+cluster, with the settings of spark-submit, or with `local[*]`.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 def _spark_home() -> Path:
     """Return the folder of the Spark that belongs to this PySpark.
 
-    If PySpark does not know this folder, it first looks for Spark in the parent of the current folder, and runs
-    whatever program it finds there.
+    If PySpark does not know this folder, PySpark first searches the parent of the current folder for Spark. PySpark
+    then runs any program that it finds in this parent folder.
     """
     import pyspark
 

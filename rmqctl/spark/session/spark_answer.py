@@ -1,6 +1,6 @@
-"""The check whether a Spark answers at a URL.
+"""The check whether a Spark server answers at a URL.
 
-The check runs before Spark's own clients connect. If nobody answers, these clients try again for minutes.
+The check runs before Spark's own clients connect. If no server answers, these clients try again for minutes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Return why there is no Spark at one host and port.
+    """Return the reason why no Spark server is at a host and port.
 
-    The result is empty if a Spark is there. The result is also empty if the host closes the connection: Spark itself
-    will report what the host requires.
+    The result is empty if a Spark server is at this port. The result is also empty if the host closes the connection,
+    because Spark itself will then report what the host requires.
     """
     try:
         with socket.create_connection(

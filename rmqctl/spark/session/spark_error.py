@@ -72,7 +72,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Turn Spark's exceptions in the block into rmqctl's (`of_spark`).
+    """Turn Spark's exceptions in the block into rmqctl's errors (`of_spark`).
 
     An exception that an interruption caused becomes KeyboardInterrupt. Any other OSError is raised unchanged.
     """

@@ -39,7 +39,7 @@ class Source(Protocol):
     """
 
     def tasks(self) -> Sequence[Any]:
-        """Return a list with one item for each task: the data that it must read."""
+        """Return a list with one item for each task: the data that the task must read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
         """Return the record batches (pyarrow) of a task."""
@@ -64,7 +64,7 @@ def register(spark: SparkSession) -> None:
     """Register the formats in a session.
 
     If the Spark setting PUSHDOWN is on when this function is called, Spark will push filters down to `rocketmq`. If
-    PUSHDOWN is off, filters cannot be pushed down, because Spark refuses readers that can take filters.
+    PUSHDOWN is off, filters cannot be pushed down, because Spark refuses readers that accept filters.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader

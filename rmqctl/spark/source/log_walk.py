@@ -2,9 +2,9 @@
 
 A stream may read only the written part of the log.
 
-The rules are the same as those of `Dump.follow`. A whole record counts as written if something follows it, or if the
-record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a file are
-not read.
+The rules are the same as those of `Dump.follow`. A whole record counts as written if other data follows the record, or
+if the record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a
+file are not read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 class Written(NamedTuple):
     """The part of the log that is certainly written, up to the physical offset `end`.
 
-    `unsure` is a whole message at `end` after which nothing follows yet. It is None if there is no such message.
+    `unsure` is a whole message at `end` after which nothing follows yet. `unsure` is None if there is no such message.
     """
 
     end: int
@@ -56,8 +56,8 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 def written(log: CommitLog, position: int, most: int | None) -> Written:
     """Return how far the log is written, from a physical offset on.
 
-    The search begins at this offset, `position`, and stops soon after `most` bytes. If `most` is None, the search goes
-    on to the end of the log.
+    The search begins at this offset, `position`, and stops soon after `most` bytes. If `most` is None, the search
+    continues to the end of the log.
     """
     end, unsure = position, None
     for step in steps(log, position):

@@ -1,7 +1,7 @@
 """The use of filters that Spark pushes down.
 
-Only filters that leave out messages cheaply are used. Spark applies every filter again. So the result may have too many
-messages, but every wanted message must be in it.
+Only filters that leave out messages cheaply are used. Spark applies every filter again. So the filters of this module
+may select too many messages, but must select every wanted message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
     """Return one filter for all of `filters`.
 
-    The result lets through every message that meets all of `filters`, and perhaps other messages.
+    The result selects every message that meets all of `filters`, and perhaps other messages.
     """
     conditions: dict[str, Any] = {}
     for one in filters:
@@ -35,8 +35,8 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
     """Return the fields of Filter that correspond to a filter of Spark.
 
-    Each item of the list is the name and the value of a field. The fields may let through more messages than Spark's
-    filter, but not fewer. The list is empty if no field corresponds.
+    Each item of the list is the name and the value of a field. The fields may select more messages than Spark's filter,
+    but not fewer. The list is empty if no field corresponds.
     """
     from pyspark.sql import datasource as spark
 
@@ -65,7 +65,7 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 def _both(name: str, one: Any, other: Any) -> Any:
     """Combine two conditions on the field `name` into one condition.
 
-    The result lets through every message that meets both conditions, and perhaps other messages.
+    The result selects every message that meets both conditions, and perhaps other messages.
     """
     if name == "topics":
         return one & other or one

@@ -1,9 +1,8 @@
 """`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
-The units are those that `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists. LMQ queues and the batch consume queues of
-5.x are included. The first row of a queue is the unit of the queue's first message that the log still has. If the
-tagsCode of a unit is an address in the extension (consumequeue_ext), the row has the tagsCode that the extension has
-there.
+`rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same units. LMQ queues and the batch consume queues of 5.x are
+included. The first row of a queue is the unit of the queue's first message that the log still has. If the tagsCode of a
+unit is an address in the extension (consumequeue_ext), the row has the tagsCode that the extension has at this address.
 """
 
 from __future__ import annotations

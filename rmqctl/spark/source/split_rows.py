@@ -3,8 +3,8 @@
 Good messages are read by the column reader. All other items are read one by one, as in `rmqctl dump --damaged`.
 
 If a split is not the first of its file, reading begins at the first record in the split. Reading ends at a record that
-the task of the next split can find. So damage or zeros between two records belong to the split of the record before
-them.
+the task of the next split can find. So damage or zeros between two records belong to the split of the first of these
+two records.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RowReading(NamedTuple):
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Yield the record batches (pyarrow) of a split.
 
-    Damage has rows, too, and so has a place that cannot be read.
+    Damage and places that cannot be read also have rows.
 
     `exact` says that the split begins where an item begins, and ends where an item ends.
 

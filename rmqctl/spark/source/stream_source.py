@@ -1,8 +1,8 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
 A stream reads logs while brokers write them. What Spark calls the offset of a stream is one physical offset for each
-store. An item begins at each of these physical offsets. The driver first goes through the new part of each log, so that
-each split begins where a record begins. The tasks then make the rows.
+store. An item begins at each of these physical offsets. The driver first scans the new part of each log, so that each
+split begins where a record begins. The tasks then make the rows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class StreamSource:
     """The source of `spark.readStream.format("rocketmq")`.
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the
-    begin of the log) or latest (the end of the log). `splitMiB` is the number of MiB of the log that each task reads.
-    `batchMiB` is the approximate number of MiB of each store's log in one batch. Raises BadRequest if an option is not
-    valid.
+    beginning of the log) or latest (the end of the log). `splitMiB` is the number of MiB of the log that each task
+    reads. `batchMiB` is the approximate number of MiB of each store's log in one batch. Raises BadRequest if an option
+    is not valid.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
