@@ -34,8 +34,8 @@ class Checked(NamedTuple):
 
     For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
     bad record, `problem` gives the reason, and `size` is -1. But `size` is TOTALSIZE if only the lengths do not add up.
-    `consumed` is the number of bytes of the record that the broker has read. `message` has no body, and the
-    PHYSICALOFFSET of the record as its offset.
+    `consumed` is the number of bytes of the record that the broker has read. `message` has no body. The offset in
+    `message` is the PHYSICALOFFSET of the record.
     """
 
     size: int

@@ -12,10 +12,9 @@ on (number 0 is unused; 20 000 000 by default):
 {entry}
 
 The key's text is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text `topic#T#TAGS`.
-keyHash is
-|hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two keys may
-have the same hash, so a reader must also check the key in the message. An entry is valid iff its number is below
-indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has the entry.
+keyHash is |hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two
+keys may have the same hash, so a reader must also check the key in the message. An entry is valid iff its number is
+below indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has the entry.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Profile(NamedTuple):
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer far beyond the end of a queue restarts at 0, if the queue begins at 0 (up to 4.9.3)."""
+    """Whether a consumer far beyond the end of a queue that begins at 0 restarts at 0 (up to 4.9.3), not at the end."""
     expired_queue_begins_at_end: bool
     """Whether a queue without any message left begins at its end (5.x). Otherwise, its min offset does not change."""
     finds_offset_by_store_time: bool
@@ -45,7 +45,7 @@ class Profile(NamedTuple):
     counts_usable_space: bool
     """Whether disk usage is a whole percentage of the usable space (since 4.9.2), not a share of the whole disk."""
     force_level_asks: bool
-    """Whether deletion starts only over the force level (5.x). Otherwise, it also starts over diskMaxUsedSpaceRatio."""
+    """Whether only the force level starts deletion (5.x). Otherwise, diskMaxUsedSpaceRatio also starts deletion."""
     indexes_tags: bool
     """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 
