@@ -136,7 +136,7 @@ class NoRoom(RmqctlError):
 class ChangeFailed(RmqctlError):
     """A change of a store failed.
 
-    The error says whether the store is as before.
+    The error says whether the store is in the same state as before the change.
     """
 
     exit_code = ExitCode.PARTIAL

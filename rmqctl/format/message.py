@@ -17,7 +17,8 @@ reused file. No broker checks PHYSICALOFFSET.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
 (6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks these
-bytes. Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
+bytes. Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, which are zeros or
+old data.
 
 A blank ends a file. Its TOTALSIZE is the length of the rest of the file, and its MAGICCODE is CBD43194. The bytes after
 these 8 bytes have no meaning. Eight zero bytes are not a record. Eight zero bytes mean that nothing was written at this

@@ -45,7 +45,7 @@ class Profile(NamedTuple):
     counts_usable_space: bool
     """Whether disk usage is a whole percentage of the usable space (since 4.9.2), not a share of the whole disk."""
     force_level_asks: bool
-    """Whether only the force level starts deletion (5.x). Otherwise, diskMaxUsedSpaceRatio also starts deletion."""
+    """Whether only a disk over the force level starts deletion (5.x), and not a disk over diskMaxUsedSpaceRatio."""
     indexes_tags: bool
     """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 
