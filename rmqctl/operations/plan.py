@@ -1,6 +1,6 @@
 """The plan of a repair, which does not change after its creation.
 
-`--dry-run` shows it; `rmqctl.operations.repair.execute` executes exactly this plan.
+`--dry-run` shows this plan. `rmqctl.operations.repair.execute` executes exactly this plan.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SetCheckpoint(NamedTuple):
 class AddLogFile(NamedTuple):
     """Add a missing file of the log, filled with zeros and `placeholders`.
 
-    The file gets the mtime of the file `like`.
+    The new file gets the mtime of the file `like`.
     """
 
     path: str
@@ -127,11 +127,12 @@ class RepairPlan:
     """The plan of a repair. Offsets are in bytes.
 
     After the repair, the log is [min_phy_offset, max_phy_offset), with `records` messages (None: not counted).
-    `end_reason` says why the log ends there. It is None if the messages end there, or if the operator chose the end.
-    `fingerprint` identifies the store's files at the time of the plan. `placeholders` replace damage. `leaves` counts,
-    by code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for
-    which the index is rebuilt; None: the store shows the profile. `start_problem` says why a broker does not start even
-    after the repair; None: it starts.
+    `end_reason` says why the log ends at `max_phy_offset`. `end_reason` is None if the messages end at this offset, or
+    if the operator chose the end. `fingerprint` identifies the store's files at the time of the plan. `placeholders`
+    replace damage. `leaves` counts, by code, the findings that `verify` still reports after the repair. `profile` is
+    the profile of the brokers for which the index is rebuilt. `profile` is None if the store shows the profile.
+    `start_problem` says why a broker does not start even after the repair. `start_problem` is None if the broker
+    starts.
     """
 
     min_phy_offset: int

@@ -29,7 +29,8 @@ _Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of 
 class Refused(NamedTuple):
     """Messages that were not stored.
 
-    The fields are the numbers of their lines, and the reason. If a put failed, the reason names its PutMessageStatus.
+    The fields are the line numbers of the messages, and the reason. If a put failed, the reason names its
+    PutMessageStatus.
     """
 
     lines: tuple[int, ...]
@@ -48,14 +49,14 @@ class QueueGrowth:
 class Appender:
     """Stores messages in `store`, one by one or in batches.
 
-    With `batch`, up to `batch` messages that follow one another in the same queue become one batch, and a message that
-    cannot be in a batch is put alone. Without `batch`, each message is put alone, and one write stores up to `at_once`
-    messages. With `sync`, each put is flushed to disk.
+    With `batch`, up to `batch` successive messages of the same queue become one batch. A message that cannot be in a
+    batch is put alone. Without `batch`, each message is put alone, and one write stores up to `at_once` messages. With
+    `sync`, each put is flushed to disk.
 
     `on_stored` and `on_refused` are called with the result of each put. `on_stored` is not called for stored messages
-    of `put_encoded`. `stored` counts messages; `unqueued` counts those that are only in the log (prepared, rollback).
-    If the store itself fails, the appender ends. `ended` then names the first message that is not stored because of the
-    failure. No message after it is stored either.
+    of `put_encoded`. `stored` counts the stored messages. `unqueued` counts the stored messages that are only in the
+    log (prepared, rollback). If the store itself fails, the appender ends. `ended` then names the first message that is
+    not stored because of the failure. Later messages are not stored either.
     """
 
     store: MessageStore
@@ -147,7 +148,7 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Note that messages got the queue offsets [first, behind)."""
+        """Count messages that got the queue offsets [first, behind)."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

@@ -1,6 +1,6 @@
 """Append JSON Lines to a store.
 
-A kernel handles many plain lines at once; every other line is handled alone.
+A kernel handles many plain lines at once. Every other line is handled alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SHORT_RUN = 8  # lines: so few are as fast one by one
 class LineAppender:
     """Puts the messages of lines through `appender`.
 
-    The appender's `on_refused` is also called for lines that are not messages. `now` gives the born time, in ms since
-    1970, of messages that have none. Without an `encoder`, each line is handled alone. If `is_over` is set, or if the
-    appender has ended, further lines are ignored.
+    The appender's `on_refused` is also called for lines that are not messages. `now` is the born time, in ms since
+    1970, of messages without a born time. Without an `encoder`, each line is handled alone. If `is_over` is set, or if
+    the appender has ended, further lines are ignored.
     """
 
     appender: Appender
@@ -53,7 +53,7 @@ class LineAppender:
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the next whole lines; only the very last may lack its line feed."""
+        """Put the next whole lines; only the last line may lack its line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:

@@ -76,7 +76,7 @@ class LineEncoder:
 def encoder_of(store: MessageStore) -> LineEncoder | None:
     """Return the encoder for a store.
 
-    The result is None if the store accepts no records that are encoded before their offset is known.
+    The result is None if the store does not accept records that are encoded before their offset is known.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

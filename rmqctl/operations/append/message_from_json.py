@@ -1,12 +1,12 @@
 """Messages from JSON Lines with the keys of dump.
 
-`dump --body base64 -o jsonl` prints such lines; people can write them, too.
+`dump --body base64 -o jsonl` prints such lines. A person can also write such lines.
 
 `topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
-ignored: the message gets new ones. A line with `physicalOffset` is a stored message and is copied unchanged. Any other
-line is a new message: its DELAY is obeyed, and it gets a UNIQ_KEY if it has none. If a line has `bodyCrc`, the body
-must match this checksum. The reason: `dump --body utf8` prints the body as text, and this text is not always exactly
-the stored body.
+ignored, because the message gets a new offset and a new store time. A line with `physicalOffset` is a stored message
+and is copied unchanged. Any other line is a new message. The DELAY of a new message is obeyed. A new message without a
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum, because the text that `dump --body
+utf8` prints is not always exactly the stored body.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The keys that a line may have.
 
-    The first keys are those that append reads. The others are further keys that dump prints for a stored record. Times
-    are in ms since 1970.
+    First, this lists the keys that append reads. Then, this lists the other keys that dump prints for a stored record.
+    Times are in ms since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -87,7 +87,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
     """Return the message of a line, and whether it copies a stored message.
 
-    If the line has no born time, the message gets `now`. Raises ValueError, which says what is wrong with the line.
+    If the line has no born time, the message gets `now`. Raises ValueError with the fault of the line.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -171,7 +171,7 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    24 digits identify this process; the others are a counter. Only one thread at a time may use it.
+    24 digits identify this process. The other 8 digits are a counter. Only one thread at a time may use it.
     """
 
     def __init__(self) -> None:

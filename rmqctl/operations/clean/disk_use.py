@@ -1,6 +1,6 @@
 """How full the disks are, and whether files must therefore be deleted.
 
-The rules are isSpaceToDelete of RocketMQ's CleanCommitLogService.
+The rules are the same as in isSpaceToDelete of RocketMQ's CleanCommitLogService.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """How full the partition of a folder is, as a broker counts.
 
-    `used_percent` is the share of `used` in `size` (bytes); it is -1 if it cannot be read. `total` is the size of the
-    whole disk, with the part that is reserved for root; it is 0 if it is not known. Folders with the same `device` are
-    on the same disk. Device 0 means that no other folder is known to be on the disk.
+    `used_percent` is the share of `used` in `size` (bytes). `used_percent` is -1 if the share cannot be read. `total`
+    is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is not known.
+    Folders with the same `device` are on the same disk. Device 0 means that no other folder is known to be on the disk.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class DiskUse(NamedTuple):
 class Full(NamedTuple):
     """A disk, or a part of a disk, that is too full.
 
-    `disk` is the disk. It is None if the store uses more than its part of a shared disk. `why` is the reason as text.
+    `disk` is None if the store uses more than its part of a shared disk. `why` is the reason as text.
     """
 
     why: str
@@ -51,8 +51,8 @@ class Full(NamedTuple):
 class Pressure(NamedTuple):
     """The reasons to delete files because a disk is full.
 
-    `asks` is the disk because of which expired files are deleted. `forces` is the disk because of which files of any
-    age are deleted. Each is None if there is no such disk. `calm` is the text for the case that no disk is too full.
+    `asks` is the disk because of which expired files are deleted, or None. `forces` is the disk because of which files
+    of any age are deleted, or None. `calm` is the text for the case that no disk is too full.
     """
 
     asks: Full | None
@@ -64,8 +64,8 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
     """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
 
     The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a whole percent, rounded up, of the space that users
-    can have. Before 4.9.2, it is a share of the whole disk. If the folder does not exist, its nearest existing parent
-    counts, because a broker creates the folder at its start.
+    can have. Before 4.9.2, the result is a share of the whole disk. If the folder does not exist, its nearest existing
+    parent counts, because a broker creates the folder at its start.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:

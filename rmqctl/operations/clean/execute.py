@@ -7,16 +7,16 @@ file takes these steps:
     told   Its receipt is appended to the receipts and flushed to disk.
     gone   The file is unlinked.
 
-Then comes the next file. So after a crash, at most one file is in STORE/.rmqctl/expired; the next `clean` deletes it.
-Each deleted file has a receipt; if rmqctl crashed before the file was deleted, it has two. A moved file needs a
-separate folder, because a broker treats every name in its folders of files as one of its files (4.x even the name of a
-folder). If `.rmqctl` is on another disk than the file, or if the disk has no room for a folder, the file is unlinked in
-its place, as a broker does.
+Only then is the next file deleted. So after a crash, at most one file is in STORE/.rmqctl/expired. The next `clean`
+deletes this file. Each deleted file has a receipt. If rmqctl crashed before it deleted the file, the file has two
+receipts. A moved file needs a separate folder, because a broker treats every name in its folders of files as one of its
+files (4.x even the name of a folder). If `.rmqctl` is on another disk than the file, or if the disk has no room for a
+folder, the file is unlinked in its place, as a broker does.
 
 There is no undo, because the operator wants the space. The broker must be down, because a running broker keeps its
-files mapped and open. The disk would get their space back only when the broker unmaps them in its own round
-(MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until then, the broker's file lists and the min offset that clients see
-would also be wrong.
+files mapped and open. The space of such a file would become free only when the broker unmaps the file in a round of its
+own (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until then, the broker's file lists and the min offset that clients
+see would also be wrong.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Cleaned:
 
 
 class Pace:
-    """The pace of deletion: how long to wait before the next file.
+    """The pace of deletion, which is the wait before each next file.
 
     The wait is `interval_ms`, or longer if `bytes_per_second` requires it.
     """
@@ -85,7 +85,7 @@ class Pace:
 class Leftover(NamedTuple):
     """A file that an interrupted `clean` moved out of the store but did not delete.
 
-    `name` is the path that the file had.
+    `name` is the path that the file had in the store.
     """
 
     path: Path
@@ -106,9 +106,9 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Wait until nobody holds the store's lock, for at most this many seconds.
+    """Wait until the store's lock is free, for at most this many seconds.
 
-    If the lock is still held after this time, no error is raised. Raises OSError.
+    If the lock is not free after this time, no error is raised. Raises OSError.
     """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
@@ -135,7 +135,8 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 class Clean:
     """Deletes the files of `plan` from the store at `root`.
 
-    The caller holds the store's lock. `is_stopped` is called before each file; if it returns True, the run ends.
+    The caller holds the store's lock. `is_stopped` is called before each file. If `is_stopped` returns True, the run
+    ends.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ a round. The first file that must stay ends the round. The last file of the log 
 
 One run of `clean` does the work of many rounds. In an hour of deleteWhen, it deletes every expired file. If a disk is
 too full, it deletes files until the disk is below its limit, by the disk space of each file. If deletion does not free
-space on that disk, or if the size of the disk is not known, the run does the work of only one round.
+space on the disk that is too full, or if the size of the disk is not known, the run does the work of only one round.
 
 In two cases, a broker would continue, but the run stops: at an obstacle (`log_files.py`), and at messages that must be
 protected. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except these two, and except the rule
@@ -41,7 +41,7 @@ class ExpiredLog:
     """Decides which log files are deleted at `now_ms`, in `hour` of this host.
 
     After `decide`, `removed` has the reason for each file that is deleted, oldest first. `trigger` and `reason` say why
-    files are deleted, or why none is.
+    files are deleted, or why no file is deleted.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """Decide by the limits that the operator set, otherwise as a broker does."""
+        """Decide by the operator's limits; without limits, decide as a broker does."""
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:
@@ -123,8 +123,8 @@ class ExpiredLog:
     def _counts(self, full: Full | None, done: int) -> bool:
         """Return whether a full disk is a reason for this round.
 
-        A full disk is always a reason for the first round. It is a reason for later rounds only if deleting log files
-        frees space on this disk.
+        A full disk is always a reason for the first round. A full disk is a reason for later rounds only if deleting
+        log files frees space on this disk.
         """
         return full is not None and (not done or self._room.is_helped(full))
 

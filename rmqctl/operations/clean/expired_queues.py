@@ -6,13 +6,14 @@ The rules are those of RocketMQ's CleanConsumeQueueService:
 
 - Of a queue, the first files are deleted, as long as their last unit points before the log. The last file always stays
 (MappedFileQueue.deleteExpiredFileByOffset).
-- Of its extension, files are deleted if they end before the extension unit of the first remaining queue unit
-(ConsumeQueueExt.truncateByMinAddress).
+- Of the extension of a queue, files are deleted if they end before the extension unit of the first remaining queue unit
+  (ConsumeQueueExt.truncateByMinAddress).
 - Of the index, the first files are deleted, as long as their endPhyOffset is before the log. The last file always stays
 (IndexService.deleteExpiredFile).
 
 If a file stays, all later files stay, too. If the last unit of a file is not in use, or if the header of an index file
-shows no entry, nobody knows what the file contains. A broker would continue at such a file, but this run stops there.
+shows no entry, nobody knows what the file contains. A broker would continue at such a file, but this run stops at such
+a file.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """The files to delete besides log files if the log begins later.
+    """The files that are deleted besides log files if the log begins later.
 
     The log begins at `new_min_offset` instead of `min_offset` (physical offsets). With `unused_topics`, a queue is
     deleted as a whole, with its `folders`, if no message of it is left and topics.json does not list its topic. A
@@ -135,8 +136,8 @@ class ExpiredQueues:
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
         """Return whether a file is deleted, and why.
 
-        The decision depends on the last physical offset in the file. This offset is None if the file should have one
-        but does not.
+        The decision depends on the last physical offset in the file. This offset is None if the file should have such
+        an offset but does not have it.
         """
         if offset is None:
             self.warnings.append(

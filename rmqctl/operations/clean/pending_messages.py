@@ -10,7 +10,7 @@ A broker deletes a file without looking for such messages. There are four kinds:
                 is in a %DLQ% topic that no group reads: an operator may still send it again.
 
 Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
-queue, only the units of such messages are read; `missing_queues.py` finds messages whose queue has no folder. Whether
+queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. Whether
 timer messages (5.x) were delivered cannot be seen in these files.
 """
 
@@ -129,7 +129,7 @@ class Outstanding:
     def _check_dispatched(self, reached: int) -> None:
         """Report messages after the last unit of all queues (at `reached`).
 
-        No count includes these messages. They exist if someone deleted queues to rebuild them.
+        No count includes these messages. Such messages exist if someone deleted queues to rebuild the queues.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -167,7 +167,7 @@ class Outstanding:
         return counts
 
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield physical offsets of units from `offset` on, as far as the files go.
+        """Yield physical offsets of units from `offset` to the end of the files.
 
         Each offset comes with the number of messages that its unit stands for.
         """
@@ -192,7 +192,7 @@ class Outstanding:
         """Return the queue offset at which counting begins.
 
         The result is the larger of two offsets: `offset`, and the offset of the first message that the log still has.
-        It is None if no message in the files is needed.
+        The result is None if no message in the files is needed.
         """
         if not queue.queue.files:
             return None

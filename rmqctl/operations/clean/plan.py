@@ -49,7 +49,7 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """Return which files are deleted and which stay at `now_ms`, and why.
+    """Return which files are deleted and which files stay at `now_ms`, and why.
 
     The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are the disks
     of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues' folder. Raises

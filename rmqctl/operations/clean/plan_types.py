@@ -1,6 +1,6 @@
 """The plan of `clean`: the files to delete, each with the reason.
 
-The plan does not change: it is first shown, and then executed. Paths are relative to the store's root
+The plan does not change between its display and its execution. Paths are relative to the store's root
 (`commitlog/00000000000000000000`), or absolute if the commit log lies outside the store.
 """
 
@@ -58,9 +58,9 @@ class FileDecision:
 
     `bytes` is the length of the file, `allocated_bytes` its disk space. Times are in ms since 1970.
     `last_store_timestamp` is the store time of the first record after the file. The file's own last record is not
-    later, unless a clock was set back. It is None if it is not known, or if the file is not a log file. `waiting` has
-    the messages that are still needed. They are counted for log files that are deleted, and for those that stay because
-    of them.
+    later, unless a clock was set back. `last_store_timestamp` is None if this time is not known, or if the file is not
+    a log file. `waiting` has the messages that are still needed. These messages are counted for log files that are
+    deleted, and for log files that stay because of such messages.
     """
 
     path: str
@@ -100,7 +100,7 @@ def is_link(storage: Storage, path: Path) -> bool:
 class MinOffsetAdvance(NamedTuple):
     """A queue whose first message is deleted.
 
-    The fields are the queue offsets of the queue's first message before and after.
+    The fields are the queue offsets of the queue's first message before and after the deletion.
     """
 
     topic: str
@@ -123,11 +123,11 @@ class UnreadTopic(NamedTuple):
 class ExpiryPlan:
     """The files that one run deletes.
 
-    `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is the reason
-    for the deletion. If it is None, no log file is deleted, but files of queues and index that an earlier run left may
-    be. `reason` is the same as text. `hour` and `time_zone` are the local hour and time zone of this host at the time
-    of the plan. `folders` are folders of queues and topics that are deleted as a whole, after their files. `unread`
-    lists topics without a group that lose messages.
+    `files` are in the order of deletion (the log, each queue and then its extension, the index). `trigger` is the
+    reason for the deletion. If `trigger` is None, no log file is deleted, but files of queues and index that an earlier
+    run left may be deleted. `reason` is the reason as text. `hour` and `time_zone` are the local hour and time zone of
+    this host at the time of the plan. `folders` are folders of queues and topics that are deleted as a whole, after
+    their files. `unread` lists topics without a group that lose messages.
     """
 
     trigger: Trigger | None

@@ -27,7 +27,7 @@ class Receipts:
     """The receipt files at `paths`; each of them gets every receipt.
 
     This is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a deletion has made
-    room. The deletion does not wait, because it is needed to free the disk.
+    room. The deletion does not wait, because only the deletion frees the disk.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -43,7 +43,7 @@ class Receipts:
             file.close()
 
     def open(self, paths: Collection[Path] | None = None) -> None:
-        """Open the files, or those at `paths`, before the first deletion.
+        """Open the files, or the files at `paths`, before the first deletion.
 
         So it is known before the first deletion whether receipts can be written. A full disk is not an error.
         """
@@ -55,7 +55,7 @@ class Receipts:
     def zero_tail(self) -> list[str]:
         """Return the lines that were not written because the disk had no room.
 
-        If there are several files, these are the lines of the file that lacks most.
+        If there are several files, these are the lines of the file that lacks the most lines.
         """
         return max((file.zero_tail for file in self._files), key=len)
 
@@ -83,7 +83,7 @@ class _ReceiptFile:
         self._waiting = b""
 
     def close(self) -> None:
-        """Close the file. It may be called again."""
+        """Close the file. A second call does nothing."""
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None

@@ -110,7 +110,7 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Nu
 
 
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
-    """Return whether only the blank record follows the chain that ends at `end`."""
+    """Return whether only the blank record follows the chain, which ends at `end`."""
     if end is None or end >= file.end:
         return end == file.end
     rest = store.commit_log.at(end)

@@ -1,11 +1,11 @@
 """The plan of a change by which the operator sets a group's offsets.
 
-A broker keeps the offsets of consumer groups in config/consumerOffset.json. With enableLmq, it keeps them in
-config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both are changed,
-because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
+A broker keeps the offsets of consumer groups in config/consumerOffset.json. With enableLmq, a broker keeps these
+offsets in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both are
+changed, because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
 lmqConsumerOffset.json.
 
-If the operator gives a time, the offset is the same that the broker finds for this time, as in mqadmin's
+If the operator gives a time, the offset is the offset that the broker finds for this time, as in mqadmin's
 resetOffsetByTime.
 """
 
@@ -41,7 +41,7 @@ EPOCH_MS_MIN = 10**9  # a number from here on is a time: no queue has so many me
 
 
 class OffsetGoal(NamedTuple):
-    """The place where a group will continue in each queue.
+    """The position from which a group will continue in each queue.
 
     `value` is a time (ms since 1970) or a queue offset.
     """
@@ -217,7 +217,7 @@ class _Finder:
 def _change(
     store: ReadOnlyStore, config: ConfigFile, profile: Profile, key: str, offsets: dict[int, int]
 ) -> ConfigChange | None:
-    """Return the change of one file; None if the file already has the offsets.
+    """Return the change of a file, or None if the file already has the offsets.
 
     Raises Unreadable if neither the file nor its .bak can be loaded.
     """

@@ -26,11 +26,11 @@ RETRY_NUMS = "retryQueueNums"
 
 
 def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
-    """Return the entries that topics.json lacks, and those that do not fit the store.
+    """Return the missing and the corrected entries of topics.json.
 
-    `listed` are the entries that the file has. A topic gets as many queues as the store shows for it. An entry that has
-    fewer queues, or another type of queue, is corrected, because a broker serves no queue beyond readQueueNums, and 5.x
-    does not load a topic of the wrong type.
+    A corrected entry replaces an entry that does not fit the store. `listed` are the entries that the file has. A topic
+    gets as many queues as the store shows for it. An entry that has fewer queues, or another type of queue, is
+    corrected, because a broker serves no queue beyond readQueueNums, and 5.x does not load a topic of the wrong type.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -91,7 +91,7 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
 def _owner(rest: str, topics: set[str]) -> str:
     """Return the group of the topic %RETRY%`rest`.
 
-    The retries of POP have %RETRY%GROUP_TOPIC or %RETRY%GROUP+TOPIC.
+    The topic of a POP retry is %RETRY%GROUP_TOPIC or %RETRY%GROUP+TOPIC.
     """
     ends = (at for at in range(1, len(rest) - 1) if rest[at] in POP_SEPARATORS and rest[at + 1 :] in topics)
     return rest[: next(ends, len(rest))]
@@ -100,7 +100,7 @@ def _owner(rest: str, topics: set[str]) -> str:
 def _retry_nums(names: NamesInStore) -> dict[str, int]:
     """Return how many queues the store shows for each %RETRY% topic.
 
-    A queueId that no broker gives does not count.
+    A queueId that a broker never gives does not count.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:

@@ -50,9 +50,9 @@ NAMES_SHOWN_MAX = 5
 class RestorePlan:
     """The new content of config/`name`.
 
-    `problem` says what is wrong with the file. `problem` is empty for a file that a broker loads. `source` is where the
-    new content comes from, or None if the file stays unchanged. `entries` are the topics or groups that were added or
-    corrected. `notes` are further remarks for the operator.
+    `problem` says what is wrong with the file. `problem` is empty for a file that a broker loads. `source` names the
+    source of the new content. `source` is None if the file stays unchanged. `entries` are the topics or groups that
+    were added or corrected. `notes` are further remarks for the operator.
     """
 
     name: str
@@ -77,9 +77,9 @@ def plan_restore(
 ) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
-    If `source` is None, a file that a broker loads stays unchanged. Any other file is restored from its .bak if the
-    .bak is good, otherwise from the store. `scan_log` returns the queues of all messages of the log; the function calls
-    `scan_log` only if necessary.
+    If `source` is None, a file that a broker loads stays unchanged. Any other file is restored from its .bak. If the
+    .bak is not good, the file is restored from the store. `scan_log` returns the queues of all messages of the log; the
+    function calls `scan_log` only if necessary.
 
     Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
     OSError.
@@ -136,7 +136,7 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
 
 
 def _content_of(content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note on how much the .bak has, and how old it is."""
+    """Return a note on the number of entries in the .bak, and on its age."""
     key = ENTRY_TABLES.get(name)
     if key is None:
         return ()
@@ -156,9 +156,9 @@ def _from_store(
 ) -> RestorePlan:
     """Return the plan that adds to the file what the store shows.
 
-    The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither has
-    entries, the log is scanned, too. Otherwise the log is not needed: a topic with messages in the log but without a
-    queue was deleted.
+    The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither the
+    file nor its .bak has entries, the log is scanned, too. Otherwise the log is not needed, because a topic with
+    messages in the log but without a queue was deleted.
     """
     if config.name not in TABLES:
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"

@@ -28,7 +28,7 @@ class Cause:
     """One cause, for people and for JSON.
 
     `evidence` is a list of findings. Each consequence in the list stands for all consequences of the same code. `then`
-    says what the store is like after the command `next_command`.
+    describes the store after the command `next_command`.
     """
 
     code: str
@@ -59,8 +59,8 @@ class Cause:
 def diagnose(examination: Examination, target: str, options: str = "") -> list[Cause]:
     """Return the causes, those that matter most first.
 
-    `target` is the store for a command line, with the options that belong to it; `options` are those for `recover`. A
-    cause for which the next start fails comes before all others.
+    `target` is the store for a command line, with the options that belong to the store. `options` are the options for
+    `recover`. A cause for which the next start fails comes before all others.
     """
     groups = attribute(examination.findings, examination.facts)
     restart = examination.restart
@@ -106,7 +106,7 @@ def _detail(group: Group) -> str:
 
 
 def _in_short(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the first finding of each code, with the count of all of the code."""
+    """Return the first finding of each code, with the count of all its findings."""
     from dataclasses import replace
 
     by_code: dict[str, list[Finding]] = {}

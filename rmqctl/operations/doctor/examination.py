@@ -1,10 +1,10 @@
-"""Examines a store in one pass of the log; more passes only plan repairs.
+"""Examines a store in one pass of the log; further passes only plan repairs.
 
 The first pass gives the findings and the outcome of the broker's next start.
 
-The passes for a repair are those of the planner of `recover`. The passes for a repair are needed only if a store has a
-fault. The examination is not in `rmqctl.forensics`, because a module that only inspects cannot import a planner of
-changes. `rmqctl.forensics.doctor` decides which finding belongs to which cause.
+The further passes are made by the planner of `recover`. Further passes are needed only if a store has a fault. The
+examination is not in `rmqctl.forensics`, because a module that only inspects cannot import a planner of changes.
+`rmqctl.forensics.doctor` decides which finding belongs to which cause.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Examination:
-    """What an examination says about a store, with the plans for its repair.
+    """The result of an examination of a store, with the plans for a repair.
 
     `restart` is the outcome of a broker's next start; `restart` is None if rmqctl does not simulate a start for this
     layout.
@@ -73,8 +73,8 @@ class Examination:
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated start is that of a broker of `profile`. `blocked` says why no repair can be planned, and is empty if a
-    repair can be planned.
+    The simulated start is a start of a broker of `profile`. `blocked` says why no repair can be planned. `blocked` is
+    empty if a repair can be planned.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
@@ -88,7 +88,7 @@ class Examiner:
 
     @property
     def reads_queues(self) -> bool:
-        """Return whether the store's queues can be read, and not its log alone."""
+        """Return whether the queues of the store can be read in addition to the log."""
         return self._level == LEVEL_ALL
 
     def warm_up(self) -> None:
@@ -112,7 +112,7 @@ class Examiner:
         return Examination(report, findings, facts, restart, repairs)
 
     def _beside_verify(self) -> Iterator[Finding]:
-        """Yield the findings that verify does not report, or not at this level."""
+        """Yield the findings that verify does not report at this level."""
         try:
             check_none_unfinished(self._store.storage, self._store.path.root)
         except NeedsRecovery as error:

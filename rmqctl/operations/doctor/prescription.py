@@ -143,9 +143,9 @@ class Prescriber:
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
-    """Return the better plan, its option, and what the other plan would keep.
+    """Return the better plan, its option, and what only the other plan would keep.
 
-    A plan after which `verify` finds nothing is better than one that leaves findings. Otherwise, `--keep-going` is
+    A plan after which `verify` finds nothing is better than a plan that leaves findings. Otherwise, `--keep-going` is
     better if the other plan drops good messages, or leaves more findings.
     """
     plain, other = repairs.plain, repairs.keep_going

@@ -1,4 +1,4 @@
-"""The situation of a store: facts that are no sign of damage.
+"""The situation of a store, which is a set of facts that are no sign of damage.
 
 Groups may be behind, and a broker deletes old files every day. An operator who reads a diagnosis also asks for these
 facts.

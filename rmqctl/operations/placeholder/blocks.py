@@ -30,9 +30,9 @@ _BLOCKS_UNPACKED = 2
 class PlaceholderBlock(NamedTuple):
     """Records that follow one another, to be written into the log's file `path`.
 
-    The `size` bytes of `data` go to byte `offset` of the file; the file may still be too short for them, or missing.
-    The first record is at `physical_offset`. `code` is the finding for the damage that the records replace. The last
-    record may be a blank; then `data` has only its first 8 bytes. `served` is the number of records that consumers
+    The `size` bytes of `data` go to byte `offset` of the file; the file may be missing, or too short for these bytes.
+    The first record is at `physical_offset`. `code` is the finding for the damage that the records replace. If the last
+    record is a blank, `data` has only the first 8 bytes of the blank. `served` is the number of records that consumers
     receive.
     """
 
@@ -66,7 +66,7 @@ class PlaceholderBlock(NamedTuple):
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message that begins at a physical offset; None if none does."""
+        """Return the message that begins at a physical offset, or None."""
         at = physical_offset - self.physical_offset
         found = message.decode(self.data, at, physical_offset, self.size - at)
         return found if isinstance(found, Message) else None
@@ -103,13 +103,13 @@ class PlaceholderBlocks:
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
         """Return the placeholders for damages; the first damage begins at `offset`.
 
-        For the other damages of the same range, the sequence is empty. The result is None if the damage stays
+        For all later damages of the same range, the sequence is empty. The result is None if the damage stays
         unchanged.
         """
         return self._by_damage.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the placeholder that begins at a physical offset; None if none does."""
+        """Return the placeholder that begins at a physical offset, or None."""
         at = bisect_right(self._blocks, physical_offset, key=lambda block: block.physical_offset) - 1
         return self._blocks[at].message_at(physical_offset) if at >= 0 else None
 
@@ -128,7 +128,7 @@ class PlaceholderBlocks:
 def are_served(messages: Rows) -> Flags:
     """Return, for each row, whether consumers receive the message.
 
-    The rows may be of any columns that have a `sys_flag`. Fillers are rollbacks, which consumers do not receive.
+    The columns must include `sys_flag`. Fillers are rollbacks, which consumers do not receive.
     """
     found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
     return found

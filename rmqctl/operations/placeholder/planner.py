@@ -31,7 +31,7 @@ WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the qu
 
 
 class _Home(NamedTuple):
-    """The log file that contains the bytes [begin, end), or that will contain them."""
+    """The log file that has the bytes [begin, end), or will have these bytes."""
 
     path: str
     begin: int
@@ -39,7 +39,7 @@ class _Home(NamedTuple):
 
 
 class Placeholders:
-    """The placeholders of a store; all of them are in `blocks`."""
+    """The placeholders of a store; `blocks` has all of these placeholders."""
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
         self.blocks = PlaceholderBlocks()
@@ -62,7 +62,7 @@ class Placeholders:
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield damages in groups; touching damages of one file form a group."""
+        """Yield damages in groups; adjacent damages of one file form a group."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -125,7 +125,7 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the file that has the damage, or that will have it.
+        """Return the file that has the damage, or will have the damage.
 
         The file may be too short now, or missing. If files overlap, the damage names its own file.
         """
@@ -164,8 +164,8 @@ class Placeholders:
         """Return the queue to which the units around [first, end) really belong.
 
         If a file was moved to a wrong folder, its units belong to another queue. A placeholder for the queue of the
-        folder would then take the place of an intact message. Light queues have messages of other queues, so for them
-        the name of the folder counts.
+        folder would then take the place of an intact message. Light queues have messages of other queues, so the name
+        of the folder counts for a light queue.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key
@@ -178,7 +178,7 @@ class Placeholders:
     def _queue_of(self, unit: CqUnit) -> QueueKey | None:
         """Return the queue of the intact message that a unit points to.
 
-        The result is None if the message does not have the queue offset of the unit.
+        The result is None if the queue offset of the message differs from the queue offset of the unit.
         """
         message = self._store.commit_log.message_at(unit.physical_offset)
         if message is None or message.queue_offset != unit.queue_offset:

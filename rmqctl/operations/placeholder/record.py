@@ -98,8 +98,8 @@ class Claim(NamedTuple):
     """The values of a unit whose record cannot be read.
 
     `tags` is set if the planner knows them. `inner_num` is the number of queue offsets that a batch queue's unit has,
-    and 0 in other queues. Without a `physical_offset`, the unit is also lost. The claim is then only a queue offset,
-    which some record of the log must have, at any position.
+    and 0 in other queues. If `physical_offset` is None, the unit is also lost. The claim is then only a queue offset.
+    Some record of the log must have this queue offset, at any position.
     """
 
     topic: str
@@ -133,7 +133,7 @@ class Surroundings(NamedTuple):
 class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
-    All values are physical offsets. The file has the range [file_begin, file_end). Touching damages form one range. So
+    All values are physical offsets. The file has the range [file_begin, file_end). Adjacent damages form one range. So
     if the rest of a file is damaged, it must be in one range with the damaged record before it.
     """
 
@@ -146,8 +146,8 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
-    `claims` are the claims that the record satisfies; a filler or a blank has none. For a blank, `data` has its first 8
-    bytes. If the record's size is not the size in its unit, the unit must change.
+    `claims` are the claims that the record satisfies. A filler or a blank has no claims. For a blank, `data` has the
+    first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must change.
     """
 
     physical_offset: int
@@ -232,7 +232,7 @@ def _with_right_port(found: host.Host) -> bytes:
 def _body_is_right(message: Message) -> bool:
     """Return whether the body is whole: its CRC matches, or it is empty.
 
-    A body that was too large to read is not in memory and counts as damaged.
+    A body that is too large to read is not in memory, and counts as damaged.
     """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (
@@ -257,7 +257,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the range, cut where units say that records begin."""
+    """Return the range, cut at each place to which a unit points."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -279,7 +279,7 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
     """Return the claims in groups; the claims of a group begin at one offset.
 
-    The groups are in log order. LMQ queues share an offset with the message's own queue.
+    The groups are in log order. The claim of an LMQ queue has the same offset as the claim of the message's own queue.
     """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -299,7 +299,8 @@ def _is_lmq(claim: Claim) -> bool:
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
     """Fill the gap before `end`.
 
-    The gap becomes a new piece. If it has fewer than `size_min` bytes, it becomes a part of the piece before it.
+    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the gap becomes a part of the piece before
+    the gap.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -311,7 +312,7 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Give a queue offset to a free piece; return whether one was found.
+    """Give a queue offset to a free piece; return whether a piece was found.
 
     The piece is the first one between the pieces with lower and higher offsets of the queue.
     """
@@ -347,7 +348,7 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Yield fillers, none of them larger than brokers accept.
+    """Yield fillers that are not larger than brokers accept.
 
     The rest of a file becomes a blank. But a whole file never becomes one blank, because recovery needs the time in its
     first record.
@@ -419,8 +420,8 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
-    The store time is not earlier than that of the record before. For a delayed message, the store time is the delivery
-    time in the unit minus the delay; this is exact to the second.
+    The store time is not earlier than the store time of the record before. For a delayed message, the store time is the
+    delivery time in the unit minus the delay; this is exact to the second.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -470,7 +471,7 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
     """Return the record with the placeholder property and a filling body.
 
-    If they do not fit, the property is left out and the body is empty.
+    If the property and the body do not fit, the property is left out and the body is empty.
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
@@ -483,7 +484,7 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
 
 
 def _body(size: int, code: str) -> bytes:
-    """Return as much JSON as fits, followed by spaces."""
+    """Return the largest JSON text that fits, followed by spaces."""
     text = f'{{"{NAME}":"{code}"}}'
     return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class BatchQueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the writer of a queue. If it is None, units are only counted. Methods raise OSError.
+    `open_queue` returns the writer of a queue. If `open_queue` is None, units are only counted. Methods raise OSError.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BatchQueueBuilder:
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
-        """Add messages of the log. They must come in log order."""
+        """Add messages of the log, which must be in log order."""
         known = self._builder.queues
         self._wanted += [
             self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
@@ -93,11 +93,11 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Give wrongly numbered units the next place; return how many there were.
+        """Give each wrongly numbered unit the next place; return the count.
 
-        A unit's number is wrong if it is not the queue's next place, but the next unit continues as if it were. `end`
-        is the end of the queue so far. No checksum covers QUEUEOFFSET. So without this check, one damaged bit in a
-        QUEUEOFFSET would move the whole queue.
+        A unit's number is wrong if this number is not the queue's next place, but the next unit has the number that
+        follows the queue's next place. `end` is the end of the queue so far. No checksum covers QUEUEOFFSET. Without
+        this check, one damaged bit in a QUEUEOFFSET would move the whole queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -115,7 +115,7 @@ class BatchQueueBuilder:
         """Return the queue offset of the first batch of a queue.
 
         The result is the number in the batch itself, unless later batches show that this number is too high. A number
-        that is too low may be right, because the batches between may be lost.
+        that seems too low may be right, because the batches between the two may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):

@@ -1,6 +1,7 @@
 """One rebuilt consume queue.
 
-If the queue has a writer, its units are written to files. They are also compared with the units of the existing queue.
+If the queue has a writer, the units of the queue are written to files. The units are also compared with the units of
+the existing queue.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ def keep_nothing(_queue_offset: int, _units: Rows) -> None:
 
 
 class QueueCounts(msgspec.Struct):
-    """The result for one queue. Offsets are in units; other numbers count units.
+    """The result for one queue.
 
-    `same`: units that the existing queue has, too. `kept`: units whose message only the existing queue still knows.
-    `strays`: those of `kept` whose record names another queue or another place. `repeated`: units in the place of a
-    lost message; they point to the next message, which also has its own unit. `misnumbered`: messages whose queue
-    offset cannot be right; they got the next place. `duplicates`: messages whose queue offset another message already
-    has; they got no place. For duplicates, three more values are kept: their bytes, the physical offset of the first
-    one, and the queue offset of the last one. `moved`: places where the existing queue points to another message of the
-    log. `earlier`: messages (and their bytes) from the time before the queue began again at 0, if no existing queue
-    shows that its topic was deleted. `bytes`: bytes of the queue's messages. `anew`: how often the queue began again at
-    0. `crc` is the checksum of the units. `end` is the physical offset after the record of the last unit.
-    `store_timestamp` is the store time of this record (ms since 1970).
+    Offsets are in units; other numbers count units.
+
+    `same` counts units that the existing queue has, too. `kept` counts units whose message only the existing queue
+    still has. `strays` counts the units in `kept` whose record names another queue or another place. `repeated` counts
+    units in the place of a lost message. A repeated unit points to the next message, which also has its own unit.
+    `misnumbered` counts messages whose queue offset cannot be right. A misnumbered message got the next place.
+    `duplicates` counts messages whose queue offset another message already has. A duplicate got no place. For
+    duplicates, three more values are kept: the sum of their bytes, the physical offset of the first duplicate, and the
+    queue offset of the last duplicate. `moved` counts places where the existing queue points to another message of the
+    log. `earlier` counts messages (and their bytes) from the time before the queue began again at 0, if no existing
+    queue shows that the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` counts how
+    often the queue began again at 0. `crc` is the checksum of the units. `end` is the physical offset after the record
+    of the last unit. `store_timestamp` is the store time of this record (ms since 1970).
     """
 
     topic: str
@@ -82,7 +86,7 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no place because another message has it."""
+        """Return how many messages have no place because their place is taken."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
@@ -152,7 +156,7 @@ class BuiltQueue:
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
         """Yield units of the existing queue at the given places.
 
-        Each item is (queue offset of the first, numpy array of UNITS).
+        Each item is (queue offset of the first unit, numpy array of UNITS).
         """
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):

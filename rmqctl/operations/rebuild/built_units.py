@@ -69,7 +69,7 @@ class BuiltUnits:
         kept.crc = zlib_ng.crc32(data, kept.crc)
 
     def are_as(self, others: BuiltUnits) -> bool:
-        """Return whether `self` and the other have the same queues and units."""
+        """Return whether two objects have the same queues and units."""
         return self._prints() == others._prints()
 
     def _prints(self) -> dict[QueueKey, tuple[int, int]]:

@@ -29,8 +29,8 @@ BATCHES_AHEAD = 4
 class IndexBuilder:
     """An IndexWriter that names files by the store times of their first messages.
 
-    An IndexBuilder must be used as a context manager while messages come. Methods raise OSError; `put` also raises an
-    error of an earlier batch.
+    An IndexBuilder must be used as a context manager while messages are added. Methods raise OSError; `put` also raises
+    an error of an earlier batch.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
@@ -66,7 +66,7 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write everything in the background; `flush` waits for the end."""
+        """Begin to write everything in the background; `flush` waits until all is written."""
         self._hand_over()
         self._submit(self._writer.flush)
 
@@ -99,5 +99,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """Return when a message was stored, or now if that time is in the future."""
+    """Return the store time of a message, or the present time if it is earlier."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -38,8 +38,8 @@ class PlannedFile(NamedTuple):
 class PlannedStorage(Storage):
     """The files of `base` with changes.
 
-    Files and folders in `deleted` do not exist; `planned` files exist with their new content. The folders of `planned`
-    files may be new.
+    Files and folders in `deleted` do not exist. Files in `planned` exist with their new content. The folders of
+    `planned` files may be new.
     """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
@@ -125,7 +125,7 @@ class PlannedStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the next position outside holes; None if only a hole follows."""
+        """Return the next position outside holes, or None if only a hole follows."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.next_data(descriptor, position)
