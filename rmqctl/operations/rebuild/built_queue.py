@@ -37,7 +37,7 @@ def keep_nothing(_queue_offset: int, _units: Rows) -> None:
 class QueueCounts(msgspec.Struct):
     """The result for one queue.
 
-    Offsets are in units; other numbers count units.
+    Offsets are in units. Other numbers count units.
 
     `same` counts units that the existing queue has, too. `kept` counts units whose message only the existing queue
     still has. `strays` counts the units in `kept` whose record names another queue or another place. `repeated` counts
@@ -86,7 +86,7 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no place because their place is taken."""
+        """Return how many messages have no place because their place is in use."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:

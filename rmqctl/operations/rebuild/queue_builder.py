@@ -21,9 +21,9 @@ unit, the place also points to this message.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides this, and also the first queue offset of each queue.
 
-A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. It never
-gets a unit that points to no message either, because a broker would then skip the later units in the same file. So some
-messages may be delivered twice; consumers must always be able to handle this.
+A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. Such a
+place also never gets a unit that points to no message, because a broker would then skip the later units in the same
+file. So some messages may be delivered twice; consumers must always be able to handle this.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ FOLDER_NAME_MAX = 255  # bytes
 class QueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the receiver of a queue's units. It is called again if the queue begins again at 0. `before` is
-    the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at` returns the
-    message at a physical offset; by default, it is read from the log. `log_end` is the physical offset where the log
-    ends (None: where its files end). The windows take 64 MiB of memory; they take more only if there are more than
-    150,000 queues. Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. `open_queue` is called again if the queue begins again at 0.
+    `before` is the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at`
+    returns the message at a physical offset. By default, the message is read from the log. `log_end` is the physical
+    offset where the log ends (None: where its files end). The windows need 64 MiB of memory. With more than 150,000
+    queues, the windows need more memory. Methods raise OSError.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class QueueBuilder:
         self._make_windows(WINDOWS_FIRST, WINDOW_MAX)
 
     def put(self, described: DispatchColumns) -> None:
-        """Place messages of the log. They must come in log order."""
+        """Place messages of the log, which must be in log order."""
         messages = described.messages
         is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
         for row in messages[is_rollback & (messages["traits"] & MULTI_DISPATCH == 0)]:
@@ -116,7 +116,7 @@ class QueueBuilder:
         self._count_left_out(messages)
 
     def lose(self, physical_offset: int, size: int) -> None:
-        """Note a range of the log that contains no record any more."""
+        """Remember a range of the log that no longer contains a record."""
         self._lost_from.append(physical_offset)
         self._lost_bytes.append(self._lost_bytes[-1] + size)
 
@@ -140,7 +140,7 @@ class QueueBuilder:
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def flush(self) -> None:
-        """Pass on the units in the windows."""
+        """Give the units in the windows to the receivers."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
@@ -186,11 +186,11 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the place of a message in a light queue; None if it has none.
+        """Return the place of a message in a light queue, or None.
 
-        If the place that the message names is the queue's next place, the result is this place. Otherwise, it is the
-        place of the message's unit in the existing queue. If there is no such unit, it is the place that dispatch would
-        give the message.
+        If the place that the message names is the queue's next place, the result is this place. Otherwise, the result
+        is the place of the message's unit in the existing queue. If the existing queue has no such unit, the result is
+        the place that dispatch would give the message.
         """
         state = self._states[number]
         begun = state["kind"] == PLAIN
@@ -240,7 +240,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Place a message that `place` could not place; return whether it is done."""
+        """Place a message that `place` could not place; return True if it is done."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -299,11 +299,11 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
-        """Return where a queue begins if its first message in the log has `place`.
+        """Return the queue offset of a queue's begin if its first message has `place`.
 
         The queue begins earlier if the places before are known, or if their messages were lost. If the log begins at 0,
-        a queue must not begin with a pre-blank. The reason: a pre-blank points to physical offset 0, so brokers would
-        serve the queue from the pre-blank on, and would skip the whole file.
+        a queue must not begin with a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would serve
+        the queue from the pre-blank on, and would skip the whole file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -323,8 +323,8 @@ class QueueBuilder:
         """Return whether a number that seems too high is right.
 
         The number is right if later messages continue from it, and if no broker placed the message at `expected`. The
-        number is wrong if one flipped bit explains it: in this case, an earlier record of this queue names another
-        queue.
+        number is wrong if one flipped bit explains the number. In this case, an earlier record of this queue names
+        another queue.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -339,8 +339,8 @@ class QueueBuilder:
     def _place_before(self, key: QueueKey, message: Row) -> int | None:
         """Return the queue offset at which the existing queue points to a message.
 
-        The result is None if no unit points to it. If several units point to it, the unit at the message's own number
-        counts: the units before stand for lost messages.
+        The result is None if no unit points to it. If several units point to the message, the unit at the message's own
+        number counts, because the units before this unit stand for lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -406,8 +406,8 @@ class QueueBuilder:
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
         """Return whether lost messages explain why so many places are empty.
 
-        The lost messages were between two physical offsets. Some of their places are known. `is_right`: other records
-        confirm the number of places.
+        The lost messages were between two physical offsets. Some of their places are known. `is_right` is True if other
+        records confirm the number of places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -517,9 +517,9 @@ def is_folder_name(key: QueueKey) -> bool:
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
     """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
 
-    The number of a queue is the delay level minus 1. The delay is taken from the queue's newest units. If there are
-    none, it is the configured delay. The store does not have the broker's setting, but the units show the delay. Raises
-    OSError.
+    The number of a queue is the delay level minus 1. The newest units of the queue show the delay. If the queue has no
+    units, the result is the configured delay. The store does not have the broker's setting, but the units show the
+    delay. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

@@ -1,8 +1,8 @@
 """The queue offset of a record whose own QUEUEOFFSET may be damaged.
 
 No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages increase
-by one, so each message shows where its queue begins. If the number of one record does not fit the records around it,
-this number is wrong, and must not move the queue.
+by one. Therefore each message shows the queue offset at which its queue begins. If the number of one record does not
+fit the records around it, this number is wrong, and must not move the queue.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class QueueNumbers:
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Rows, row: int, key: QueueKey) -> list[Following]:
-        """Return the messages after the one in row `row`, the nearest first.
+        """Return the messages after the message in row `row`, the nearest first.
 
         `messages` has DISPATCH_COLUMNS. Raises OSError.
         """
@@ -109,7 +109,7 @@ class QueueNumbers:
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
     """Return the first FOLLOWING_MAX messages of a queue, and the rows read.
 
-    If the queue has fewer messages, fewer are returned. Reading stops when there are enough.
+    If the queue has fewer messages, the result has fewer messages. Reading stops when enough messages are found.
     """
     count = FEW_ROWS
     while True:
@@ -123,8 +123,8 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 class _Part:
     """A part of the log.
 
-    For each queue, it has the positions and the numbers of the messages, and the lost bytes between the begin of the
-    part and each message.
+    For each queue, the part has the positions and the numbers of the messages, and the lost bytes between the begin of
+    the part and each message.
     """
 
     def __init__(self, begin: int, lost: int) -> None:
@@ -232,9 +232,10 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
     """Return whether a message has a wrong number and belongs at `expected`.
 
-    The number of the message is `found`, and the queue continues at `expected`. There are other reasons why a number is
-    not the next number: messages before it were lost; the topic was deleted and created again; a broker lost a part of
-    the queue and used numbers a second time. In these cases, the following messages continue from `found`.
+    The number of the message is `found`, and the queue continues at `expected`. There are three other reasons why a
+    number is not the next number. Messages before the number were lost. Or the topic was deleted and created again. Or
+    a broker lost a part of the queue and used numbers a second time. In these cases, the following messages continue
+    from `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:

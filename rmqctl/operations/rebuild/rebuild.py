@@ -2,15 +2,16 @@
 
 `rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. One pass reads the log by columns: threads
 scan it, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once,
-from start to end. Memory use does not grow with the log. Bodies are not checked, because brokers do not check them at
-dispatch either.
+from its first byte to its last byte. Memory use does not grow with the log. Bodies are not checked, because brokers do
+not check them at dispatch either.
 
 The new queues have a unit for every message of the log. A record with damage only in its body counts as a message,
 because brokers serve it. A queue begins with its first message that still exists; expired messages get no unit. If a
-queue has no message in the log, nothing but its end is known. Such a queue stays unchanged if it is empty, or if it
-points before the log's start or to damage. If topics.json lists topics, all other topics were deleted and get no queue.
+queue has no message in the log, only the end of the queue is known. Such a queue stays unchanged if the queue is empty,
+or if the queue points before the log's start or to damage. If topics.json lists topics, all other topics were deleted
+and get no queue.
 
-An interrupted rebuild writes its progress to REBUILD_FILE. It can be continued as long as the log is the same.
+An interrupted rebuild writes its progress to REBUILD_FILE. The rebuild can be continued as long as the log is the same.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class Selection(msgspec.Struct, frozen=True):
     """What is rebuilt: queues, the index, or both.
 
-    The queues are those of one topic, or one queue of the topic, or `keys`; None means all queues. With `all_topics`,
-    queues of deleted topics are rebuilt, too. With `tags`, the index gets entries for TAGS
+    The queues are the queues of one topic, or one queue of the topic, or `keys`. None means all queues. With
+    `all_topics`, queues of deleted topics are rebuilt, too. With `tags`, the index gets entries for TAGS
     (`rmqctl.store.read.index.tag_index`).
     """
 
@@ -111,8 +112,8 @@ class LogCounts(msgspec.Struct):
 class IndexCounts(msgspec.Struct):
     """The entries (keys) of the index and two end timestamps (ms).
 
-    `full_until` is the end timestamp of the last full file, or 0 if no file is full. The other is the end timestamp of
-    the last file.
+    `full_until` is the end timestamp of the last full file, or 0 if no file is full. The other timestamp is the end
+    timestamp of the last file.
     """
 
     entries: int = 0
@@ -123,7 +124,7 @@ class IndexCounts(msgspec.Struct):
 class _Suspended(msgspec.Struct):
     """The content of REBUILD_FILE.
 
-    `of` identifies the rebuild; it must be the same when the rebuild is continued.
+    `of` identifies the rebuild. `of` must be the same when the rebuild is continued.
     """
 
     of: str
@@ -152,7 +153,7 @@ class Rebuilt:
 
     The result also has the messages of deleted topics (these topics get no queue) and the queues without a message.
     `strays` are records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start
-    of the log; `seconds` is the time of the pass over the log.
+    of the log. `seconds` is the time of the pass over the log.
     """
 
     begin: int
@@ -295,8 +296,8 @@ class Rebuild:
     def _is_of_ours(self, found: _Suspended) -> bool:
         """Return whether this rebuild could have written the content `found`.
 
-        The file is in the store, so anybody may have written it. Its names become paths of folders, and its numbers
-        become positions in files, so both must be checked.
+        The file is in the store, so anybody may have written it. The names in the file become paths of folders, and the
+        numbers become positions in files. Therefore the names and the numbers must be checked.
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
@@ -315,7 +316,7 @@ class Rebuild:
         return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
 
     def check(self) -> None:
-        """Check that the built files exist and did not change. Raises Unreadable."""
+        """Check that the built files exist and are unchanged. Raises Unreadable."""
         if self._storage is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
@@ -335,7 +336,7 @@ class Rebuild:
     def files_are_right(self, key: QueueKey) -> bool:
         """Return whether brokers load the names and lengths of a queue's files.
 
-        False if the queue does not exist.
+        The result is False if the queue does not exist.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -385,7 +386,7 @@ class Rebuild:
     def _lose(self, damage: Damage) -> None:
         """Note a range of the log without a record.
 
-        If an earlier file also has this range, it is not lost.
+        If an earlier file also has this range, the range is not lost.
         """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
@@ -471,7 +472,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Decide about existing queues without a message in the log."""
+        """Decide whether existing queues without a message in the log stay."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -563,7 +564,7 @@ class Rebuild:
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
         """Return the files of a queue that is continued.
 
-        If the queue is begun and not continued, its old files are deleted first.
+        If the queue is new and not continued, the old files of the queue are deleted first.
         """
         folder = self._folder(storage, part, counts)
         if not counts.units:

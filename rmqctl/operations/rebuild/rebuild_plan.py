@@ -44,8 +44,8 @@ class QueuePlan(NamedTuple):
     """One queue, before and after.
 
     Offsets are in units. `units_now` counts units whose messages the log still has; `differ` counts units that change.
-    `moved` counts places that will point to another message of the log, or that will not exist. `counts` has details of
-    the new queue; it is None if the queue is deleted.
+    `moved` counts places that will point to another message of the log, or will not exist. `counts` has details of the
+    new queue. `counts` is None if the queue is deleted.
     """
 
     topic: str
@@ -167,8 +167,8 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
     """Return the plan with the messages that rebuilt queues lose or move.
 
-    If another message has the same queue offset, a message counts as lost. Brokers do not serve it, but its bytes stay
-    in the log.
+    If two messages have the same queue offset, the message without a place in the queue counts as lost. Brokers do not
+    serve such a message, but the bytes of the message stay in the log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
     duplicates = {
@@ -205,7 +205,7 @@ def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
 
 
 def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:
-    """Return where each rebuilt queue begins and ends."""
+    """Return the begin and the end of each rebuilt queue."""
     counts = [queue.counts for queue in rebuilt if queue.counts is not None]
     return {of_queue.key: BuiltSpan(of_queue.min_offset, of_queue.max_offset, of_queue.end) for of_queue in counts}
 
@@ -256,7 +256,7 @@ def _listed(names: list[str]) -> str:
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
-    """Return the plan of the index; None if the index stays unchanged.
+    """Return the plan of the index, or None if the index stays unchanged.
 
     Raises OSError.
     """

@@ -2,10 +2,11 @@
 
 The analysis finds where the log ends, which files do not agree with this end, and what is lost.
 
-A recovery may begin to read the log after a damage, and a later start may begin before the same damage. That start
-would then end the log at the damage. The reason: the file where an abnormal recovery begins depends on the checkpoint;
-the file where the next normal start begins depends on the number of files. So a damage that the next normal start would
-meet gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
+An abnormal recovery may read only the log after a damage, and the next normal start of the broker may read from a place
+before the same damage. The next normal start would then end the log at the damage. The checkpoint decides from which
+file an abnormal recovery reads. The number of files decides from which file a normal start reads. Therefore a damage
+that the next normal start would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without
+`--keep-going`.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies
 class RecoveryAnalysis:
     """Analyses a store once, with `threads` threads, as a broker would recover it.
 
-    The broker is one of `profile`. If `mode` is None, `abort` decides the mode. The analysis changes nothing. With
+    The broker is a broker of `profile`. If `mode` is None, `abort` decides the mode. The analysis changes nothing. With
     `end_at`, the log ends at this physical offset or before it.
 
     After `run`, these attributes are set. `end` is where the log ends. `queues` has the differences between the queues
-    and the log. `kept` are the messages before the end. `losses` counts the messages after the end; `keep_going` would
-    keep `keepable` of them. `placeholders` replace the messages `replaced`, in the queues `replaced_of`. `last` is the
-    offset and the store time of the last message. `passed_over` counts damaged places before the start of the recovery.
-    `index` has the differences between the index and the log (None: the store gets no index). `restart` is the
-    simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
-    the next normal start would end the log. If there are such offsets, run another analysis with `replaced_at` set to
-    them: placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders.
-    `rejected` counts, by the codes of findings, messages that stay and that clients reject.
+    and the log. `kept` are the messages before the end. `losses` counts the messages after the end. `keep_going` would
+    keep `keepable` of these messages. `placeholders` replace the messages `replaced`, in the queues `replaced_of`.
+    `last` is the offset and the store time of the last message. `passed_over` counts damaged places before the start of
+    the recovery. `index` has the differences between the index and the log. `index` is None if the store gets no index.
+    `restart` is the simulated start of the broker. `met` has the physical offsets of damage before the start of the
+    recovery at which the next normal start would end the log. If there are such offsets, run another analysis with
+    `replaced_at` set to them: placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log
+    get placeholders. `rejected` counts, by the codes of findings, messages that stay and that clients reject.
     """
 
     def __init__(
@@ -124,7 +125,8 @@ class RecoveryAnalysis:
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
         """Return the start that decides where the log ends.
 
-        If load() refuses the store, the file lengths are corrected first, and the start on this store decides.
+        If load() refuses the store, the file lengths are corrected first. Then the start on the corrected store
+        decides.
         """
         if self.restart.refused is None:
             return self.restart
@@ -198,8 +200,8 @@ class RecoveryAnalysis:
     def _note_of_misplaced(self) -> Iterator[str]:
         """Yield a note on records whose PHYSICALOFFSET is not their own position.
 
-        Brokers serve such a record only if a unit points to it. But if a broker dispatches the record, the new unit
-        points to the PHYSICALOFFSET, which is another place.
+        Brokers serve such a record only if a unit points to the record. But if a broker dispatches the record, the new
+        unit points to the PHYSICALOFFSET, which is another place.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -246,8 +248,9 @@ class RecoveryAnalysis:
     def _is_stale(self, physical_offset: int) -> bool:
         """Return whether a message after damage is older than those before it.
 
-        Such a message has an earlier store time, and no unit of its queue points to it. Brokers leave such messages:
-        when a broker cuts the log, it only moves positions, and later overwrites the old bytes.
+        Such a message has an earlier store time, and no unit of the message's queue points to the message. Brokers
+        leave such messages, because a broker that cuts the log only moves positions, and later overwrites the old
+        bytes.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -298,7 +301,7 @@ class RecoveryAnalysis:
         self.end.message(end)
 
     def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
-        """Take the messages before `end`; return the others."""
+        """Process the messages before `end`; return the other messages."""
         at = int(described.messages["physical_offset"].searchsorted(end))
         if at:
             self._take(described._replace(messages=described.messages[:at]), None)
@@ -355,7 +358,7 @@ class RecoveryAnalysis:
         return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
 
     def _see_damaged(self, damage: Damage) -> None:
-        """Note damage that stays in the log.
+        """Record damage that stays in the log.
 
         The damage is a message that a unit may point to, or a place without a message.
         """
@@ -416,7 +419,7 @@ class RecoveryAnalysis:
     def _see_excess(self, damage: Damage) -> None:
         """Count the loss if a file that is too long is cut.
 
-        Bytes that another file has as well are not lost.
+        Bytes that another file also has are not lost.
         """
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
@@ -484,7 +487,7 @@ class RecoveryAnalysis:
     def _placeholder(self, good: int) -> None:
         """Put placeholders over the damage before the good record at `good`.
 
-        If this is impossible, the log ends at the damage.
+        If placeholders are impossible, the log ends at the damage.
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -556,7 +559,7 @@ class RecoveryAnalysis:
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """End the log at the first of these damaged places.
 
-        No placeholder replaces them. The messages in them are lost.
+        No placeholder replaces these damaged places. The messages in these damaged places are lost.
         """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
@@ -566,8 +569,8 @@ class RecoveryAnalysis:
     def _ends_the_log(self, damage: Damage) -> bool:
         """Return whether the log ends at a damage, by the broker's own rules.
 
-        If the broker does not load the store, the rules of its scan decide, as if the scan had begun at its usual
-        place.
+        If the broker does not load the store, the rules of the broker's scan decide. The scan is then assumed to begin
+        at its usual place.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

@@ -24,7 +24,7 @@ NEW_FILE = Path("checkpoint")  # in the journal's staging
 class CheckpointPlan:
     """The checkpoint `before` and `after` the change.
 
-    Times are in ms since 1970, offsets in bytes. `size` is the file's length in bytes; None if there is no file.
+    Times are in ms since 1970, offsets in bytes. `size` is the file's length in bytes, or None if there is no file.
     """
 
     before: Checkpoint

@@ -1,7 +1,7 @@
 """Executes the plan of a repair.
 
 First, new queues and a new index are built in a separate folder. Then one journal makes all changes. After a crash, the
-store is unchanged, or completely changed, or `rmqctl undo` restores it: see `rmqctl.store.journal.transaction`.
+store is unchanged, or completely changed, or `rmqctl undo` restores the store (see `rmqctl.store.journal.transaction`).
 """
 
 from __future__ import annotations

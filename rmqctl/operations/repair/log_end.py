@@ -1,4 +1,4 @@
-"""The end of the log, as a scan finds it that follows a recovery's rules."""
+"""The end of the log in a scan that follows a recovery's rules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """`offset` is the end so far; `reason` says why it is final.
+    """`offset` is the end so far; `reason` says why this end is final.
 
-    If a file begins where the previous file ends, it continues the log, even if it is empty. After a gap between files,
-    a file continues the log only if it has messages.
+    A file that begins at the end of the previous file continues the log, even if the file is empty. After a gap between
+    files, a file continues the log only if it has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -27,11 +27,11 @@ class LogEnd:
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Take good messages; the last one ends at physical offset `end`."""
+        """Process good messages; the last one ends at physical offset `end`."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:
-        """Take the end of a file.
+        """Process the end of a file.
 
         If there is no next file, the log ends before its blank, as in a broker.
         """
@@ -39,5 +39,5 @@ class LogEnd:
         self.offset = blank.physical_offset if goes_on is None else blank.end
 
     def end(self, physical_offset: int, why: str) -> None:
-        """End the log here."""
+        """End the log at the present end."""
         self.offset, self.reason = physical_offset, why

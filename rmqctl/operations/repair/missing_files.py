@@ -1,4 +1,4 @@
-"""Messages that only queues still know.
+"""Messages whose units still exist, but whose bytes no log file has.
 
 The log has no bytes at the offsets of these messages, so a repair does not lose them.
 """
@@ -21,7 +21,7 @@ OFFSET_END = 2**63
 
 
 def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
-    """Return how many lost messages begin where no log file has a byte.
+    """Return how many lost messages begin at an offset that no log file has.
 
     `outcomes` has the lost messages. Raises OSError.
     """

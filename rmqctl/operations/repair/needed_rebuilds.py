@@ -1,7 +1,7 @@
 """The rebuilds of a plan that are needed, and the findings that they leave.
 
 Only a trial rebuild shows which rebuilds are needed. If the rebuilt queue is the same as the existing queue, the queue
-is removed from the plan: the reason for its findings is the log itself.
+is removed from the plan, because the log itself is the reason for the findings of the queue.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without rebuilds that would change nothing.
 
-    The plan then has the losses of the rebuilt queues, and the findings that stay in them. The second result has where
-    each rebuilt queue will begin and end. If there are queues to rebuild, this reads the log once more. If several
-    messages in a queue claim the same place, it reads the log several times. Raises OSError.
+    The plan then has the losses of the rebuilt queues, and the findings that stay in them. The second result has the
+    begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log once more. If
+    several messages in a queue claim the same place, the function reads the log several times. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
@@ -47,8 +47,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
 class _NeededRebuilds:
     """Rebuilds all queues of a plan without writing, and compares them.
 
-    The rebuilt queues are compared with the existing queues. `_made` has the queues as they will be. `_units` has the
-    units of the queues in `_contested`. `_needed` has the queues that change.
+    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units` has the units of
+    the queues in `_contested`. `_needed` has the queues that change.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:

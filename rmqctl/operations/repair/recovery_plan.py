@@ -1,8 +1,9 @@
 """The plan of `recover` for a store.
 
-The log ends where the broker's recovery ends it. Each queue is compared with the log up to this end. A queue that
-agrees stays unchanged. A queue that only reaches too far is cut. Any other queue is rebuilt. So each message of the log
-has its unit, and each unit its message. After a broker's restart, this is not always so.
+The log ends where the broker's recovery ends it. Each queue is compared with the log up to the end of the log. A queue
+that agrees stays unchanged. A queue whose only fault is units after the end of the log is cut. Any other queue is
+rebuilt. After `recover`, each message of the log has its unit, and each unit has its message. A restart of a broker
+does not always achieve this.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """An analysis, its steps, and the simulated start on the present store.
 
-    Another field has the offset at which the next start of a broker would hang (None: it would not hang).
+    Another field has the offset at which the next start of a broker would hang, or None if the start would not hang.
     """
 
     look: RecoveryAnalysis
@@ -232,7 +233,8 @@ class _Steps:
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
         """Count the findings that stay, by code.
 
-        The findings in rebuilt queues, and about their ends, are not counted, because they are not known yet.
+        The findings in rebuilt queues, and about the ends of such queues, are not counted, because these findings are
+        not known yet.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -247,7 +249,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return the loss: messages after the end, and those that are replaced."""
+        """Return the loss (messages after the end, and replaced messages)."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -328,7 +330,7 @@ class _Steps:
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
         """Yield the steps that give queue files the length that brokers load.
 
-        This is for queues whose units are all right.
+        These steps are for queues without a wrong unit.
         """
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
@@ -350,7 +352,7 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return the steps that cut a queue; None if it must be rebuilt.
+        """Return the steps that cut a queue, or None if it must be rebuilt.
 
         Cutting is enough if all wrong units are at the end of the queue.
         """
@@ -372,8 +374,8 @@ class _Steps:
     def _index_steps(self, end: int) -> Iterator[Step]:
         """Yield the step that rebuilds the index, if the index needs it.
 
-        At an abnormal start, the broker deletes index files that end after the checkpoint's time. It then indexes only
-        the messages from the place where its recovery begins.
+        At an abnormal start, the broker deletes index files that end after the checkpoint's time. The broker then
+        indexes only the messages from the place where the recovery begins.
         """
         if not self._store.conf.index_enabled:
             return
@@ -392,7 +394,7 @@ class _Steps:
             )
 
     def _index_end(self) -> int:
-        """Return the physical offset of the newest index entry; -1 if there is none."""
+        """Return the physical offset of the newest index entry, or -1."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
 
@@ -434,7 +436,7 @@ class _Steps:
 def _without_message(findings: list[Finding]) -> int:
     """Return how many units after the log's end have no message in the log.
 
-    The units point after the log's end, and no message of the log belongs in their places.
+    The units point after the log's end, and no message of the log belongs in the places of these units.
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:

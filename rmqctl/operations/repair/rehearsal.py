@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class Rehearsal(NamedTuple):
     """The results of two simulated starts.
 
-    One is the next start. The other is the start after it, if the broker dies during the next start before it writes
-    anything.
+    The first result is for the next start of a broker. The second result is for the start after the next start, if the
+    broker dies during the next start before the broker writes anything.
     """
 
     normal: RestartOutcome
@@ -93,11 +93,11 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan` with the messages that brokers no longer serve after it.
+    """Return `plan` with the messages that brokers no longer serve after the plan.
 
     The plan comes from a verb that does not change `abort`. The start before the plan is compared with the start after
-    it. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the plan
-    rebuilds. Raises OSError.
+    the plan. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the
+    plan rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -200,7 +200,7 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
 
     The comparison is with a start on the present store (`now`). Messages that the next start drops count as lost.
     Messages that only a start after another crash drops become a note. A start may create queues of deleted topics
-    again. These do not count, because no client reads them.
+    again. Such queues do not count, because no client reads the queues of deleted topics.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -242,7 +242,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages of the queues `served` brokers no longer serve.
+    """Return how many messages of the queues `served` are no longer served.
 
     In queues that change, the messages that the start drops are counted. In other queues, the ends are compared.
     """
@@ -259,7 +259,7 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """Return the queues of which files change."""
+    """Return the queues whose files change."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

@@ -1,6 +1,7 @@
 """Log files that were renamed.
 
-The PHYSICALOFFSETs of all records in such a file fit another file name. Or something stands after the 20 digits.
+The PHYSICALOFFSETs of all records in such a file fit another file name. Or the name of the file has more characters
+after the 20 digits.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ MISPLACED = "bad-physical-offset"
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:
-    """Raise Unreadable if a missing file of the log lies beside its place.
+    """Raise Unreadable if a missing file of the log has another name.
 
-    A repair would put placeholders there, or cut the log, and might delete the file.
+    A repair would put placeholders in the place of the file, or cut the log, and might delete the file.
     """
     for path in store.commit_log.queue.set_aside():
         name = path.name[:FILE_NAME_DIGITS]
@@ -36,7 +37,7 @@ def check_none_set_aside(store: ReadOnlyStore) -> None:
 
 
 class RenamedFiles:
-    """Takes the results of a scan of the log's `files`, and finds renamed files."""
+    """Finds renamed files from the results of a scan of the log's `files`."""
 
     def __init__(self, files: MappedFileQueue) -> None:
         self._files = files
@@ -45,12 +46,12 @@ class RenamedFiles:
         self._with_good: set[str] = set()
 
     def good(self, item: Message | Blank | RecordRun) -> None:
-        """Take records at their own positions; blanks are ignored."""
+        """Process records at their own positions; blanks are ignored."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))
 
     def damage(self, damage: Damage) -> None:
-        """Take a damaged place."""
+        """Process a damaged place."""
         if damage.code == MISPLACED and damage.message is not None:
             name = damage.path or self._name_of(damage.physical_offset)
             self._moved.setdefault(name, set()).add(damage.physical_offset - damage.message.stored_physical_offset)
@@ -59,7 +60,7 @@ class RenamedFiles:
     def notes(self) -> Iterator[str]:
         """Yield a sentence for each file that had another name.
 
-        No file has this other name, and the file sizes fit it.
+        No existing file has this other name, and the file sizes fit the name.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:

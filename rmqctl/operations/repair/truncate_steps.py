@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
     """Yield the steps that end the log at `end`.
 
-    The steps delete the files after `end`, and give the other files their full length. They fill the rest of the last
-    file with zeros, up to its last byte that is not zero. With `keep_tail`, nothing is zeroed.
+    The steps delete the files after `end`, and give the other files their full length. The steps also fill the rest of
+    the last file with zeros, up to the last byte that is not zero. With `keep_tail`, nothing is zeroed.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):

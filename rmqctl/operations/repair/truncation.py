@@ -1,11 +1,11 @@
 """End the log at a record boundary.
 
-RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles do this, too. But a broker only moves its positions: the bytes
-after the end stay, and after a later crash they can become part of the log again (its issue 10666). rmqctl deletes
-files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set. Queues are cut at the first
-unit that points after the end. If an index file points after the end, the index is rebuilt.
+RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles do this, too. But a broker only moves its positions. The bytes
+after the end stay, and after a later crash these bytes can become part of the log again (RocketMQ's issue 10666).
+rmqctl deletes files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set. Queues are
+cut at the first unit that points after the end. If an index file points after the end, the index is rebuilt.
 
-Of the log, only the part from the new end on is read, and of each queue only a few units. An extension
+Only the part of the log after the new end is read. Only a few units of each queue are read. An extension
 (consumequeue_ext) is not changed, because brokers cut it after the last address in use.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Truncation:
     """Plans the end of the log at physical offset `to`.
 
-    `plan` raises BadRequest if no record begins or ends there.
+    `plan` raises BadRequest if no record begins or ends at this offset.
     """
 
     def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
@@ -66,7 +66,7 @@ class Truncation:
     def plan(self) -> RepairPlan:
         """Return the plan that ends the log.
 
-        Raises OSError, Unreadable, and BadRequest if no record begins or ends there.
+        Raises OSError, Unreadable, and BadRequest if no record begins or ends at the offset `to`.
         """
         self.warm_up()
         log, to = self._store.commit_log, self._to
@@ -137,7 +137,7 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Note the boundaries of an item at [begin, end)."""
+        """Record the boundaries of an item at [begin, end)."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
@@ -165,7 +165,7 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Return where a queue ends after the truncation, and the steps for this."""
+        """Return the end of a queue after the truncation, and the steps for it."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
@@ -178,7 +178,7 @@ class Truncation:
     def _checkpoint_steps(self) -> list[Step]:
         """Return the steps for a checkpoint that covers messages that are removed.
 
-        After these steps, none of its times is later than the store time of the last remaining message.
+        After these steps, no time in the checkpoint is later than the store time of the last remaining message.
         """
         found = self._store.checkpoint()
         if found is None:
