@@ -1,9 +1,9 @@
 """Find the flipped bit that turns one CRC-32 into another.
 
-CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on the bit's distance from the end.
-The search starts with the difference of both checksums. It goes through the data backwards, byte by byte, and computes
-the difference before each byte, until this is the difference that one bit makes. BODYCRC keeps 31 of 32 bits, so two
-start values are possible. A wrong answer is likely only for a body of gigabytes.
+CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
+the end. The search starts with the difference of both checksums. The search then reads the data backwards, byte by
+byte, and computes the difference before each byte. The search ends at a difference that one bit makes. BODYCRC has only
+31 of the 32 bits, so two first differences are possible. A wrong result is likely only for a body of gigabytes.
 """
 
 from __future__ import annotations

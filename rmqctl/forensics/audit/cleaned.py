@@ -36,7 +36,7 @@ class Receipt(msgspec.Struct):
 
 
 class ReceiptsRead(NamedTuple):
-    """The answer whether a receipt explains the present start of the log.
+    """The result of a search for a receipt that explains the log's present begin.
 
     `ignored` has `file:line` for each line that is not a receipt.
     """

@@ -1,4 +1,4 @@
-"""Compares the files of config/ with the queues, and with their own .bak.
+"""Compares the files of config/ with the queues, and with the .bak files.
 
 `verify` only checks that the files can be loaded, and that no offset is after the end of its queue. The differences
 that this module finds may be intended, for example after a topic was deleted, or if the broker creates topics by
@@ -50,7 +50,7 @@ TIMER_CHECKPOINT = struct.Struct(">qqq")
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield the differences of config/ from the queues and from its .bak files.
 
-    A store that no broker kept has no topics.json to compare with. Raises OSError.
+    A store that was never used by a broker has no topics.json that could be compared. Raises OSError.
     """
     for name in ENTRY_TABLES:
         if what := emptied(store, name):
@@ -86,7 +86,7 @@ def lists_no_topic(store: ReadOnlyStore) -> bool:
 
 
 def _was_broker_here(store: ReadOnlyStore) -> bool:
-    """Return whether a broker, and not a message store alone, kept config/.
+    """Return whether a broker, and not only a message store, wrote config/.
 
     The result is False if the broker's configuration is in RocksDB.
     """
@@ -163,7 +163,8 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
     """Return the data version of a file, or None if the file has none.
 
-    (stateVersion, counter, timestamp): brokers compare in this order, so that a clock may step back.
+    The data version is (stateVersion, counter, timestamp). Brokers compare in this order, because a clock may be set
+    back.
     """
     found = (content or {}).get("dataVersion")
     if not isinstance(found, dict):

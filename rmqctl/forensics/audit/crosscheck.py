@@ -1,7 +1,7 @@
-"""Compare log and queues: each message has its unit, each unit its message.
+"""Check that each message of the log has its unit, and each unit its message.
 
-One pass over the log confirms units (`on_messages`). Then `finish` checks the units of each queue that no message
-confirmed. Many messages are compared at once. A single message or unit is examined only if there is a difference.
+One pass over the log confirms units (`on_messages`). Then `finish` checks all units that no message confirmed. Many
+messages are compared at once. A single message or unit is examined only if there is a difference.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 class QueueCrosscheck:
     """Collects differences of log and queues in `findings`, remarks in `notes`.
 
-    Messages that a repair will write are not in the log yet. For these, `new_at` decodes the message at a physical
-    offset.
+    Messages that a repair will write are not in the log yet. `new_at` decodes such a message at a physical offset.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
-        """Take messages of the log. They must come in log order.
+        """Process messages of the log, which must be in log order.
 
         `message` is given if its content is damaged and its lengths are right.
         """
@@ -155,7 +154,7 @@ class QueueCrosscheck:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether a record's QUEUEOFFSET is wrong, and not its unit.
+        """Return whether a record's QUEUEOFFSET is wrong, and its unit is right.
 
         In this case, the unit is confirmed, and the record becomes a finding. A QUEUEOFFSET is wrong if the queue
         points to the record from another place, and if the records before and after that place agree with the queue or
@@ -199,9 +198,9 @@ class QueueCrosscheck:
         return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None if it cannot be read.
+        """Return the message at an offset, or None if it cannot be read.
 
-        Callers ask for messages in log order, so one reader is enough for all calls.
+        Callers read messages in log order. Therefore one reader is enough for all calls.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
@@ -237,7 +236,7 @@ class QueueCrosscheck:
                 self._give_up(key, error)
 
     def lost(self, damage: Damage) -> None:
-        """Note a range of the log without records.
+        """Remember a range of the log without records.
 
         Units that point into this range stand for lost messages. Such units are not wrong.
         """
@@ -337,7 +336,7 @@ class QueueCrosscheck:
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """Start a queue at 0 again; its earlier messages belong to a deleted topic."""
+        """Begin a queue at 0 again; its earlier messages belong to a deleted topic."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -551,7 +550,7 @@ class QueueCrosscheck:
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.
 
-        If the places follow those of the last finding in the same queue, no finding is added, and the last finding
+        If the places follow the places of the last finding in the same queue, no finding is added, and the last finding
         counts these places, too. After FINDINGS_MAX findings of a kind, the last finding counts all further places.
         """
         key = (target.topic, target.queue_id)
@@ -572,7 +571,7 @@ class QueueCrosscheck:
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
         """Return the file of a unit, and the unit's position in the file.
 
-        If no file has the unit, the result is the queue's folder, and the place as text.
+        If no file has the unit, the result is the queue's folder, and the place of the unit as text.
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -598,7 +597,8 @@ class _Unconfirmed:
     def are_expired(self, units: Rows) -> bool:
         """Return whether all units of a block are expired and in order.
 
-        The messages of expired units are before the log's start. This is the usual case. The units are then noted.
+        The messages of expired units are before the log's start. Usually all units of a block are expired. The function
+        then counts the units.
         """
         offsets = units["physicalOffset"]
         used = bool(
@@ -637,7 +637,7 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 def _majority(sizes: list[int]) -> int | None:
     """Return the size that more than half of the files have.
 
-    The result is None if no size does, or if there are fewer than three files.
+    The result is None if no such size exists, or if there are fewer than three files.
     """
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
     return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

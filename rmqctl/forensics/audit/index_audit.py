@@ -1,4 +1,4 @@
-"""Compare log and index: each key has its entry, each entry its message.
+"""Check that each key of the log has its entry, and each entry its message.
 
 The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
 compares them. The kernels of `rmqctl.kernels.index_match` do this with blocks of entries and batches of messages. The
@@ -79,7 +79,7 @@ class IndexAudit:
         self._advance()
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Take messages of the log, in log order."""
+        """Process messages of the log, in log order."""
         described = self._not_passed.take(described)
         state = self._state[0]
         state["row"] = 0
@@ -156,7 +156,7 @@ class IndexAudit:
     def _read_blocks(self) -> Iterator[_Block]:
         """Yield the entries of all files in blocks, checked for slots and order.
 
-        To check a block, the block after it is needed.
+        The check of a block needs the next block.
         """
         before: _Block | None = None
         whole = True
@@ -260,7 +260,7 @@ class IndexAudit:
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
-        Messages that follow extend this finding, up to the next message that is in the index.
+        The messages after them extend this finding, up to the next message that is in the index.
         """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
@@ -278,7 +278,7 @@ class IndexAudit:
     def _tags_not_indexed(self, first: int, count: int) -> None:
         """Add a finding for messages whose TAGS are not in the index.
 
-        The TAGS of messages before and after them are in the index.
+        The TAGS of messages before and after these messages are in the index.
         """
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"
@@ -330,7 +330,7 @@ class FileCheck:
         self.last: IndexEntry | None = None
 
     def place(self, number: int) -> int:
-        """Return where an entry stands in the file."""
+        """Return the position of an entry in the file."""
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:

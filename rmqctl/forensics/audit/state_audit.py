@@ -71,8 +71,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    The checkpoint is compared with the store times (ms) of the newest and of the last message (0: there is none), and
-    with the end of the log's files.
+    The checkpoint is compared with the store times (ms) of the newest and of the last message, and with the end of the
+    log's files. A store time is 0 if there is no message.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -122,7 +122,7 @@ def _moment(milliseconds: int) -> str:
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
     """Check that config/*.json is readable and no offset is after its queue's end.
 
-    `ends` are the planned ends of the queues; None means the present ends.
+    `ends` are the planned ends of the queues. If `ends` is None, the present ends are used.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
@@ -150,7 +150,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
-    """Return where a queue ends.
+    """Return the queue offset at which a queue ends.
 
     The result is 0 if the queue does not exist, and None if the queue cannot be read.
     """
@@ -167,9 +167,10 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
     """Yield a finding if the log's start is missing and did not expire.
 
     In this case, units point before the log's start, although the log's first message is younger than the retention.
-    The age of a file is counted from its last write. This is about the store time of the first message in the next file
-    (`oldest`). It is compared with the latest time that the store shows (`newest`) and not with the present time, so
-    that the result for a copy never changes. Both are in ms.
+    The age of a file is counted from the last write to the file. The time of this write is about the store time of the
+    first message in the next file (`oldest`). `oldest` is compared with the latest time that the store shows
+    (`newest`). The present time is not used, because the result for a copy of a store must never change. Both times are
+    in ms.
     """
     if not expired_units or not oldest:
         return
@@ -187,7 +188,8 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
     """Return whether receipts explain the log's start.
 
-    Receipts explain it if they record that `rmqctl clean` deleted the log up to its present start. Raises OSError.
+    Receipts explain the log's start if the receipts record that `rmqctl clean` deleted the log up to its present start.
+    Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 

@@ -45,7 +45,7 @@ class QueueCursor:
         return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
 
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
-        """Return the first unit that points to `physical_offset` (bytes) or beyond.
+        """Return the first unit that points to `physical_offset` (bytes) or later.
 
         The result is None if all units point before this offset. Raises OSError.
         """
@@ -60,7 +60,7 @@ class QueueCursor:
     def confirm(self, queue_offset: int) -> None:
         """Remember that the log has the message of a unit.
 
-        Messages must come in log order.
+        Messages must be in log order.
         """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
@@ -91,9 +91,9 @@ class QueueCursor:
 class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
-    `kind_of` returns how a queue is compared; `on_error` is called with each queue that cannot be read. It needs memory
-    for the windows: 48 MiB for up to 150,000 queues, more for more queues, and twice as much while the windows grow. It
-    also needs memory for one run for each interruption of confirmed units.
+    `kind_of` returns how a queue is compared. `on_error` is called with each queue that cannot be read. The windows
+    need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more memory. While the windows
+    grow, the windows need twice the memory. Each interruption of confirmed units also needs memory for one run.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Attributes findings to causes, by pure functions.
 
-Damage to the log comes first. A finding in a queue or in the index that leads to damaged or missing bytes of the log is
-a consequence of that damage. A finding that no damage to the log explains has a cause of its own. Each queue, topic or
-file has its own cause.
+Damage to the log comes first. A finding in a queue or in the index that points to damaged or missing bytes of the log
+is a consequence of that damage. A finding that no damage to the log explains has a cause of its own. Each queue, topic
+or file has its own cause.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Group:
         return min([*offsets, *(begin for begin, _ in self.ranges)], default=0)
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether a finding leads into unreadable bytes.
+        """Return whether a finding points into unreadable bytes.
 
         A finding of damage to the log may also border on the unreadable bytes.
         """
@@ -170,7 +170,7 @@ class _Attribution:
         self._follow_from_death()
 
     def ranked(self) -> list[Group]:
-        """Return the causes by rank, then by their place in the log."""
+        """Return the causes, sorted by rank and then by their place in the log."""
         return sorted(self._groups.values(), key=lambda group: (RANK[group.code], group.physical_offset))
 
     def _group(self, code: str, key: str = "") -> Group:
@@ -224,11 +224,11 @@ class _Attribution:
             group.ranges += _range_of(finding)
 
     def _head(self, finding: Finding) -> None:
-        """Add the cause for a missing start of the log, if messages are lost by it.
+        """Add the cause for a missing start of the log if messages are lost.
 
-        If no queue leads both before the log and into the log, an operator has accepted the loss with `rebuild`, which
-        begins each queue with the first message that the log has. Then only queues without a message in the log still
-        lead before the log.
+        If no queue points both before the log and into the log, an operator has accepted the loss with `rebuild`.
+        `rebuild` begins each queue with the first message that the log has. After `rebuild`, only queues without a
+        message in the log still point before the log.
         """
         if not self._facts.spans_log_begin:
             return
@@ -244,7 +244,7 @@ class _Attribution:
     def _tail(self, findings: Sequence[Finding]) -> None:
         """Find out whether the end of the log is lost.
 
-        The end of the log is lost if a unit leads exactly to the place where the log ends.
+        The end of the log is lost if a unit points exactly to the place where the log ends.
         """
         end = self._facts.log_end
         behind = [
@@ -263,7 +263,7 @@ class _Attribution:
         group.subjects = paths
 
     def _covering(self, finding: Finding) -> Group | None:
-        """Return the damage to the log that explains a finding; None if nothing does."""
+        """Return the damage to the log that explains a finding, or None."""
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None
         if finding.code == MISSING and (finding.topic, finding.queue_id) not in self._facts.queue_ends:
@@ -325,9 +325,9 @@ class _Attribution:
         self._group(code, finding.path).add(finding, finding.path)
 
     def _follow_from_death(self) -> None:
-        """Attribute queues and index that are behind the log to the broker's death.
+        """Attribute queues and index that are behind the log to the broker's crash.
 
-        Queues and index behind the log are no cause of their own if the next start fills them.
+        Queues and index that are behind the log are no cause of their own if the next start of the broker fills them.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:
@@ -350,6 +350,6 @@ def original_path(path: str) -> str:
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:
-    """Return the range of the log that a finding is about, if any."""
+    """Return the range of the log that a finding is about, or an empty list."""
     at = finding.physical_offset
     return [] if at is None else [(at, at + (finding.size or 1))]

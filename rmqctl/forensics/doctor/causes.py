@@ -1,7 +1,8 @@
 """The causes that `rmqctl doctor` knows, as a table.
 
-A cause explains many findings: one lost file of the log gives a finding in each queue and in the index. The order of
-the table is the rank: a cause is listed before causes that matter less or may only follow from it.
+A cause explains many findings. For example, one lost file of the log gives a finding in each queue and in the index.
+The order of the table is the rank. A cause is listed before causes that matter less, and before causes that may only
+follow from this cause.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 class CauseKind(NamedTuple):
     """A kind of cause.
 
-    `summary` says what happened; {subjects} are the files or queues, {detail} is the first finding's detail. `means`
-    says what the cause means for producers and consumers. `confidence` says how sure rmqctl is. `issue` names the bug
-    of the broker, if the cause or its effect is a bug.
+    `summary` says what happened. In `summary`, {subjects} are the files or queues, and {detail} is the first finding's
+    detail. `means` says what the cause means for producers and consumers. `confidence` says how sure rmqctl is. `issue`
+    names the bug of the broker, if the cause or its effect is a bug.
     """
 
     summary: str

@@ -21,9 +21,10 @@ MANY_QUEUES = 3
 
 
 def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
-    """Return the findings on records that name another queue than their own.
+    """Return the findings on records that name a wrong queue.
 
-    Such a record has no right unit in the queue that it names, and the unit of another queue leads to it.
+    Such a record has no right unit in the queue that the record names, and the unit of another queue points to the
+    record.
     """
     places: dict[int, list[tuple[QueueKey, Finding]]] = {}
     for key, findings in of_queue.items():
@@ -47,8 +48,8 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
     """Return the file of the log that does not fit several queues.
 
-    All findings of these queues lead into this file. The result is None if there is no such file, or if the log has too
-    few files to decide.
+    All findings of these queues point into this file. The result is None if there is no such file, or if the log has
+    too few files to decide.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]

@@ -1,4 +1,4 @@
-"""What an attribution of findings needs to know of the store, as plain data."""
+"""The facts about a store that an attribution of findings needs, as plain data."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest offset that a queue points to, None if no queue points before the log. `spans_log_begin` says that a
-    queue leads to messages before the log and to messages in it. `owners` has the groups of each stored offset, by
-    file, topic, queueId and offset. `is_healed` says that the next start of a broker fills the queues that are behind
-    the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that cannot
-    be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the store.
+    the smallest offset that a queue points to, or None if no queue points before the log. `spans_log_begin` says that a
+    queue points to messages before the log and to messages in the log. `owners` has the groups of each stored offset,
+    by file, topic, queueId and offset. `is_healed` says that the next start of a broker fills the queues that are
+    behind the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that
+    cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the
+    store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class StoreFacts:
 
     @property
     def log_begin(self) -> int:
-        """Return the offset of the first log file, 0 if the log has no files."""
+        """Return the offset of the first log file, or 0 if the log has no files."""
         return min(self.log_files, default=0)
 
     @property

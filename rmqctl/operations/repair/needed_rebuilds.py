@@ -47,8 +47,8 @@ def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -
 class _NeededRebuilds:
     """Rebuilds all queues of a plan without writing, and compares them.
 
-    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units` has the units of
-    the queues in `_contested`. `_needed` has the queues that change.
+    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units`
+    has the units of the queues in `_contested`. `_needed` has the queues that change.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
