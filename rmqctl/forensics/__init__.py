@@ -1,1 +1,1 @@
-"""Questions about a store; their answers change nothing."""
+"""Inspections of a store, which change nothing in the store."""

@@ -1,6 +1,7 @@
 """Records as rows, for `rmqctl dump`.
 
-The records are selected by filters, by ranges, or as the last N records. New records can be shown as they arrive.
+The records are selected by filters, by ranges, or as the last N records. New records can be shown while a broker writes
+them.
 """
 
 from __future__ import annotations
@@ -118,10 +119,10 @@ class Dump:
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
 
     def tail(self, count: int, end: int | None = None) -> list[Row]:
-        """Return the last `count` rows, of those before physical offset `end`.
+        """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. So the function reads the end of the log, and begins earlier and earlier
-        until it has enough rows. Each step back is larger than the step before.
+        Records can only be read forwards. So the function reads the end of the log several times, each time from an
+        earlier offset, until the function has enough rows. Each step back is larger than the step before.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)
@@ -166,7 +167,8 @@ class Dump:
     def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
         """Yield new rows as a broker appends them, without an end.
 
-        First come the last `tail` rows, or with `from_start` all rows that the filter selects. No row comes twice.
+        The first rows are the last `tail` rows, or with `from_start` all rows that the filter selects. Each row is
+        yielded once.
         """
         end = end_of_records(self._log)
         if tail is not None:
@@ -212,8 +214,8 @@ class Dump:
     def _first_file(self) -> int | None:
         """Return the file where reading begins.
 
-        If a first offset is given, this is the file with this offset. Otherwise, this is the last file whose first
-        message is older than `since`.
+        If a first offset is given, the result is the file with this offset. Otherwise, the result is the last file
+        whose first message is older than `since`.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a store, where, and what this means.
+"""Findings, which are the faults of a store, each with its place and meaning.
 
 The catalogue explains every code.
 """
@@ -31,8 +31,8 @@ FINDING_KEYS = (
 class Finding:
     """A fault of a store.
 
-    Offsets and sizes are in bytes, `queue_offset` in units; None if a field does not apply. `file_offset` is the place
-    in `path`. `count` is the number of successive units or messages for which the finding stands.
+    Offsets and sizes are in bytes, and `queue_offset` is in units. A field that does not apply is None. `file_offset`
+    is the place in `path`. `count` is the number of successive units or messages for which the finding stands.
     """
 
     code: str
@@ -50,7 +50,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        Fields that do not apply are left out, except four keys that are always there.
+        Fields that do not apply are left out, except four keys that the result always has.
         """
         optional = {
             "fileOffset": self.file_offset,
@@ -81,7 +81,7 @@ def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
 
 
 class Explanation(NamedTuple):
-    """The meaning of a code, and what to do."""
+    """The meaning of a code, and the advice for the operator."""
 
     meaning: str
     then: str

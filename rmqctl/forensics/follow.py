@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-No record is yielded twice or left out, even if the log continues in its next file. The same is true if a broker that
-starts again cuts the log and writes new records over the old ones.
+No record is yielded twice or left out, even if the log continues in its next file. The same is true if a broker cuts
+the log at its start, and writes new records over the old records.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Passed(NamedTuple):
 class LogFollower:
     """Yields what a broker appends to `log` from physical offset `position` on.
 
-    `on_cut` is called with the physical offset from which the log was written again. A cut is noticed if at least one
-    of the last 1024 records before the position remains.
+    `on_cut` is called with the physical offset from which a broker writes the log again. A cut is noticed if at least
+    one of the last 1024 records before the position remains.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -53,10 +53,10 @@ class LogFollower:
     def items(self, until: int | None) -> Iterator[Message | Damage]:
         """Yield messages, and damage that whole records follow.
 
-        The end is at physical offset `until`; without `until`, there is no end. Only completely written messages are
-        yielded. A message counts as completely written if (1) it is valid, (2) its last byte was written (files are
-        zero before, and a broker copies a record from its first byte to its last), and (3) another record follows, or
-        the message stays unchanged for a whole poll.
+        The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
+        written messages are yielded. A message counts as completely written if (1) it is valid, (2) its last byte was
+        written (files are zero before, and a broker copies a record from its first byte to its last), and (3) another
+        record follows, or the message stays unchanged for a whole poll.
         """
         unsure: Message | None = None
         while until is None or self._position < until:
@@ -80,9 +80,9 @@ class LogFollower:
                 self._go_back_to_cut()
 
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
-        """Return damage, or missing files, with the size up to where the log continues.
+        """Return damage, or missing files, with the size up to the next record.
 
-        The result is None if nothing follows, because a broker may still be writing a record at this place.
+        The result is None if no record follows, because a broker may still be writing a record at this place.
         """
         if not isinstance(item, Damage):
             return None
@@ -102,7 +102,7 @@ class LogFollower:
         return isinstance(item, Message) and last_byte_written(item) and not self._is_cut(item.physical_offset)
 
     def _is_cut(self, physical_offset: int) -> bool:
-        """Return whether a message that was cut is still at an offset."""
+        """Return whether a message that a broker has cut is still at an offset."""
         return physical_offset in self._cut and self._cut[physical_offset] == self._head(physical_offset)
 
     def _is_followed(self, message: Message) -> bool:
@@ -112,7 +112,7 @@ class LogFollower:
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
     def _remember_before(self, position: int) -> None:
-        """Remember the records before the start, because they can be cut, too."""
+        """Remember the records before the position, because they can be cut, too."""
         file = self._log.queue.at_or_before(position - 1)
         if file is None or position <= self._log.min_offset:
             return
@@ -133,7 +133,7 @@ class LogFollower:
             return b""
 
     def _go_back_to_cut(self) -> None:
-        """Go back to the first known record whose bytes have changed.
+        """Set the position to the first known record whose bytes have changed.
 
         Records in files that were deleted because they expired do not count.
         """

@@ -27,7 +27,7 @@ OUT_SIZE = 4 * 1024 * 1024
 class LineWriter:
     """Writes JSON Lines from scanned columns.
 
-    Any thread may call it; each thread has its own buffer of 4 MiB.
+    Any thread may call this object. Each thread has its own buffer of 4 MiB.
     """
 
     def __init__(self, wanted: Filter, body: str) -> None:

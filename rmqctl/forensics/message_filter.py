@@ -25,8 +25,8 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text must be compared with decoded text, not with bytes.
 
-    This is necessary if the text has U+FFFD, which stands for any bytes that are not UTF-8. It is also necessary if the
-    text has lone surrogates, because no bytes stand for them.
+    This comparison is necessary if the text has U+FFFD, which represents any bytes that are not UTF-8. This comparison
+    is also necessary if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -52,10 +52,11 @@ def _among(numbers: Numbers, places: Numbers) -> Flags:
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition for messages: all given parts must be met.
+    """A condition for messages, which consists of parts.
 
-    Times are in ms, both ends included. Offsets are in bytes, [from, to). `queue_offset` is in units, and
-    `queue_offsets` is a range of them, both ends included. `places` are physical offsets (int64, ascending).
+    A message must meet all given parts. Times are in ms, both ends included. Offsets are in bytes, [from, to).
+    `queue_offset` is in units. `queue_offsets` is a range of queue offsets, both ends included. `places` are physical
+    offsets (int64, ascending).
     """
 
     topics: frozenset[str] = frozenset()
@@ -160,7 +161,7 @@ class Filter:
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
         """Clear `kept` for rows with another topic, tag or key.
 
-        Rows whose text must be decoded first stay set.
+        The function does not clear rows whose text must be decoded first.
         """
         import numpy as np
 

@@ -21,7 +21,7 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 def plain_body(message: Message) -> bytes:
     """Return the body, inflated if it is a zlib stream of less than 64 MiB.
 
-    If the body is anything else, return it as stored.
+    Return any other body as stored.
     """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":
@@ -37,7 +37,7 @@ def plain_body(message: Message) -> bytes:
 def message_row(message: Message, *, path: str, tags_code: int, body: str = "none") -> dict[str, Any]:
     """Return a record as a row.
 
-    `body` is none, utf8 (inflated by zlib), hex or base64 (both as stored).
+    `body` is the form of the body in the row: none, utf8 (inflated by zlib), hex or base64 (both as stored).
     """
     row: dict[str, Any] = {
         "topic": message.topic,

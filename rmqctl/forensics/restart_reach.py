@@ -1,8 +1,8 @@
 """Whether a restart of the broker now would reach the damage of the log.
 
-The answer needs no further scan of the log. First, `rmqctl.store.recovery.rules` says in which file a broker's recovery
-begins, and so which damage the recovery reaches. Then the broker's own check of a damaged record says whether the
-recovery ends the log at this record.
+The answer needs no further scan of the log. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
+recovery begins. The recovery reaches only damage after the begin of this file. Then the broker's own check of a damaged
+record decides whether the recovery ends the log at this record.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DamageTally:
         self._bytes += size
 
     def damage(self, damage: Damage) -> None:
-        """Note a damaged place."""
+        """Record a damaged place."""
         if damage.code not in NOT_SCANNED:
             self._before.append((damage._replace(message=None), self._messages, self._bytes))
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Question(NamedTuple):
     """The conditions of a search.
 
-    `at` is in ms since 1970, `offset` in units. The command line checks which fields go together.
+    `at` is in ms since 1970, `offset` in units. The command line checks which fields can be combined.
     """
 
     topic: str | None = None
@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 
 class Search:
-    """Answers one question.
+    """Searches once, by one set of conditions.
 
     `findings` has the damage that the search found. `remarks` has notes for the user.
     """
@@ -212,7 +212,7 @@ class Search:
         return [self._question.topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
-        """Remember an index file that lacks entries, and return whether it lacks any."""
+        """Remember an index file if it lacks entries; return whether it does."""
         problem = self._store.index.length_problem(index_file)
         header = index_file.header()
         if problem is None and header is not None and header.index_count > index_file.capacity:
@@ -239,7 +239,7 @@ class Search:
         self._remark_on_copies(topics, key, is_found=is_found)
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
-        """Note that `trace` shows copies in other topics, or searches further."""
+        """Add a remark that `trace` shows copies in other topics, or searches further."""
         others = {topic for topic, _ in self._store.queues if is_copy_topic(topic)} - set(topics)
         with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
         if with_copies:
@@ -252,7 +252,7 @@ class Search:
             )
 
     def _note_dangling(self, found: Damage) -> None:
-        """Note an index entry that points to no message with the key.
+        """Add a finding on an index entry that points to no message with the key.
 
         Either the entry or the message is damaged.
         """

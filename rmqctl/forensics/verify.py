@@ -1,6 +1,6 @@
 """Check whether a store is whole.
 
-Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint and configuration.
+Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks index, checkpoint and configuration.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    The function `scan` scans the log; without `scan`, `threads` threads scan the log. `report` can be read at any
+    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read at any
     moment. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl clean`
     deleted it.
     """
@@ -157,7 +157,7 @@ class Verification:
 
     @property
     def last_stored(self) -> int:
-        """Return the store time of the last message, in ms; 0: not known."""
+        """Return the store time of the last message, in ms, or 0 if not known."""
         return self._last
 
     def warm_up(self) -> None:
@@ -174,7 +174,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        In this order, a finding comes before other findings that it causes.
+        In this order, a finding precedes the findings that are its consequences.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -207,7 +207,7 @@ class Verification:
         )
 
     def _restart_now(self) -> None:
-        """Find out whether a restart now reaches damage that can end a log."""
+        """Find out whether a restart now would reach damage that can end a log."""
         codes = {finding.code for finding in self.report.findings}
         if self.report.broker_stops_at is None and not codes & ENDS_SOME_LOGS:
             return
@@ -256,7 +256,7 @@ class Verification:
     def _is_receipt_believed(self) -> bool:
         """Return whether a receipt explains where the log starts.
 
-        False if the receipts cannot be read.
+        The result is False if the receipts cannot be read.
         """
         if not self._receipts:
             return False

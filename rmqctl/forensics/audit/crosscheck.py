@@ -597,8 +597,8 @@ class _Unconfirmed:
     def are_expired(self, units: Rows) -> bool:
         """Return whether all units of a block are expired and in order.
 
-        The messages of expired units are before the log's start. Usually all units of a block are expired. The function
-        then counts the units.
+        The messages of expired units are before the log's start. If the result is True, the last
+        physical offset of the block is remembered.
         """
         offsets = units["physicalOffset"]
         used = bool(

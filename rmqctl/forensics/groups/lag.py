@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-This number is called `behind`. `behind` is the number of messages from the group's offset to the end of the queue, as
-in mqadmin's consumerProgress. Messages before the queue's min offset are deleted, so they do not count. If a group has
-no offset for a queue, every message of the queue counts.
+This number is called `behind`. In one queue, `behind` is the number of messages from the group's offset to the end of
+the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker has
+deleted these messages. If a group has no offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GroupLag(NamedTuple):
 
     `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
     %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
-    are not in a %RETRY% topic yet.
+    wait for their delay, and are not in a %RETRY% topic yet.
     """
 
     group: str
@@ -100,7 +100,7 @@ class GroupLag(NamedTuple):
 class Bound(NamedTuple):
     """How far a group may be behind in a queue.
 
-    The bound is a number of messages, or the age of the oldest message in ms.
+    The bound is a number of messages, or the age (ms) of the oldest message that the group has not consumed.
     """
 
     messages: int | None = None
@@ -111,9 +111,9 @@ class Lag:
     """How far the groups of a store are behind.
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
-    each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has none.
-    `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of these
-    parts.
+    each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has no
+    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of
+    these parts.
 
     With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
     because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and
@@ -149,11 +149,12 @@ class Lag:
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
-        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new ones.
+        An offset outside its queue exceeds every bound, because messages are lost, or because the group may skip new
+        messages.
 
         For the group that revives popped messages, the age is not compared with the bound. This group commits the
-        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the group's last
-        messages stay unconsumed.
+        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the last messages
+        for this group stay unconsumed.
         """
 
         def is_over(row: QueueLag) -> bool:
@@ -182,7 +183,7 @@ class Lag:
     def _queues_of(self, topic: str) -> Iterable[int]:
         """Return the queues of a topic.
 
-        These are the queues that have a folder, and those that topics.json gives to consumers.
+        These are the queues that have a folder, and the queues that topics.json gives to consumers.
         """
         return {*self._queue_ids.get(topic, ()), *read_queue_ids(self._store, topic)}
 
@@ -257,8 +258,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The queues
-        of the groups are searched first for such a unit, and then the other queues.
+        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The
+        function searches first the queues of the groups for such a unit, and then the other queues.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()

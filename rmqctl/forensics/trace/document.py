@@ -47,7 +47,7 @@ def document(trace: Trace, names: list[str]) -> Row:
 
 
 def _remarks(trace: Trace, names: list[str]) -> list[str]:
-    """Return what the index and the queues still say about lost records."""
+    """Return the data on lost records that the index and the queues still have."""
     records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
     lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
     remarks = [

@@ -26,10 +26,10 @@ _ALL_TAGS, _TAG_SEPARATOR = "*", "||"
 class GroupState(NamedTuple):
     """The state of one group at one place of a message.
 
-    `offset` is the queue offset up to which the group has consumed, None if no offset is stored. `behind` is the number
-    of messages that the group consumes before this message. `behind` is None if the message does not wait for the
-    group. `filtered` is True if the group's expression in config/ leaves out the message's tag, and None if config/ has
-    no expression.
+    `offset` is the queue offset up to which the group has consumed, or None if no offset is stored. `behind` is the
+    number of messages that the group consumes before this message. `behind` is None if the message does not wait for
+    the group. `filtered` is True if the group's expression in config/ leaves out the message's tag, and None if config/
+    has no expression.
     """
 
     group: str

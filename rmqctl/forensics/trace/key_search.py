@@ -1,9 +1,9 @@
 """The search for all records with a key in one store.
 
-Brokers put every message into the index under its own topic, also half messages, delayed messages and retries, with
-UNIQ_KEY and each word of KEYS. So the search asks the index for the key in every topic that the store knows. The search
-also reads the parts of the log that no index file covers. The log has such parts if the index is younger than the log,
-is behind the log, or has lost a file.
+Brokers put every message into the index, with UNIQ_KEY and each word of KEYS, also half messages, delayed messages and
+retries. An entry of the index depends on the topic of the message. So the search looks up the key in the index for
+every topic that the store knows. The search also reads the parts of the log that no index file covers. The log has such
+parts if the index is younger than the log, is behind the log, or has lost a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WALK_RECORDS_MAX = 2000  # read one by one; a longer part is left to the kernels
 
 
 class IndexedPlace(NamedTuple):
-    """An index entry for the key that leads to no record.
+    """An index entry for the key that points to no record.
 
     `stored_at` is the store time of the lost message in ms since 1970, exact to a second.
     """
@@ -53,7 +53,7 @@ class IndexedPlace(NamedTuple):
 class KeySearch:
     """Searches the store of `scan`.
 
-    `dangling` has the index entries for the key that lead to no record. `uses_index` is False if the index cannot be
+    `dangling` has the index entries for the key that point to no record. `uses_index` is False if the index cannot be
     used, or if `by_scan` forbids its use. `was_asked` is True once the index was searched. Without queue files
     (RocksDB), the topics to look up are not known.
     """
@@ -82,8 +82,8 @@ class KeySearch:
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
         """Return the records with a UNIQ_KEY.
 
-        `key` is the key that led to the message, if this key is one of KEYS. All records of the message also have this
-        key. So the function does not read again the parts of the log that were read for this key.
+        `key` is the key by which the message was found, if this key is one of KEYS. All records of the message also
+        have this key. If parts of the log were already read for this key, the function does not read these parts again.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
@@ -137,7 +137,7 @@ class KeySearch:
     def _not_covered(self) -> Iterator[tuple[int, int | None]]:
         """Yield the parts [from, to) of the log that no index file covers.
 
-        `to` is None for the end of the log.
+        `to` is None if the part ends at the end of the log.
         """
         reached = self._store.commit_log.min_offset
         for begin, end in _spans(self._store):

@@ -8,8 +8,8 @@ These other records do not have the UNIQ_KEY of the message.
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-Op messages and POP's messages are stored after the record that they are about. So the search reads only the units of
-their queues that come after this record.
+Op messages and POP's messages are stored after the record that they name. So in the queues of such messages, the search
+reads only the units of messages after this record.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
 
 
 def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
-    """Return whether a record of a message still waits although its time is over.
+    """Return whether a record of a message is overdue but not delivered.
 
-    A message counts as not delivered if its real topic has no record of the delivery. The checkpoint says up to which
+    A message counts as not delivered if its real topic has no record of the delivery. The checkpoint shows up to which
     time the store has messages.
     """
     topics = {record.message.topic for record in records}
@@ -98,7 +98,7 @@ def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
 
 
 def _due(record: Record, store: ReadOnlyStore) -> int:
-    """Return when a delayed record is due, in ms since 1970, or 0 if unknown."""
+    """Return the due time of a delayed record, in ms since 1970, or 0."""
     if record.message.topic == SCHEDULE_TOPIC:
         return store.tags_code(record.message)
     due = record.properties.get(TIMER_OUT_MS, "")
@@ -152,7 +152,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
 
 
 def _inside_last(queue: UnitQueue | None) -> int:
-    """Return a physical offset inside the last record of a queue, 0 if it is empty."""
+    """Return a physical offset inside the last record of a queue, or 0."""
     last = queue.last() if queue is not None else None
     return 0 if last is None else last.physical_offset + 1
 
@@ -213,5 +213,5 @@ def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
 
 
 def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
-    """Return a queue's first unit that leads to a physical offset or a later one."""
+    """Return a queue's first unit that points to a physical offset or later."""
     return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)

@@ -33,8 +33,8 @@ def has_queue_files(store: ReadOnlyStore) -> bool:
 class ScannedPart:
     """The physical offsets [start, end) of a part of the log that was read.
 
-    `first_ms` and `last_ms` are the store times of its first and last good message; None if the part has no good
-    message. `placeholders` has the physical offset of each placeholder.
+    `first_ms` and `last_ms` are the store times of the first and last good message in the part. Both are None if the
+    part has no good message. `placeholders` has the physical offset of each placeholder.
     """
 
     start: int

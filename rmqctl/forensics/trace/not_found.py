@@ -1,6 +1,6 @@
-"""What a store still shows about a message that no store has.
+"""Facts that a store still shows about a message that no store has.
 
-An index entry or a unit of a queue may lead to an offset before the log's begin, because the broker has deleted the
+An index entry or a unit of a queue may point to an offset before the log's begin, because the broker has deleted the
 file. A msgId shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
 """
 
@@ -49,7 +49,7 @@ def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
 
 
 def remarks_of(trace: Trace, names: list[str]) -> Iterator[str]:
-    """Yield what the index and the queues still say about a lost message."""
+    """Yield the data on a lost message that the index and the queues still have."""
     return _named(_known_of(trace), names)
 
 
@@ -68,7 +68,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield what the log has at the msgId or offset that the user asked for.
+    """Yield a text on the log's content at the msgId or offset in the question.
 
     Each text comes with the number of the store.
     """
@@ -98,7 +98,7 @@ def _at_offset(store: ReadOnlyStore, offset: int, msg_id: str | None) -> str:
 
 
 def _around(store: ReadOnlyStore, offset: int) -> Message | None:
-    """Return the record that an offset is inside of, if its frame is whole."""
+    """Return the record around an offset if the record's frame is whole."""
     file = store.commit_log.queue.find(offset)
     if file is None:
         return None

@@ -1,7 +1,7 @@
 """Links from POP's checkpoints and acknowledgements to messages (5.x).
 
 POP's messages name topic, queue and queue offset (format/body/pop_message.py). A broker stores these messages first in
-rmq_sys_wheel_timer, and in rmq_sys_REVIVE_LOG_CLUSTER when they are due.
+rmq_sys_wheel_timer. When such a message is due, the broker stores it in rmq_sys_REVIVE_LOG_CLUSTER.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stages of a message's life, each a record of the log with a kind.
+"""The stages of a message's life; each stage is a record with a kind.
 
 The topic of a record, or the transaction bits of its SYSFLAG, give the kind:
 
@@ -45,8 +45,8 @@ _BY_PREFIX = {RETRY_PREFIX: RETRY, DLQ_PREFIX: DEAD_LETTER}
 class Record:
     """A record of the log of one store, whole or damaged.
 
-    `store` is the number of the store. `damage` is the code of the damage, None for a whole record. `indexed` says
-    whether the index leads to the record; None if that is not known.
+    `store` is the number of the store. `damage` is the code of the damage, or None for a whole record. `indexed` says
+    whether the index points to the record. `indexed` is None if this is not known.
     """
 
     store: int
@@ -66,7 +66,7 @@ class Record:
 
     @property
     def unique_key(self) -> str | None:
-        """Return the UNIQ_KEY of the message; None without one."""
+        """Return the UNIQ_KEY of the message, or None."""
         return self.properties.get(UNIQ_KEY)
 
     @property
@@ -78,7 +78,7 @@ class Record:
 class Stage(NamedTuple):
     """A stage of a message's life: a record, or its place in a light queue.
 
-    `reachable` says whether a unit at this place of the queue leads to the record. `reachable` is None if the queues
+    `reachable` says whether a unit at this place of the queue points to the record. `reachable` is None if the queues
     cannot be read. `group` is the group that the stage is about, if a link names the group.
     """
 

@@ -1,9 +1,9 @@
 """Find every record of a message in the stores of a cluster.
 
-The search begins with what the user knows (a key, an id or an offset) and finds the UNIQ_KEY of the message. Then the
-search finds all records with this UNIQ_KEY in all stores, and the records that a link leads to (`links.py`). The index
-is asked first. The log is scanned if the index cannot be used, if a link leads to a record that the index does not
-have, or if no store has a record.
+The search begins with a key, an id or an offset that the user knows. From these, the search finds the UNIQ_KEY of the
+message. Then the search finds all records with this UNIQ_KEY in all stores, and the records to which a link points
+(`links.py`). The index is used first. The log is scanned if the index cannot be used, if a link points to a record that
+the index does not have, or if no store has a record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What the user searches for, in one of the first four fields.
+    """The user's question, which is in one of the first four fields.
 
     `offset` is a physical offset.
     """
@@ -63,7 +63,7 @@ class Life(NamedTuple):
 class Trace:
     """The search for a message in several stores, and its result.
 
-    `lives` has the messages that the search has found. One key can lead to several messages. `by_scan` says that the
+    `lives` has the messages that the search has found. Several messages can have the same key. `by_scan` says that the
     index must not be used. If the question names a topic without a record of the message, `other_topics` has the topics
     with such records. `unlike` has the record that is shown and its copy in another store, if only one of the two is
     whole.
@@ -89,7 +89,7 @@ class Trace:
 
     @property
     def dangling(self) -> list[tuple[int, IndexedPlace]]:
-        """Return the index entries for the key that lead to no record.
+        """Return the index entries for the key that point to no record.
 
         Each entry comes as a pair (store, entry).
         """
@@ -140,7 +140,7 @@ class Trace:
     def _by_key(self, key: str) -> list[Record]:
         """Return the records with a key in all stores.
 
-        If no store has one, the stores whose index was asked are scanned.
+        If no store has such a record, the stores whose index was used are scanned.
         """
         found = [record for search in self.searches for record in search.records(key)]
         if all(map(self._is_client_record, found)):
@@ -189,7 +189,7 @@ class Trace:
         return list(chosen.values())
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
-        """Return the records of a message, with those that links by offset lead to.
+        """Return the records of a message, and the records that links by offset name.
 
         If the index does not have such a record, or a delivery that is overdue, the log is scanned for the UNIQ_KEY.
         """
@@ -210,7 +210,7 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the records that fresh ones name by physical offset, if not known."""
+        """Yield the unknown records that new records name by physical offset."""
         for record in fresh:
             log = self.stores[record.store].commit_log
             for offset in links.linked_offsets(record, self.stores[record.store]):
@@ -251,7 +251,7 @@ class Trace:
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
         """Return whether a record is lost between a half message and its rollback.
 
-        A commit has its place there.
+        A commit is stored between a half message and the op message.
         """
         for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
             search = self.searches[op.store]

@@ -160,7 +160,7 @@ def _retrying(topic: str, states: Sequence[GroupState]) -> str:
 def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
     """Return whether the group of a %RETRY% topic has not consumed a copy.
 
-    If no offset of the group is known, nothing shows this: the result is False.
+    If no offset of the group is known, the result is False.
     """
     if copy.kind == DELAYED:
         return True
@@ -171,7 +171,7 @@ def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
 def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
     """Return the groups whose last attempt at the message failed.
 
-    Such a group has a dead letter or a waiting retry, and no later copy of the message in its topic.
+    Such a group has a dead letter or a waiting retry, and its topic has no later copy of the message.
     """
     failed: set[str] = set()
     for stage in stages:
@@ -203,8 +203,8 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     """Return which groups have consumed the message, and which have not reached it.
 
-    The broker's own groups and its own topics are left out. Groups that failed at the message are left out, too, unless
-    a copy waits for them.
+    The broker's own groups and its own topics are left out. Groups that failed at the message are left out, too. A
+    group for which a copy waits is not left out.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}
