@@ -98,7 +98,7 @@ def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
 
 
 def _due(record: Record, store: ReadOnlyStore) -> int:
-    """Return the due time of a delayed record, in ms since 1970, or 0."""
+    """Return a delayed record's due time in ms since 1970, or 0 if unknown."""
     if record.message.topic == SCHEDULE_TOPIC:
         return store.tags_code(record.message)
     due = record.properties.get(TIMER_OUT_MS, "")
@@ -152,7 +152,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
 
 
 def _inside_last(queue: UnitQueue | None) -> int:
-    """Return a physical offset inside the last record of a queue, or 0."""
+    """Return an offset inside a queue's last record, or 0 for an empty queue."""
     last = queue.last() if queue is not None else None
     return 0 if last is None else last.physical_offset + 1
 
