@@ -7,7 +7,7 @@ The rules are those of RocketMQ's CleanConsumeQueueService:
 - Of a queue, the first files are deleted, as long as their last unit points before the log. The last file always stays
 (MappedFileQueue.deleteExpiredFileByOffset).
 - Of the extension of a queue, files are deleted if they end before the extension unit of the first remaining queue unit
-  (ConsumeQueueExt.truncateByMinAddress).
+(ConsumeQueueExt.truncateByMinAddress).
 - Of the index, the first files are deleted, as long as their endPhyOffset is before the log. The last file always stays
 (IndexService.deleteExpiredFile).
 
