@@ -76,7 +76,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb as click does; for an unknown verb, propose similar ones."""
+        """Find the verb as click does, and propose similar verbs for an unknown name."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -88,12 +88,12 @@ class Verbs(click.Group):
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="rmqctl")
-@click.option("--debug", is_flag=True, help="Show a traceback where something unexpected happens.")
+@click.option("--debug", is_flag=True, help="Show a traceback if an unexpected error happens.")
 def rmqctl(debug: bool) -> None:
     """Operations and forensics for Apache RocketMQ message stores, offline.
 
-    STORE is the broker's storePathRootDir, or a copy of it: the folder with commitlog/, consumequeue/, index/.
-    Inspection never writes to it. stdout is data, stderr is everything else.
+    STORE is the broker's storePathRootDir, or a copy of this folder, with commitlog/, consumequeue/ and index/.
+    Inspection never writes to STORE. rmqctl writes data to stdout, and everything else to stderr.
     """
 
 
@@ -108,7 +108,7 @@ def main() -> None:
 def _interrupt(*_: object) -> None:
     """End a command on SIGTERM or SIGHUP in the same way as on Ctrl-C.
 
-    Everything that the command holds open is closed.
+    All files that the command has open are closed.
     """
     raise KeyboardInterrupt
 

@@ -1,7 +1,7 @@
 """The man pages: `python -m rmqctl.cli.manual FOLDER` writes them.
 
-The pages of section 1 come from the commands. Those of section 7 come from the texts in topics/ and the docstrings of
-the code. A test compares the pages with man/.
+The pages of section 1 are made from the commands. The pages of section 7 are made from the texts in topics/ and from
+the docstrings of the code. A test compares the pages with man/.
 """
 
 from __future__ import annotations

@@ -68,19 +68,20 @@ COLUMNS = {
     type=COUNT,
     default=DEFAULT_LIMIT,
     show_default=True,
-    help="List at most this many, in the order of the log.",
+    help="List at most this many differences, in the order of the log.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 @options_in(asked=JobOptions)
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
-    """Compare two copies of one log, such as a master's and its slave's.
+    """Compare two copies of one log, such as the logs of a master and a slave.
 
-    diff shows missing, extra and different records. Records at the same physical offset are compared: size, topic,
-    queue, queue offset, store time, body checksum, and damage. If one log begins later (files expired) or ends earlier
-    (it is behind), stderr and JSON report the records that only the other log has; they are not differences. Exits with
-    1 if there are differences or damage, or if the logs have no offset in common.
+    diff shows missing, extra and different records. diff compares records at the same physical offset by size, topic,
+    queue, queue offset, store time, body checksum and damage. One log may begin later because files expired, or end
+    earlier because its store is behind. stderr and JSON report the records that only the other log has. Such records do
+    not count as differences. diff exits with 1 if there are differences or damage, or if the logs have no offset in
+    common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask
@@ -107,7 +108,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
-    """Return the number of each kind of difference, and the first records."""
+    """Return the number of differences by kind, and the first different records."""
     from pyspark.sql import functions as f
 
     totals = found.groupBy("difference").agg(

@@ -46,11 +46,12 @@ COLUMNS = {
 def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobOptions) -> int:
     """List messages that were stored more than once.
 
-    A producer sends a message again if it got no answer, even if a broker had stored it. Such messages have the same
-    topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: the delivery of a delayed message, the
-    commit of a half message, retries and dead letters. Give the store of each broker once, without its slaves. Since
-    4.9, all messages of one batch have the same UNIQ_KEY: those of one queue and one millisecond count as one. Exits
-    with 1 if there are duplicates, or if the log is damaged.
+    A producer that gets no answer sends the message again, even if a broker has already stored the message. Both stored
+    messages have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count. Such copies are
+    delivered delayed messages, committed half messages, retries and dead letters. Name only one store for a master and
+    its slaves. Since 4.9, all messages of one batch have the same UNIQ_KEY. Messages of one UNIQ_KEY, one queue and one
+    millisecond therefore count as one message. duplicates exits with 1 if there are duplicates, or if the log is
+    damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import duplicates

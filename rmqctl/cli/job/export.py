@@ -48,11 +48,12 @@ def command(
 ) -> int:
     """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
 
-    Parquet files go to folders topic=T/day=D (UTC). Only whole messages are written. They go to a hidden folder beside
-    DIR first, which is renamed to DIR when the whole log is read: an incomplete export never appears. If an export is
-    killed, the next one to the same DIR removes that folder. Every executor must see the folder under the same path. A
-    character that a folder name must not have is written as %XX, as Hive does; readers of such folders decode it. Exits
-    with 1 if the log is damaged.
+    export writes Parquet files to folders topic=T/day=D (days in UTC). Only whole messages are written. export first
+    writes to a hidden folder beside DIR, and renames the hidden folder to DIR when the whole log is read. DIR never
+    contains an incomplete export. If an export is killed, the next export to the same DIR removes the hidden folder.
+    Every executor must have access to DIR under the same path. A character that is not allowed in a folder name is
+    written as %XX, as Hive does. Programs that read Hive's folders decode %XX. export exits with 1 if the log is
+    damaged.
     """
     from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.spark.question.log_records import ask

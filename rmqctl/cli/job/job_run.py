@@ -1,4 +1,4 @@
-"""The code that every job on records runs in.
+"""The common code of all jobs that read records.
 
 This code opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and
 reports what was read.
@@ -104,7 +104,7 @@ def path_of(store: ReadOnlyStore) -> str:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """Return all rows as dicts; nested rows become dicts, too."""
+    """Return all rows as dicts, with nested rows as dicts, too."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -120,7 +120,7 @@ def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
 def print_result(
     run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """Print the whole document for `-o json`, and only its `rows` otherwise."""
+    """Print the whole document for `-o json`, or only its `rows` for other formats."""
     verb = f"job.{run.name}"
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
@@ -134,7 +134,7 @@ def scanned(scan: Scan) -> Row:
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """Report what was read and what was not, and return the exit code.
+    """Report which parts were read and which were not, and return the exit code.
 
     The report goes to stderr. `found` says whether the job has findings.
     """

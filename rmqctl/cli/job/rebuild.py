@@ -1,10 +1,11 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
 The tasks create dispatch requests; the driver places units and index entries. In a measurement, the driver needed 0.1
-us to place a message (0.2 us with its keys). So it can place 1 to 5 GiB of log each second. If executors wrote the
-queues, a shuffle by queue would take 0.9 us more for each message. This would be faster only if about 20 cores or more
-read the log. There is also another reason: the place of a message depends on the whole log before it (damage, a topic
-that was created again), and the place of an index entry depends on all keys before it.
+us to place a message (0.2 us together with the keys of the message). The driver can therefore place 1 to 5 GiB of log
+each second. If executors wrote the queues, a shuffle by queue would take 0.9 us more for each message. A shuffle would
+be faster only if about 20 cores or more read the log. The place of a message also depends on the whole log before the
+message, for example on damage, or on a topic that was created again. The place of an index entry depends on all keys
+before the entry.
 """
 
 from __future__ import annotations
@@ -86,20 +87,20 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Rebuild queues and index from the log; Spark's tasks read the log.
+    """Rebuild queues and index from the log, which Spark's tasks read.
 
-    The result is, byte for byte, that of `rmqctl rebuild`. Stores are rebuilt one after the other: the plan, the
-    question, and the change, which `rmqctl undo` takes back. A problem with one store does not stop the others; the
-    exit code is that of the worst one. rmqctl checks all stores before it starts Spark. Ctrl-C leaves the current store
-    unchanged.
+    The result is byte for byte the same as the result of `rmqctl rebuild`. rmqctl rebuilds one store after the other.
+    For each store, rmqctl shows the plan, asks, and makes the change. `rmqctl undo` can undo the change. A problem with
+    one store does not stop the rebuild of the other stores. The exit code is the worst exit code of all stores. rmqctl
+    checks all stores before it starts Spark. Ctrl-C leaves the current store unchanged.
 
-    Every executor must see STORE under the same path, and have the libraries of rmqctl (numba, numpy, ...) installed;
-    rmqctl sends itself. Tasks only read. Queues and index are written on this machine, beside the old ones, and put in
-    place after a check. If a task dies with its worker, another worker runs it again. Needs the extra: pip install
-    'rmqctl[spark]'.
+    Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
+    rmqctl sends its own code to the executors. Tasks only read. rmqctl writes the new queues and index on this machine,
+    beside the old files. After a check, the new files replace the old files. If a worker dies, another worker runs its
+    task again. This job needs an extra: pip install 'rmqctl[spark]'.
 
-    If root becomes the owner of a store, Spark runs as that user too: all stores of one run must belong to one user,
-    who can read Python, rmqctl and Java.
+    If root becomes the owner of a store, Spark runs as this owner, too. In this case, all stores of one run must belong
+    to one user, and this user must have the right to read Python, rmqctl and Java.
     """
     if len(stores) > 1 and broker_conf is not None:
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
@@ -176,7 +177,7 @@ def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
 
 
 def _pyspark() -> Iterator[Path]:
-    """Yield the file that Python would import as PySpark, if it is installed."""
+    """Yield the file that Python would import as PySpark, if PySpark is installed."""
     found = find_spec("pyspark")
     if found is not None and found.origin is not None:
         yield Path(found.origin)
@@ -197,7 +198,7 @@ def _rebuild(
 def _attempt(one: Callable[[], int]) -> int:
     """Rebuild one store, and return its outcome.
 
-    An error is reported, and does not stop the other stores.
+    An error is reported, and does not stop the rebuild of the other stores.
     """
     try:
         return one()

@@ -54,11 +54,11 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     queueId queueOffset physicalOffset size tagsCode batchSize. index (its entries): broker store path entry slot
     keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
-    QUERY runs with your rights: it can read any file that you can read, such as csv.`/etc/passwd`, and call any Java
-    method by reflect(). Do not run a QUERY that you do not understand, and do not pass on a QUERY that someone else
-    wrote.
+    QUERY runs with your rights. QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can call any
+    Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a QUERY that
+    runs with your rights.
 
-    Bytes are printed as base64, times as RFC 3339. For many rows, use `rmqctl job export`.
+    Bytes are printed as base64, and times as RFC 3339. To get many rows, use `rmqctl job export`.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select
@@ -86,7 +86,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
     """Define the views that the query may read.
 
-    When the query runs, the views read the splits of the log. If the query is only checked, they read nothing.
+    When the query runs, the views read the splits of the log. If the query is only checked, the views read nothing.
     """
     from rmqctl.spark.question.sql import views
 

@@ -60,7 +60,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     type=click.Choice(("broker", "topic")),
     default="broker",
     show_default=True,
-    help="One line for each broker, or for each topic too.",
+    help="Print one line for each broker, or one line for each topic of each broker.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
@@ -70,7 +70,7 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, as
     """Count the messages stored in each interval, by broker or also by topic.
 
     The times of the output are store times in UTC. An interval begins at a multiple of its length. An interval without
-    messages has no line. Exits with 1 if the log is damaged.
+    messages has no line. timeline exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.timeline import COLUMNS as NEEDED

@@ -31,7 +31,7 @@ from rmqctl.spark.scan.split_size import MIB
     type=click.IntRange(1, 3),
     default=3,
     show_default=True,
-    help="1: the log. 2: also the queues. 3: also the rest.",
+    help="Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks all other files.",
 )
 @ignore_receipts_option
 @spark_options
@@ -49,11 +49,11 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Check a store as `rmqctl verify` does; Spark's tasks read the log.
+    """Check a store on Spark in the same way as `rmqctl verify`.
 
-    Every executor must see STORE under the same path, or STORE is a URL (s3://bucket/store). Executors need the
-    libraries of rmqctl (numba, numpy, ...); rmqctl sends itself. The queues and the index are read on this machine.
-    Needs the extra: pip install 'rmqctl[spark]'.
+    STORE is a URL (s3://bucket/store), or a path under which every executor has access to the store. Executors need the
+    libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. The queues and the index are
+    read on this machine. This job needs an extra: pip install 'rmqctl[spark]'.
     """
     from rmqctl.cli.views.inspect.verify_view import print_report
     from rmqctl.spark.question.verify import verification

@@ -39,7 +39,7 @@ def printable_json(text: str) -> str:
 def no_formula(text: str) -> str:
     """Return `text` so that no spreadsheet runs it as a formula.
 
-    If a spreadsheet would, the result begins with `'`.
+    If a spreadsheet would run `text` as a formula, the result begins with `'`.
     """
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 

@@ -1,8 +1,8 @@
 """The output of rmqctl.
 
-Tables, JSON, JSON Lines and CSV go to stdout; remarks and progress go to stderr.
+Tables, JSON, JSON Lines and CSV are written to stdout. Remarks and progress are written to stderr.
 
-No other file of rmqctl uses rich and tabulate.
+No other file of rmqctl uses rich or tabulate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _IMPORTED_LATE = (
 def import_late_ones() -> None:
     """Import the modules that this module otherwise imports only when needed.
 
-    This is for a process that will change its user: the new user may have no right to read these files.
+    A process calls this function before it changes its user, because the new user may have no right to read the
+    modules.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
@@ -70,7 +71,7 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows, as they come, in the format that the user chose.
+    """Print rows, as they arrive, in the format that the user chose.
 
     `keys` are the columns of CSV; `columns` (heading, cell) are the columns of the table. `head` has the keys that come
     before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is shown
@@ -113,7 +114,7 @@ def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    """Print a table for every block of rows; columns without any value are left out."""
+    """Print a table for every block of rows, without columns that have no value."""
     printed = 0
     while chunk := list(islice(rows, ROWS_PER_TABLE)):
         cells = [[cell(row) for cell in columns.values()] for row in chunk]
@@ -156,7 +157,7 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
     """Print rows in the form of tabulate, without importing it.
 
-    The import would take a third of the time of a look-up.
+    The import of tabulate would take a third of the time of a look-up.
     """
     lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -238,7 +239,7 @@ def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> 
 def _print_pairs(pairs: Iterable[tuple[str, Any]], width: int) -> None:
     """Print names and values on a terminal.
 
-    A value that needs several lines stays to the right of its name.
+    All lines of a long value are printed to the right of its name.
     """
     from rich.text import Text
 
@@ -261,9 +262,9 @@ def _terminal_width() -> int:
 
 
 def text_width(most: int) -> int:
-    """Return where text is to be wrapped: at `most` columns at the latest.
+    """Return the width at which text is wrapped, which is at most `most` columns.
 
-    On a terminal that is narrower, it is the terminal's width.
+    If the terminal is narrower, the result is the width of the terminal.
     """
     return min(most, _terminal_width()) if is_terminal(sys.stdout) else most
 
@@ -342,7 +343,7 @@ def is_terminal(stream: Any) -> bool:
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows progress, called with the bytes done.
+    """Yield a function that shows progress from the number of bytes done.
 
     Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """
@@ -391,7 +392,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress, called with the items done and all.
+    """Yield a function that shows progress from the numbers of items done and of all items.
 
     Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """

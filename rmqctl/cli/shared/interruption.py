@@ -72,7 +72,7 @@ class Interruption:
 
 
 class ChangeInterruption(Interruption):
-    """Signals during a change that goes through a journal.
+    """Signals during a change that is recorded in a journal.
 
     Before `commit`, a signal ends the verb, and nothing was changed. After `commit`, the change continues to its end,
     and the process then exits with the status of the signal; further signals are ignored. With `at_once`, even the
@@ -87,7 +87,7 @@ class ChangeInterruption(Interruption):
     def commit(self) -> None:
         """Begin the change.
 
-        Raises KeyboardInterrupt if a signal came before.
+        Raises KeyboardInterrupt if a signal arrived before the change.
         """
         if self.noted:
             raise KeyboardInterrupt

@@ -1,7 +1,8 @@
 """Shell completion of names in a store, and of codes that `explain` knows.
 
-Every argument and option of a verb with one of the names in TYPES completes, without more code in the verb. Completion
-must be fast and silent: it lists folders and reads small files, and an error only means that nothing is proposed.
+If an argument or an option of a verb has one of the names in TYPES, the shell completes its value without more code in
+the verb. Completion must be fast and silent. Completion only lists folders and reads small files. If an error happens,
+completion proposes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class NameType(click.types.StringParamType):
         self._names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Propose the names that begin with `incomplete`; none if they cannot be read."""
+        """Propose the names that begin with `incomplete`, or none after an error."""
         from click.shell_completion import CompletionItem
 
         try:
@@ -42,16 +43,16 @@ class NameType(click.types.StringParamType):
 
 
 def complete_names(parameters: Iterable[click.Parameter]) -> None:
-    """Make the parameters that stand for a name complete it."""
+    """Add completion to the parameters whose values are names."""
     for parameter in parameters:
         if parameter.type is click.STRING and parameter.name in TYPES:
             parameter.type = TYPES[parameter.name]
 
 
 def _store_of(context: click.Context) -> Path:
-    """Return the store of a command line, as far as it is typed.
+    """Return the store of a command line that is not yet complete.
 
-    click leaves it in `args` where an option still lacks its value. Raises ValueError if no store is typed yet.
+    If an option still lacks its value, click leaves the store in `args`. Raises ValueError if no store is typed yet.
     """
     typed = context.params.get("store") or (context.params.get("stores") or context.args or [None])[0]
     if typed is None:
@@ -60,7 +61,7 @@ def _store_of(context: click.Context) -> Path:
 
 
 def _topics(context: click.Context) -> dict[str, str]:
-    """Return the topics that have queues; without queues, those of topics.json."""
+    """Return the topics that have queues, or else the topics of topics.json."""
     store = _store_of(context)
     folders = [store / folder for folder in QUEUE_FOLDERS]
     found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
@@ -76,7 +77,7 @@ def _groups(context: click.Context) -> dict[str, str]:
 
 
 def _table(store: Path, name: str, key: str) -> dict[str, Any]:
-    """Return a table of a config file, as a broker loads it; empty without the file."""
+    """Return a table of a config file as a broker loads it, or {} without the file."""
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import load_config, table
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Pass options of a verb to it as objects of frozen dataclasses.
+    """Give a verb its options as objects of frozen dataclasses.
 
-    With `asked=DumpOptions`, the verb gets one argument `asked`. It has all options for which DumpOptions has a field.
-    A field has the name of its option's parameter. Write this decorator below the options.
+    With `asked=DumpOptions`, the verb gets one argument `asked`. This argument has all options for which DumpOptions
+    has a field. A field has the name of its option's parameter. Write this decorator below the options.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

@@ -28,14 +28,14 @@ THREADS_MAX = 256
 CORES_USED_MAX = 8  # more wait for the disk, and each holds buffers
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
-RAW_HELP = "CSV: do not put ' before texts that begin with = + - or @. A spreadsheet may run them as formulas."
+RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
 class LocalPath(click.Path):
     """A path of this host.
 
-    A URL is refused; otherwise a folder with the name s3: could be created.
+    A URL is refused, because rmqctl could otherwise create a folder with the name s3:.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def stores_argument(command: F) -> F:
 
 def layout_options(command: F) -> F:
     """Add --broker-conf and --follow-links."""
-    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(
+    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store.")(
         command
     )
     return click.option(
@@ -109,7 +109,7 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the id as given, if it is one."""
+        """Return the text unchanged if it is such an id."""
         from rmqctl.format.host import parse_msg_id
 
         try:
@@ -136,9 +136,9 @@ def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) ->
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Add -o with the formats of a verb; the first one is the default.
+    """Add -o with the formats of a verb, of which the first is the default.
 
-    If csv is one of them, add --raw, too.
+    If csv is one of the formats, add --raw, too.
     """
     option = click.option(
         "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."
@@ -158,7 +158,7 @@ def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> No
 
 
 def profile_option(text: str) -> Callable[[F], F]:
-    """Add --profile: the broker versions whose rules a change follows."""
+    """Add --profile, which names the broker versions whose rules a change follows."""
     return click.option("--profile", type=click.Choice(PROFILES), help=f"{text}  [default: as the store shows]")
 
 
@@ -194,9 +194,9 @@ def _cores() -> int:
 
 
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
-    """Read broker.conf, if one is given.
+    """Read broker.conf, if --broker-conf is given.
 
-    Report on stderr if it names another store, or a log elsewhere. Raises BadRequest.
+    Report on stderr if broker.conf names another store, or a log in another folder. Raises BadRequest.
     """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 

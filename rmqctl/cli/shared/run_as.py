@@ -50,7 +50,7 @@ def as_root_option(command: F) -> F:
 
 
 def takes_as_root(command: click.Command) -> bool:
-    """Return whether a verb has --as-root, as verbs that change a store have."""
+    """Return whether a verb has the option --as-root."""
     return any("--as-root" in parameter.opts for parameter in command.params)
 
 
@@ -67,8 +67,8 @@ def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Become, as root, the owner of several stores.
 
-    `act_as_owner` does the same for one store. Each store comes with its `logs`. Raises ChangeFailed if the owners
-    differ.
+    `act_as_owner` does the same for one store. Each store is given together with its `logs`. Raises ChangeFailed if the
+    owners differ.
     """
     from rmqctl.logfile.access.owner import Owner, become
 

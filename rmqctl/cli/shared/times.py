@@ -21,9 +21,9 @@ _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 def parse_time(text: str, now: int) -> int:
     """Return the milliseconds since 1970 that `text` means.
 
-    Accepted are RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s` prints
-    them), `-2h`, `now`, `today`, `yesterday` (local midnight), and mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
-    Relative times count from `now` (ms). Raises ValueError.
+    The function accepts RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s`
+    prints them), `-2h`, `now`, `today`, `yesterday` (local midnight), and mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local
+    time). Relative times count from `now` (ms). Raises ValueError.
     """
     if text.isdecimal():
         return int(text) * 1000 if is_epoch_seconds(text) else int(text)

@@ -40,8 +40,8 @@ def drop_output() -> None:
 class Verb(click.Command):
     """A click command that shows examples and exit codes in its help.
 
-    `examples` has two lines for each example: `# what the command does`, and the command line. The man page shows both,
-    too.
+    `examples` has two lines for each example: `# what the command does`, and the command line. The man page also shows
+    examples and exit codes.
     """
 
     def __init__(
