@@ -92,14 +92,14 @@ def stores_argument(command: F) -> F:
 
 def layout_options(command: F) -> F:
     """Add --broker-conf and --follow-links."""
-    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store.")(
-        command
-    )
+    command = click.option(
+        "--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."
+    )(command)
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
-        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it, rmqctl reads the sizes "
-        "off the files.",
+        help="The broker's broker.conf: file sizes, commit log folders, retention. Without this option, rmqctl "
+        "finds the sizes from the files.",
     )(command)
 
 
@@ -129,7 +129,7 @@ def id_options(command: F) -> F:
 
 
 def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the only value of an option; None without one."""
+    """Return the only value of an option, or None if the option is not given."""
     if len(values) > 1:
         raise click.BadParameter("give it once: each call looks up one message", param=option)
     return values[0] if values else None

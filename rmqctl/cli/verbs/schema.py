@@ -27,7 +27,7 @@ SUFFIX = ".json"
 def command(words: tuple[str, ...]) -> int:
     """Print the JSON Schema of a verb's JSON document (`-o json`).
 
-    A line of `-o jsonl` is one element of the document's list. Without VERB: list the verbs that print JSON.
+    A line of `-o jsonl` is one element of the document's list. Without VERB, schema lists the verbs that print JSON.
     """
     if not words:
         click.echo("\n".join(name.replace(".", " ") for name in _names()))
@@ -42,6 +42,6 @@ def command(words: tuple[str, ...]) -> int:
 
 
 def _names() -> list[str]:
-    """Return the names of the schemas: a verb, or `job.stats` for a job."""
+    """Return the names of the schemas, such as `verify` or `job.stats`."""
     found = files("rmqctl.cli").joinpath("schema").iterdir()
     return sorted(each.name.removesuffix(SUFFIX) for each in found if each.name.endswith(SUFFIX))

@@ -1,7 +1,7 @@
 """Gauges for Prometheus.
 
-They go into a text file for node_exporter's textfile collector. A dozen gauges are a dozen lines, so rmqctl does not
-need the client library, which is made for processes that keep running.
+rmqctl writes the gauges to a text file for node_exporter's textfile collector. A dozen gauges need only a dozen lines.
+rmqctl therefore does not use the client library of Prometheus, which is made for processes that run for a long time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MetricsFile:
     def hold(self, path: Path | None) -> None:
         """Keep the file at `path` open.
 
-        root is going to become another user, who may have no right to replace the file. Raises OSError.
+        The process of root becomes another user later. This user may have no right to replace the file. Raises OSError.
         """
         from rmqctl.logfile.access.owner import is_root
         from rmqctl.logfile.system.storage import Kind
@@ -97,8 +97,8 @@ class MetricsFile:
 def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]) -> int:
     """Run a verb, and write its result to the file at `path`.
 
-    The file is written even after an error, except after a wrong command line, because `path` itself may be wrong then.
-    If `path` is None, no file is written. Raises OSError if only the writing fails.
+    The file is written even after an error. After a wrong command line, no file is written, because `path` itself may
+    be wrong. If `path` is None, no file is written. Raises OSError if only the writing fails.
     """
     if path is None:
         return run()

@@ -81,15 +81,19 @@ class AppendOptions:
 @click.option(
     "--broker-conf",
     type=click.Path(path_type=Path),
-    help="The broker's broker.conf: write as a broker with these settings does.",
+    help="The broker's broker.conf. append writes as a broker with these settings does.",
 )
 @click.option("--topic", help="The topic of the message.")
 @click.option("--body", help="The body of the message, as text.")
 @click.option("--body-file", type=click.File("rb"), help="The body of the message, from a file; - is stdin.")
 @click.option("--tags", help="The TAGS of the message.")
-@click.option("--keys", help="The KEYS of the message, words separated by spaces.")
+@click.option("--keys", help="The KEYS of the message. Spaces separate the words.")
 @click.option(
-    "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="Add this property; may be given several times."
+    "--property",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Add this property. The option may be given several times.",
 )
 @click.option(
     "--queue",
@@ -112,7 +116,7 @@ class AppendOptions:
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Append this many messages at once if they go to the same queue.",
+    help="Append this many messages at once if all of them are for one queue.",
 )
 @click.option("--sync", is_flag=True, help="Write each message to the disk before the next one.")
 @click.option("--stop-on-error", is_flag=True, help="Stop at the first line that cannot be stored.")
@@ -131,7 +135,7 @@ class AppendOptions:
     type=click.IntRange(2, 2**31 - 1),
     help="With --create, the number of entries.  [default: 20000000]",
 )
-@click.option("--stats", is_flag=True, help="Report at the end the speed, sizes and times of puts.")
+@click.option("--stats", is_flag=True, help="At the end, report the speed, sizes and times of puts.")
 @click.option(
     "-o",
     "--output",
@@ -151,31 +155,31 @@ def command(
     message: MessageOptions,
     asked: AppendOptions,
 ) -> int:
-    """Append messages to a store as a broker would: log, queues and index.
+    """Append messages to the log, queues and index of a store, as a broker does.
 
-    The store must have been shut down cleanly, no broker may use it, and the last three files of its log must be whole.
-    Each message gets a new offset and a new store time, even a copy of a stored message.
+    The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
+    be whole. Each message gets a new offset and a new store time, even a copy of a stored message.
 
-    Topics and queues that config/topics.json lacks are added to it, because a broker serves no message of a topic that
-    it does not know.
+    append adds topics and queues that are missing in config/topics.json, because a broker serves no message of a topic
+    that config/topics.json does not list.
 
-    A line is a JSON object with the keys that `dump` prints. A new message needs only `topic`; it may have body,
-    bodyEncoding (utf8, hex, base64), queueId (at most 65535), properties (TAGS, KEYS, and your own), flag, sysFlag,
-    bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, its body must match it: `dump --body
-    base64` prints the exact body of every message.
+    A line is a JSON object with the keys that `dump` prints. Only the key `topic` is required. The line may also have
+    body, bodyEncoding (utf8, hex, base64), queueId (at most 65535), properties (TAGS, KEYS, and your own), flag,
+    sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, the body must match this
+    checksum. `dump --body base64` prints the exact body of every message.
 
     A line that cannot be stored is reported with its number and the reason. The other lines are stored, and the exit
-    code is 4. If several lines in a row have the same fault, only the first one and the number of the last one are
-    reported.
+    code is 4. If several successive lines have the same fault, append reports only the first line and the number of the
+    last line.
 
-    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops append cleanly: the last line on stderr reports how
-    many messages are stored, and which line to resume from. If --create has stored no message by then, nothing of the
-    new store remains.
+    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops append cleanly. The last line on stderr then reports
+    how many messages are stored, and the number of the line to resume from. If append with --create stops before it has
+    stored a message, append removes the new store.
 
-    `rmqctl undo` does not take back an append. To remove the appended messages, give `rmqctl truncate STORE --to
-    OFFSET` the offset at which the log ended before.
+    `rmqctl undo` cannot undo an append. To remove the appended messages, run `rmqctl truncate STORE --to OFFSET`, where
+    OFFSET is the end of the log before the append.
 
-    -o jsonl prints where each message went; the other formats print the new offsets of each queue.
+    -o jsonl prints where each message is stored. The other formats print the new offsets of each queue.
     """
     _check_usage(source, message, asked)
     from rmqctl.cli.views.change.append_report import AppendReport

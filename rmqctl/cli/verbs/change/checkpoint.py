@@ -38,17 +38,26 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 )
 @store_argument
 @click.argument("action", type=click.Choice(("show", "set")), default="show")
-@click.option("--physic-msg-timestamp", type=TimeType(), help="The log is on the disk up to the message of this time.")
 @click.option(
-    "--logics-msg-timestamp", type=TimeType(), help="The queues are on the disk up to the message of this time."
+    "--physic-msg-timestamp", type=TimeType(), help="The store time of the last message that the log has on the disk."
+)
+@click.option(
+    "--logics-msg-timestamp",
+    type=TimeType(),
+    help="The store time of the last message that the queues have on the disk.",
 )
 @click.option(
     "--index-msg-timestamp",
     type=TimeType(),
-    help="The index is on the disk up to the message of this time; it changes when an index file is full.",
+    help="The store time of the last message that the index has on the disk. A broker sets this time when an index "
+    "file is full.",
 )
 @click.option("--master-flushed-offset", type=OFFSET, help="5.x only: an offset in the log, in bytes.")
-@click.option("--confirm-phy-offset", type=OFFSET, help="5.x only: where the last valid record begins, in bytes.")
+@click.option(
+    "--confirm-phy-offset",
+    type=OFFSET,
+    help="5.x only: the offset in the log where the last valid record begins, in bytes.",
+)
 @change_options
 @output_option("table", "json")
 def command(
@@ -67,8 +76,8 @@ def command(
     too late, the broker misses messages. If both are zero, the broker reads the whole log. A broker also deletes index
     files that end after indexMsgTimestamp.
 
-    show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0; with --dry-run it exits with
-    1 if it would change something. While a broker has the store open, only show works; set exits with 11.
+    show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0. With --dry-run, set exits
+    with 1 if it would change something. While a broker has the store open, show works, but set exits with 11.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     _check_usage(given, is_show=action == "show", changes=yes or dry_run)
@@ -138,7 +147,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the fields of the checkpoint; an empty dict if it does not exist."""
+    """Return the fields of the checkpoint, or an empty dict if the file is missing."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

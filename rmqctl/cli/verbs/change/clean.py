@@ -41,59 +41,73 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--reserved-hours",
     type=COUNT,
-    help="The least age of files that are deleted, in hours.  [default: fileReservedTime, 72]",
+    help="The minimum age of files that are deleted, in hours.  [default: fileReservedTime, 72]",
 )
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours (local time) in which files older than --reserved-hours are deleted, such as 04 or 04;05; "
-    "24: never.  [default: deleteWhen, 04]",
+    help="Hours (local time) in which files older than --reserved-hours are deleted, such as 04 or 04;05. "
+    "The value 24 means never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="If the disk is fuller than this, files older than --reserved-hours are deleted in any hour; 10 to 95.  "
+    help="If more than this percentage of the disk is used, files older than --reserved-hours are deleted in any "
+    "hour. Values: 10 to 95.  "
     "[default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
     type=PERCENT,
-    help="If the disk is fuller than this, files of any age are deleted; 5.x: 30 to 85.  [default: "
+    help="If more than this percentage of the disk is used, files of any age are deleted. Values of 5.x: 30 to 85.  "
+    "[default: "
     "diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
 @click.option(
     "--manual",
     is_flag=True,
-    help="Delete files older than --reserved-hours in any hour, as after mqadmin deleteExpiredCommitLog.",
+    help="Delete files older than --reserved-hours in any hour, as a broker does after mqadmin deleteExpiredCommitLog.",
 )
 @click.option(
     "--keep-bytes",
     type=SizeType(),
-    help="Ignore these rules: delete files until the log has at most this many bytes (500GB, 465GiB).",
+    help="Ignore the rules of age and disk usage, and delete files until the log has at most this many bytes (500GB, "
+    "465GiB).",
 )
 @click.option(
-    "--keep-files", type=POSITIVE, help="Ignore these rules: delete files until the log has at most this many files."
+    "--keep-files",
+    type=POSITIVE,
+    help="Ignore the rules of age and disk usage, and delete files until the log has at most this many files.",
 )
 @click.option(
     "--batch",
     type=POSITIVE,
-    help="How many log files a broker deletes in one round; --manual runs 20 rounds.  [default: deleteFileBatchMax of "
+    help="How many log files a broker deletes in one round. --manual runs 20 rounds.  [default: deleteFileBatchMax of "
     "5.x, 10]",
 )
-@click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait this many ms between two files.")
-@click.option("--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second; 0: no limit.")
-@click.option("--now", type=TimeType(), help="Decide as if it were this time.  [default: now]")
+@click.option(
+    "--interval",
+    type=COUNT,
+    default=100,
+    show_default=True,
+    help="Wait this many ms between the deletions of two files.",
+)
+@click.option(
+    "--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second. 0 means no limit."
+)
+@click.option("--now", type=TimeType(), help="Decide as if this time were the current time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
     default="mtime",
     show_default=True,
-    help="The age of a file: by its modification time, as brokers do, or by its last message.",
+    help="Compute the age of a file from its modification time, as brokers do, or from the store time of its last "
+    "message.",
 )
 @click.option(
     "--protect-unconsumed",
     is_flag=True,
-    help="Keep files with messages that a consumer still waits for, and all files after them.",
+    help="Keep all files with messages that a consumer still waits for, and all later files.",
 )
 @click.option(
     "--unused-topics", is_flag=True, help="Also remove empty queues of topics that config/topics.json does not list."
@@ -104,7 +118,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--log-json",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append the receipts to this file as well; STORE/rmqctl-clean.log always gets them.",
+    help="Also append the receipts to this file. rmqctl always appends the receipts to STORE/rmqctl-clean.log.",
 )
 @click.option(
     "--metrics",
@@ -117,13 +131,14 @@ SECONDS = click.FloatRange(0, 86_400)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker.
 
-    Files expire by age, by disk usage, or by a limit that you set. clean deletes files of the log, the oldest first,
-    and never the last one. Queues, extensions and the index follow the log. clean first moves each file out of the
-    store, then deletes it and writes a receipt. An interrupted run leaves no gap in the log; the next run finishes it.
+    Files expire by age, by disk usage, or by a limit that you set. clean deletes the oldest files of the log first, and
+    never deletes the last file. clean also deletes files of queues, extensions and the index that only point to deleted
+    files of the log. clean first moves each file out of the store, then deletes the file and writes a receipt. An
+    interrupted run leaves no gap in the log. The next run finishes the interrupted run.
 
-    There is no undo. --dry-run shows for each file whether it is deleted, and why, and what consumers have not read
-    yet. The broker must be down (otherwise exit 11): it deletes its own files, and it would keep the disk space of
-    files that rmqctl deletes.
+    clean cannot be undone. --dry-run shows for each file whether and why clean would delete the file, and which
+    messages consumers have not read yet. Stop the broker first, otherwise clean exits with 11. A running broker deletes
+    expired files itself, and would keep the disk space of files that rmqctl deletes.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)

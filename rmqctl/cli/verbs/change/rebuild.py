@@ -83,18 +83,19 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log.
 
-    rmqctl builds them beside the old ones, checks them, and puts them in place. The old ones are kept until `rmqctl
-    undo --drop`. Each message of the log gets its unit, even if it comes after damage. Bodies are not checked; `verify`
-    does that. A queue begins with its first message that the log still holds. A queue without a message in the log
-    stays unchanged. Deleted topics get no queue.
+    rmqctl writes the new queues and index beside the old files. After a check, the new files replace the old files.
+    rmqctl keeps the old files until `rmqctl undo --drop`. rebuild writes a unit for each message of the log, even for
+    messages after damage. rebuild does not check bodies, but `verify` checks bodies. A rebuilt queue begins with the
+    first message of the queue that the log still has. A queue without a message in the log stays unchanged. Deleted
+    topics get no queue.
 
-    Files have the sizes of the existing files. If there are none, rmqctl takes the sizes from --broker-conf, or the
+    New files have the sizes of the existing files. If no files exist, rmqctl uses the sizes in --broker-conf, or the
     broker's defaults.
 
-    Exits with 3 if the rebuilt queues or index differ from the old ones, with 0 if not. With --dry-run, exits with 1 if
-    something differs, with 0 if not. The plan also simulates the broker's next start: messages that this start would no
-    longer serve count as lost. Ctrl-C leaves the store unchanged, and --resume continues the rebuild. While a broker
-    has the store open, rebuild exits with 11.
+    rebuild exits with 3 if the rebuilt queues or index differ from the old queues or index, otherwise with 0. With
+    --dry-run, rebuild exits with 1 if something differs, otherwise with 0. rebuild also simulates the next start of the
+    broker. Messages that the broker would no longer serve after this start count as lost. Ctrl-C leaves the store
+    unchanged, and --resume continues the rebuild. While a broker has the store open, rebuild exits with 11.
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
@@ -109,7 +110,7 @@ def command(
 def selection(what: str, asked: RebuildOptions) -> Selection:
     """Return what the options select.
 
-    Raises UsageError if they contradict each other.
+    Raises UsageError if options contradict each other.
     """
     from rmqctl.operations.rebuild.rebuild import Selection
 

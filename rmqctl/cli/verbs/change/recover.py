@@ -74,24 +74,23 @@ class RecoverOptions:
     type=click.Choice(("auto", "normal", "abnormal")),
     default="auto",
     show_default=True,
-    help="auto: abnormal if the file `abort` exists, otherwise normal.",
+    help="The kind of recovery. auto means abnormal if the file `abort` exists, otherwise normal.",
 )
 @profile_option("Recover as brokers of this version do.")
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="Do not end the log at a damaged record: replace the record with a placeholder, and keep the messages after "
-    "it.",
+    help="Replace each damaged record with a placeholder, and keep the messages after the record.",
 )
 @click.option(
     "--placeholders-limit",
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Refuse to write placeholders for more bytes of the log than this, missing files included.",
+    help="Refuse to write placeholders for more bytes of the log than this. The bytes of missing files count, too.",
 )
 @click.option(
-    "--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does."
+    "--explain", is_flag=True, help="Show each step, each queue, and why the recovery begins and ends at its offsets."
 )
 @change_options
 @output_option("table", "json")
@@ -107,27 +106,27 @@ def command(
     progress_mode: str,
     asked: RecoverOptions,
 ) -> int:
-    """Repair a store as a broker's start would, but with fewer losses.
+    """Repair a store as a start of the broker would, but with fewer losses.
 
-    Use it after a crash or damage. The log ends where the broker's own recovery would end it, and bytes after that are
-    zeroed. Queues and index are changed to match the log, `abort` is removed, and the checkpoint is set. The plan shows
-    what is lost, and what a plain restart of the broker would lose. rmqctl keeps everything that it overwrites or
-    deletes: `rmqctl undo` restores it.
+    Use recover after a crash or damage. recover ends the log at the offset where the broker's own recovery would end
+    the log, and zeroes the bytes after this offset. Queues and index are changed to match the log, `abort` is removed,
+    and the checkpoint is set. The plan shows what is lost, and what a plain restart of the broker would lose. rmqctl
+    keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
     These count as lost: messages after the new end of the log, damaged messages, and messages that only a queue still
-    points to. Some of them may be lost already, because a log file is missing or too short. `already gone`
-    (`missing` in JSON) counts these. A restart may also cut messages out of a queue that the
-    log still has; recover keeps them.
+    points to. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing`
+    in JSON) counts messages that are lost already. A restart may also remove messages from a queue although the log
+    still has these messages. recover keeps the messages in the queue.
 
-    --keep-going replaces each damaged or missing message with a placeholder: a message of the same size, at the same
-    queue offset, with the property RMQCTL_DAMAGED, which names the damage. If the body is damaged, the placeholder's
-    body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other message: let them
-    check for the property. Without --keep-going, recover writes placeholders only in a log file that was cut, and at
-    damage that a later start would meet. `verify` counts the placeholders of a store. Placeholders also fill log files
-    that are missing or too short. --placeholders-limit bounds how much they fill: one wrong file name can leave a huge
-    gap.
+    --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
+    size, at the same queue offset. Its property RMQCTL_DAMAGED names the damage. If the body is damaged, the
+    placeholder's body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other
+    message, and should check for the property RMQCTL_DAMAGED. Without --keep-going, recover writes placeholders only in
+    a log file that was cut, and at damage where a later start of the broker would end the log. `verify` counts the
+    placeholders of a store. Placeholders also fill log files that are missing or too short. --placeholders-limit limits
+    the bytes that placeholders fill, because one wrong file name can cause a huge gap.
 
-    While a broker has the store open, recover exits with 11, with --dry-run too.
+    While a broker has the store open, recover exits with 11, even with --dry-run.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)

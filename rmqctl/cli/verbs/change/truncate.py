@@ -43,12 +43,14 @@ if TYPE_CHECKING:
 )
 @store_argument
 @click.option("--to", type=OFFSET, help="End the log at this physical offset, where a record begins or ends.")
-@click.option("--dirty", is_flag=True, help="End the log where its messages end, and remove only what is after that.")
+@click.option(
+    "--dirty", is_flag=True, help="End the log where its messages end, and remove only the bytes after this end."
+)
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the end in their file, as a broker does. Good messages among them remain part of the "
-    "log.",
+    help="Leave the bytes after the new end in their file, as a broker does. "
+    "Good messages among these bytes remain part of the log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
@@ -71,19 +73,20 @@ def command(
     threads: int,
     progress_mode: str,
 ) -> int:
-    """End the log at a record boundary; queues and index follow.
+    """End the log at a record boundary, and change queues and index to match.
 
-    Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps everything that it
-    overwrites or deletes: `rmqctl undo` restores it.
+    Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps all bytes that it
+    overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    --keep-tail leaves the bytes after the end in their file. If there are good messages among them, these become part
-    of the log again: for rmqctl at once, for a broker at its next start. --dirty does not remove them. Files after the
-    new end are always removed.
+    --keep-tail leaves the bytes after the new end in their file. Good messages among these bytes become part of the log
+    again. rmqctl reads such messages immediately, and a broker reads them after its next start. --dirty does not remove
+    such messages. Files after the new end are always removed.
 
-    The plan also simulates the broker's next start. With fewer files, a start may begin at an earlier file, and end the
-    log at damage there. Messages that this start would no longer serve count as lost.
+    truncate also simulates the next start of the broker. Because the log has fewer files, the recovery may begin at an
+    earlier file, and may end the log at damage in this earlier file. Messages that the broker would no longer serve
+    after this start count as lost.
 
-    While a broker has the store open, truncate exits with 11, with --dry-run too.
+    While a broker has the store open, truncate exits with 11, even with --dry-run.
     """
     _check_usage(to, dirty=dirty)
     opened = open_store(store, broker_conf, follow_links)

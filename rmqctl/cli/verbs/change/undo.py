@@ -42,10 +42,13 @@ if TYPE_CHECKING:
 @click.option(
     "--drop-damaged",
     metavar="NAME",
-    help="Forget one change whose journal is damaged; --list shows the name of its folder.",
+    help="Forget the change that has this damaged journal. --list shows the name of the journal's folder.",
 )
 @click.option(
-    "--force", is_flag=True, help="Undo even if the store has changed since. Some of these later changes are lost."
+    "--force",
+    is_flag=True,
+    help="Undo even if another program has changed the store after the change. Some of the changes by the other "
+    "program are lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -63,20 +66,21 @@ def command(
 ) -> int:
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
-    A change keeps what it deletes or overwrites in STORE/.rmqctl, until you undo or drop it. A change that was
-    interrupted (the process was killed, the disk was full) is undone in the same way.
+    rmqctl keeps the bytes that a change deletes or overwrites in STORE/.rmqctl, until you undo or drop the change. A
+    change that was interrupted (the process was killed, the disk was full) is undone in the same way.
 
     All paths in a journal must be in the store, or in log folders that --broker-conf names. A journal with any other
-    path, or one that cannot be read, counts as damaged: --list shows it and exits with 4. While a damaged journal
-    exists, rmqctl begins no new change of the store. A newer change can still be undone. --drop-damaged forgets the
-    damaged journal of a finished change; --drop does not.
+    path, or a journal that cannot be read, counts as damaged. --list shows damaged journals and exits with 4. While a
+    damaged journal exists, rmqctl begins no new change of the store. A change that is newer than the damaged journal
+    can still be undone. --drop-damaged forgets the damaged journal of a finished change. --drop does not forget damaged
+    journals.
 
     If a broker or `rmqctl append` has written to the store after the change, undo would lose these messages. In this
-    case, undo refuses and exits with 1. undo does not take back an append: to remove the appended messages, give
-    `rmqctl truncate STORE --to OFFSET` the offset at which the log ended before.
+    case, undo refuses and exits with 1. undo cannot undo an append. To remove the appended messages, run `rmqctl
+    truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
 
-    Exits with 0 if a change was undone or dropped. With --dry-run, exits with 1 if there is a change to undo. While a
-    broker has the store open, only --list works; every other call exits with 11.
+    undo exits with 0 if a change was undone or dropped. With --dry-run, undo exits with 1 if there is a change to undo.
+    While a broker has the store open, only --list works, and every other call exits with 11.
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
@@ -197,7 +201,7 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
     """Undo the newest change.
 
-    `changed` are the paths that another program changed after it; undo loses these changes.
+    `changed` are the paths that another program changed after the newest change. undo loses these later changes.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder

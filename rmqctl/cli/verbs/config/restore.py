@@ -79,20 +79,21 @@ class RestoreOptions:
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: ConfigRun) -> int:
     """Restore a file of config/, such as topics.json.
 
-    A broker serves only the topics of topics.json, and of each topic only the queues below readQueueNums. If neither
-    the file nor its .bak can be loaded, the broker does not start.
+    A broker serves only the topics of topics.json. Of each topic, a broker serves only the queues with a queueId below
+    readQueueNums. If neither the file nor its .bak can be loaded, the broker does not start.
 
     FILE is the name of one of the broker's files in config/: topics.json, subscriptionGroup.json, consumerOffset.json,
     lmqConsumerOffset.json, delayOffset.json, consumerFilter.json, and of 5.x consumerOrderInfo.json, timermetrics and
-    transactionMetrics. Each can be restored from its .bak.
+    transactionMetrics. Each file can be restored from its .bak.
 
-    Only topics.json and subscriptionGroup.json can be rebuilt from the store. Their entries are kept, or those of the
-    .bak, and what is missing is added. Topics come from the folders of the queues and from the offsets of groups. If no
-    entry is left, they come from the log, too, which is then read as a whole. A topic gets as many queues as the store
-    shows. A topic with batch consume queues gets queue.type=BatchCQ. Groups come from the %RETRY% topics, the offsets,
-    and the other files of config/. A topic that was deleted may still have queues, so read the plan.
+    Only topics.json and subscriptionGroup.json can be rebuilt from the store. restore keeps the entries of the file or
+    of its .bak, and adds the missing entries. restore finds topics in the folders of the queues and in the offsets of
+    groups. If no entry is left, restore also reads the whole log to find topics. A topic gets as many queues as the
+    store shows. A topic with batch consume queues gets queue.type=BatchCQ. restore finds groups in the %RETRY% topics,
+    the offsets, and the other files of config/. A deleted topic may still have queues. Read the plan before you confirm
+    it.
 
-    While a broker has the store open, restore exits with 11, with --dry-run too.
+    While a broker has the store open, restore exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import PROFILES
     from rmqctl.operations.configuration.restore_plan import plan_restore

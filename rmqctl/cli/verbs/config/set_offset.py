@@ -81,25 +81,27 @@ class OffsetOptions:
     help="The place where the group continues. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, or "
     "mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
 )
-@click.option("--new-group", is_flag=True, help="Set offsets also if no file in config/ names the group.")
+@click.option("--new-group", is_flag=True, help="Set offsets even if no file in config/ names the group.")
 @profile_option("Find the offset for a TIME as brokers of this version do.")
 @change_options
 @output_option("table", "json")
 @options_in(asked=OffsetOptions, how=ConfigRun)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
-    """Set where consumer group GROUP continues in TOPIC when the broker starts.
+    """Set the offsets where consumer group GROUP continues to read TOPIC.
 
-    Without QUEUE, all queues of TOPIC are set. earliest is the first message that a queue still has, latest is its end.
-    A TIME gives the offset that the broker itself gives for it, as in mqadmin resetOffsetByTime: 5.x takes the first
-    message stored at that time or later, 4.x the message stored nearest to it. 4.x also looks at the modification times
-    of the queue's files. An OFFSET that is not in a queue is refused.
+    The broker uses the new offsets after its next start. Without QUEUE, the offsets of all queues of TOPIC are set.
+    earliest is the first message that a queue still has. latest is the end of the queue. For a TIME, rmqctl sets the
+    offset that the broker finds for this time in mqadmin resetOffsetByTime. 5.x finds the first message that was stored
+    at this time or later. 4.x finds the message that was stored nearest to this time, and also uses the modification
+    times of the queue's files. An OFFSET outside the queue is refused.
 
     The offsets are written into config/consumerOffset.json, and into config/lmqConsumerOffset.json if it exists. The
-    old file becomes the .bak. All other entries keep their bytes. Messages that wait in %RETRY%GROUP are not skipped:
-    set the offsets of this topic, too. Start the broker before the consumers. A slave takes its master's offsets, so
-    change the master's store. Each broker of a cluster has its own queues of the topic: change the store of each.
+    old file becomes the .bak. All other entries stay the same, byte for byte. set-offset does not skip messages that
+    wait in the topic %RETRY%GROUP. To skip these messages, also set the offsets of %RETRY%GROUP. Start the broker
+    before the consumers. A slave copies the offsets of its master. Change the master's store. Each broker of a cluster
+    has its own queues of the topic. Change the store of each broker.
 
-    While a broker has the store open, set-offset exits with 11, with --dry-run too.
+    While a broker has the store open, set-offset exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import PROFILES
     from rmqctl.operations.configuration.offset_plan import plan_offsets

@@ -53,12 +53,12 @@ PARTS = {
 def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    The table of a part that has nothing is left out. Queues that have no files yet are shown, too.
+    show leaves out the table of an empty part. Queues that have no files yet are shown, too.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
-    deleted: they do not count. A group may read a queue for which it has no offset: then the offset is "none" (null in
-    JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, its .bak is
-    read instead, as a broker does: stderr reports it, and the exit code is 1.
+    deleted and do not count. If a group has no offset for a queue that it may read, show prints "none" (null in JSON),
+    and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, show reads its
+    .bak instead, as a broker does. In this case stderr reports the fault, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems = configuration(opened)

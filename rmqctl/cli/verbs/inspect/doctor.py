@@ -79,16 +79,17 @@ def command(
 ) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
-    doctor looks for causes: fifty findings of `verify` that follow from one lost file are one cause. For each cause,
-    doctor says what happened, what this means for producers and consumers, what a start of the broker would do now, the
-    next command, and how sure doctor is. The cause that matters most comes first. After a repair, run doctor again.
+    doctor looks for causes. If one lost file leads to fifty findings of `verify`, doctor reports one cause. For each
+    cause, doctor says what happened, what this means for producers and consumers, what a start of the broker would do
+    now, the next command, and how sure doctor is. The cause that matters most comes first. After a repair, run doctor
+    again.
 
-    doctor runs `verify` and simulates a start of the broker in one pass of the log. If something is wrong, it also
+    doctor runs `verify` and simulates a start of the broker in one pass of the log. If something is wrong, doctor also
     plans what `recover` would do. doctor also compares config/ with the queues. doctor changes nothing in the store.
 
-    Prints one line if the store is healthy. Exits with 1 if the store is not healthy, with 4 if some input could not be
-    read. A store whose broker died is not healthy, even if it is whole: the next start of its broker runs the abnormal
-    recovery.
+    doctor prints one line if the store is healthy. doctor exits with 1 if the store is not healthy, and with 4 if some
+    input could not be read. A store whose broker died is not healthy, even if the store is undamaged, because the next
+    start of the broker runs the abnormal recovery.
     """
     asked = DoctorOptions(profile, output, threads, progress_mode)
     check_places([store], {"--watch": watch})
@@ -142,7 +143,7 @@ def _profile(name: str | None) -> Profile | None:
 
 
 def _blocked(store: ReadOnlyStore) -> str:
-    """Return why a repair of the store cannot be planned, "" if it can."""
+    """Return why no repair can be planned, or "" if a repair can be planned."""
     try:
         check_complete(store)
     except RmqctlError as error:

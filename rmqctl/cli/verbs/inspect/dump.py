@@ -92,42 +92,45 @@ class DumpOptions:
     """,
 )
 @store_argument
-@click.option("--topic", "topics", multiple=True, help="Only this topic; may be given several times.")
-@click.option("--queue", "queue_id", type=int, help="Only this queueId.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Only records of this topic. The option may be given several times."
+)
+@click.option("--queue", "queue_id", type=int, help="Only records with this queueId.")
 @click.option("--key", help="Only messages with this word among KEYS, or as UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
     "--since",
     type=TimeType(),
-    help="Stored at or after: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="Only records stored at or after this time: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, "
+    "yyyy-MM-dd#HH:mm:ss:SSS.",
 )
-@click.option("--until", type=TimeType(), help="Stored at or before.")
+@click.option("--until", type=TimeType(), help="Only records stored at or before this time.")
 @click.option(
     "--from-offset",
     type=OFFSET,
-    help="Physical offset to begin at. If the offset is inside a record, begin at the next record.",
+    help="Begin at this physical offset. If the offset is inside a record, begin at the next record.",
 )
 @click.option("--to-offset", type=OFFSET, help="Stop before this physical offset.")
 @click.option(
     "--queue-offset",
     "queue_offsets",
     type=OffsetRangeType(),
-    help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one.",
+    help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one offset.",
 )
 @click.option("--group", help="A consumer group, for --unconsumed.")
-@click.option("--unconsumed", is_flag=True, help="Only messages that the --group has not consumed.")
+@click.option("--unconsumed", is_flag=True, help="Only messages that the group of --group has not consumed.")
 @click.option(
     "--transaction",
     type=click.Choice(list(TRANSACTIONS)),
-    help="Only records of this transaction kind; prepared: half messages of all broker versions.",
+    help="Only records of this transaction kind. prepared means half messages of all broker versions.",
 )
-@click.option("--body-match", metavar="REGEX", help="Only messages whose body matches, after zlib bodies are inflated.")
+@click.option("--body-match", metavar="REGEX", help="Only messages whose body matches. zlib bodies are inflated first.")
 @click.option(
     "--body",
     type=BODIES,
     default="none",
     show_default=True,
-    help="Show bodies: utf8 inflates zlib; hex and base64 are as stored.",
+    help="Show bodies. utf8 inflates zlib bodies. hex and base64 show the stored bytes.",
 )
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
 @click.option("--tail", type=POSITIVE, help="Print only this many records from the end.")
@@ -166,9 +169,9 @@ def command(
     progress_mode: str,
     asked: DumpOptions,
 ) -> int:
-    """Print the records of the log, in order, that meet all conditions.
+    """Print the records of the log that meet all conditions, in order.
 
-    Damage does not stop dump: it reports the damage on stderr, continues at the next whole record, and exits with 1.
+    Damage does not stop dump. dump reports the damage on stderr, continues at the next whole record, and exits with 1.
     """
     from rmqctl.forensics.dump import Dump
     from rmqctl.format.message import ROW_KEYS

@@ -32,10 +32,10 @@ UNIT_STEP = 1024
 @store_argument
 @output_option("table", "json")
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
-    """Show what a store holds: files, offsets, times, topics, version.
+    """Show the files, offsets, times, topics and broker version of a store.
 
-    The version is that of the broker that wrote the store. info reads folders, small files and the two ends of the log.
-    It does not scan the log; `verify` checks whether the store is whole.
+    The version is the version of the broker that wrote the store. info reads folders, small files and the two ends of
+    the log. info does not scan the log. To check whether the store is whole, use `verify`.
     """
     from rmqctl.forensics.survey import survey
 

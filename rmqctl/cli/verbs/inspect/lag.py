@@ -72,7 +72,8 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--max-behind",
     type=BoundType(),
-    help="Exit with 1 if a group is more than N messages behind in a queue, if its oldest message is older than AGE "
+    help="Exit with 1 if a group is more than N messages behind in a queue, if its oldest unconsumed message is older "
+    "than AGE "
     "(such as 90s, 10m, 2h), or if its offset is outside the queue.",
 )
 @output_option(*OUTPUTS)
@@ -83,15 +84,15 @@ def command(
 
     `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
-    consumed. The age of this message counts to the last message of the log, not to now. For each group, `behind` is the
-    sum over its queues, %RETRY% topics included, and `retry` is the part of this sum that is in %RETRY% topics.
-    `delayed` counts the retries that still wait for their delay. `dlq` counts the messages in the group's dead-letter
-    queue. `popped` counts the messages that the group popped and has not acknowledged. CSV and JSON Lines have a row
-    for each queue.
+    consumed. The age of this message ends at the store time of the last message of the log, not at the current time.
+    For each group, `behind` is the sum over its queues, %RETRY% topics included, and `retry` is the part of this sum
+    that is in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts the messages
+    in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
+    and JSON Lines have a row for each queue.
 
-    `outside` marks an offset that is not in its queue. If the offset is before the queue's begin, messages were deleted
-    that the group has not consumed. If the offset is after the queue's end, messages were lost or the queue was cut. In
-    this case `behind` is negative, and the group may skip new messages.
+    `outside` marks an offset that is not in its queue. If the offset is before the first message of the queue, messages
+    that the group has not consumed were deleted. If the offset is after the queue's end, messages were lost or the
+    queue was cut. In this case `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 

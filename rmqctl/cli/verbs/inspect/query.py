@@ -78,7 +78,7 @@ class QueryOptions:
 @id_options
 @click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
 @click.option("--offset", type=OFFSET, help="The queue offset.")
-@click.option("--at", type=TimeType(), help="The first message stored at or after this time.")
+@click.option("--at", type=TimeType(), help="Find the first message stored at or after this time.")
 @click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
 @click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
 @output_option(*OUTPUTS)

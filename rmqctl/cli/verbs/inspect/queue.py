@@ -56,7 +56,7 @@ class QueueOptions:
 @click.option(
     "--from-offset",
     type=OFFSET,
-    help="Queue offset to begin at.  [default: the first message that the log still holds]",
+    help="Begin at this queue offset.  [default: the first message that the log still has]",
 )
 @click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
@@ -74,9 +74,10 @@ def command(
 ) -> int:
     """List the queues of a store, or the units of one queue.
 
-    With TOPIC, the queues of this topic are listed; with TOPIC and QUEUEID, the units of this queue. minOffset is the
-    first message that the log still holds. A unit has the offset of its message in the log, the size of the message,
-    and its tags code: the hash of its tags, or the delivery time of a delayed message.
+    With TOPIC, queue lists the queues of this topic. With TOPIC and QUEUEID, queue lists the units of this queue.
+    minOffset is the queue offset of the first message that the log still has. A unit has the offset of its message in
+    the log, the size of the message, and the tags code of the message. The tags code is the hash of the tags, or the
+    delivery time of a delayed message.
     """
     if queue_id is None and asked != QueueOptions():
         raise click.UsageError(

@@ -34,7 +34,7 @@ ASKED = ("--key K", "--unique-key U", "--msg-id ID", "--offset N")
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """The options of `rmqctl trace` that say which message; None if not given."""
+    """The options of `rmqctl trace` that select the message; None if not given."""
 
     key: str | None
     unique_key: str | None
@@ -82,13 +82,13 @@ def command(
 ) -> int:
     """Show the life of one message: its copies, and who has consumed it.
 
-    The first line is the verdict. The stages follow: each copy of the message in the log, also half messages, delayed
-    messages, retries, dead letters and light queues, and what is known of transactions and of POP. Then come the state
-    of each consumer group, and what clients recorded in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more
-    brokers of a cluster.
+    The first line is the verdict. After the verdict, trace prints the stages. The stages are all copies of the message
+    in the log, including half messages, delayed messages, retries, dead letters and light queues, and the known facts
+    about transactions and POP. After the stages, trace prints the state of each consumer group, and the records of
+    clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
-    trace asks the index first. It reads the log if the index is missing or incomplete, or if nothing is found. If no
-    store has the message, the exit code is 1, and the verdict says what was searched and what is still known.
+    trace searches the index first. trace reads the log if the index is missing or incomplete, or if nothing is found.
+    If no store has the message, the exit code is 1, and the verdict says what was searched and what is still known.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
@@ -131,7 +131,7 @@ class _ScanStart:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Prepare a scan; called before each scan."""
+        """Prepare the next scan of the log."""
         if self._has_begun:
             return
         from rmqctl.kernels import filter_scan, scan

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 3),
     default=3,
     show_default=True,
-    help="1: the log. 2: also the queues. 3: also index, checkpoint and configuration.",
+    help="Level 1 checks the log. Level 2 also checks the queues. Level 3 also checks index, checkpoint and "
+    "configuration.",
 )
 @ignore_receipts_option
 @output_option("table", "json", "jsonl", "csv")
@@ -70,17 +71,17 @@ def command(
 ) -> int:
     """Check whether a store is whole.
 
-    Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at the end of each file,
-    and zeros after the end of the log. Level 2 also compares every message with its queue unit, and every unit with its
-    message. Level 3 also checks the index, the checkpoint, abort, and config/*.json. Damage does not stop verify: it
-    continues at the next whole record.
+    Level 1 reads the whole log, and checks structure, checksums, continuity of offsets, the blank record at the end of
+    each file, and zeros after the end of the log. Level 2 also compares every message with its queue unit, and every
+    unit with its message. Level 3 also checks the index, the checkpoint, abort, and config/*.json. Damage does not stop
+    verify. verify continues at the next whole record.
 
-    -o jsonl and -o csv print one finding a line; -o json prints one document. Exits with 1 if there are findings, with
-    4 if some input could not be read.
+    -o jsonl and -o csv print each finding on its own line. -o json prints one document. verify exits with 1 if there
+    are findings, and with 4 if some input could not be read.
 
     Several stores are verified one after the other. A line of -o jsonl or -o csv then also has the store, and the
-    document of -o json has the list `reports`. A store that cannot be verified does not stop the others. The exit code
-    is the largest one.
+    document of -o json has the list `reports`. A store that cannot be verified does not stop the verification of other
+    stores. The exit code is the largest exit code of all stores.
     """
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
@@ -110,7 +111,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
 def _each(
     stores: tuple[Path, ...], verified: Callable[[Path], tuple[ReadOnlyStore, VerifyReport]]
 ) -> Iterator[VerifiedStore]:
-    """Yield each store when it is verified; an error of one does not stop the others."""
+    """Yield each store when it is verified, and continue after an error of a store."""
     for store in stores:
         try:
             opened, report = verified(store)

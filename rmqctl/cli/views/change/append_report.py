@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class AppendReport:
     """Counts the messages that append stores at `root`, and reports them.
 
-    With JSON Lines, each stored message has a line. `source` is the name of the file with the lines, "" for stdin, and
-    None for a single message from options. If stdout fails, the append still ends cleanly, and stderr reports the
-    failure.
+    With JSON Lines, each stored message has its own line of output. `source` is the name of the file with the lines, ""
+    for stdin, and None for a single message from options. If stdout fails, the append still ends cleanly, and stderr
+    reports the failure.
     """
 
     def __init__(self, root: Path, source: str | None, output: str) -> None:
@@ -42,7 +42,7 @@ class AppendReport:
         self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether no more messages must be stored."""
+        """Return whether append must stop storing messages."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -82,7 +82,7 @@ class AppendReport:
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
         """Close the store.
 
-        If the operating system reports an error, it is shown at the end. `keeps_empty` has the same meaning as in
+        An error that the operating system reports is shown at the end. `keeps_empty` has the same meaning as in
         MessageStore.
         """
         try:
@@ -94,7 +94,7 @@ class AppendReport:
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
         """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the number of the first line that was not handled; None if all lines were handled.
+        `next_line` is the number of the first line that was not handled, or None if all lines were handled.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:

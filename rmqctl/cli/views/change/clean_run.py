@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings of the options, or else those of broker.conf."""
+    """Return the settings of the options, or else the settings of broker.conf."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
@@ -84,7 +84,7 @@ def _given(value: T | None, usual: T) -> T:
 class _Looked(NamedTuple):
     """The data that a run has read from the store.
 
-    The fingerprint is taken first, so that every later change is noticed.
+    The fingerprint is computed first, so that rmqctl notices every later change.
     """
 
     fingerprint: Fingerprint

@@ -59,7 +59,7 @@ def carry_out(
 ) -> int:
     """Show the plan, ask, and change the files; return the exit code.
 
-    `document` is the plan for JSON; `show` prints it as a table. Its "notes" go to stderr.
+    `document` is the plan for JSON; `show` prints it as a table. The "notes" of the document are printed on stderr.
     """
     from rmqctl.operations.configuration import config_change
 

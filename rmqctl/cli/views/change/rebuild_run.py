@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class HowToRebuild(NamedTuple):
     """The options of a rebuild: its parts, its `profile`, and its reports.
 
-    `threads` threads read the log, or the function `scan` does.
+    The log is read by `threads` threads, or by the function `scan`.
     """
 
     selection: Selection
@@ -73,7 +73,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
-    """Decide whether TAGS go into the index.
+    """Decide whether the index contains TAGS.
 
     Raises BadRequest if neither the store nor --profile shows this.
     """

@@ -48,7 +48,7 @@ class HowToRepair(NamedTuple):
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Raise StoreInUse if a broker has the store open; then do `check_complete`."""
+    """Check that no broker has the store open, then call `check_complete`."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
@@ -60,7 +60,7 @@ def check_complete(store: ReadOnlyStore) -> None:
 
     NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: the store is of 3.x, or a topic has queues of
     two types. BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read. Such a part must not
-    count as missing: for example, if the log counted as missing, all queues would be deleted.
+    count as missing. For example, if the log counted as missing, all queues would be deleted.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x

@@ -43,7 +43,7 @@ def _damage(row: Row) -> Toned | None:
 
 
 def placeholder_cell(code: str | None) -> Toned | None:
-    """Return the cell for a placeholder; None for any other record."""
+    """Return the cell for a placeholder, or None for any other record."""
     return None if code is None else Toned(f"placeholder: {code}", Tone.BAD)
 
 
