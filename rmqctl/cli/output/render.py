@@ -392,7 +392,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress from the numbers of items done and of all items.
+    """Yield a function that shows progress from the items done and all items.
 
     Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """
