@@ -22,7 +22,7 @@ from rmqctl.errors import BadRequest, Unreadable
     examples="""
         # all messages as Parquet, by topic and day
         rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages
-        # as `rmqctl dump --body base64 -o jsonl` has them
+        # all messages in the form of `rmqctl dump --body base64 -o jsonl`
         rmqctl job export store --to messages --format jsonl
     """,
 )

@@ -47,7 +47,7 @@ COLUMNS = columns_of(
     examples="""
         # which topics' consumers miss messages that the log still has
         rmqctl job lost /mnt/incident/*/store
-        # what rebuilding the queues would bring back
+        # which messages a rebuild of the queues would restore
         rmqctl rebuild store queues --dry-run
     """,
 )

@@ -54,9 +54,9 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     short_help="As `rmqctl rebuild`, byte for byte, many stores.",
     exit_codes=REPAIR_VERB,
     examples="""
-        # what would be made in each of many stores
+        # show what would change in each of many stores
         rmqctl job rebuild /mnt/incident/broker-*/store --dry-run
-        # make it, with the logs read by a cluster whose workers see /mnt, too
+        # make the change, with a cluster whose workers have access to /mnt, too
         rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes
         # undo the change
         rmqctl undo /mnt/incident/broker-a/store --yes

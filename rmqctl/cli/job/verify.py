@@ -21,7 +21,7 @@ from rmqctl.spark.scan.split_size import MIB
     examples="""
         # on all cores of this machine
         rmqctl job verify /mnt/incident/broker-a/store
-        # on a cluster whose workers see /mnt, too
+        # on a cluster whose workers have access to /mnt, too
         rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077
     """,
 )

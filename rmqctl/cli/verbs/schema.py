@@ -19,7 +19,7 @@ SUFFIX = ".json"
         rmqctl schema verify
         # the schema of a job's document
         rmqctl schema job stats
-        # the verbs that have one
+        # the verbs that have a schema
         rmqctl schema
     """,
 )

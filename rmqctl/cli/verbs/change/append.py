@@ -73,7 +73,7 @@ class AppendOptions:
         rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -
         # a new store, as 5.3 lays it out
         rmqctl append new --create --profile 5.3 --from messages.jsonl
-        # ten seconds after a broker runs
+        # one message with a delay of ten seconds
         rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3
     """,
 )

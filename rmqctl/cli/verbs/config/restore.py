@@ -53,9 +53,9 @@ class RestoreOptions:
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples="""
-        # topics.json is missing or broken: show what would be put there
+        # topics.json is missing or broken: show the content that restore would write
         rmqctl config restore store topics.json --dry-run
-        # go back to what the file had before the broker's last change
+        # restore the content from before the broker's last change
         rmqctl config restore store topics.json --from bak --yes
         # add the topics of all queues that the file does not list
         rmqctl config restore store topics.json --from store --yes

@@ -61,11 +61,11 @@ class OffsetOptions:
     examples="""
         # let billing read all messages again that orders still has
         rmqctl config set-offset store billing orders --to earliest --dry-run
-        # let billing go on with the messages of the last two hours
+        # let billing continue with the messages of the last two hours
         rmqctl config set-offset store billing orders --to -2h --yes
         # skip what waits in queue 3
         rmqctl config set-offset store billing orders 3 --to latest --yes
-        # go on at one message
+        # continue at one message
         rmqctl config set-offset store billing orders 3 --to 1042 --yes
     """,
 )

@@ -63,13 +63,13 @@ class QueryOptions:
         rmqctl query store --topic OrderPaid --key order-4711
         # a message by the id that a broker gave it
         rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8
-        # by the id that its producer gave it
+        # a message by the id that its producer gave the message
         rmqctl query store --unique-key 0A010200000000000000000000000018
-        # by its place in a queue
+        # a message by its queue offset
         rmqctl query store --topic OrderPaid --queue 2 --offset 17
-        # the first one stored then or later
+        # the first message stored at this time or later
         rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z
-        # without the index: reads the whole log
+        # read the whole log instead of the index
         rmqctl query store --topic OrderPaid --key order-4711 --scan
     """,
 )

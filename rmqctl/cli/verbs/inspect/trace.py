@@ -47,13 +47,13 @@ class TraceOptions:
     cls=Verb,
     exit_codes=SCAN_VERB,
     examples="""
-        # where is the order 4711, and who has consumed it
+        # where the message of order 4711 is, and who has consumed the message
         rmqctl trace store --key order-4711
-        # the same by the id that its producer got, over all brokers of a cluster
+        # a message by the id that its producer got, on all brokers of a cluster
         rmqctl trace broker-a/store broker-b/store --unique-key 0A010200000000000000000000000018
         # only the messages of one topic that have the key
         rmqctl trace store --key order-4711 --topic OrderPaid
-        # by the id that a broker gave it
+        # a message by the id that a broker gave the message
         rmqctl trace store --msg-id C0A8070900002A9F00000000000037EE
         # a sequence diagram for a report
         rmqctl trace store --key order-4711 --mermaid > order.mmd
