@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo even if another program has changed the store after the change. Some of the changes by the other "
-    "program are lost.",
+    help="Undo even if the store has changed after the change to undo. Some later changes are lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
