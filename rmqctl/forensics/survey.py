@@ -50,11 +50,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
             "lastStoreTime": rfc3339(last.store_timestamp) if last else None,
         },
         "consumeQueues": _consume_queues(store, len(topics)),
-        "index": {
-            "fileCount": len(store.index.files),
-            "bytes": sum(index_file.file.size for index_file in store.index.files),
-            "allocatedBytes": store.index.allocated,
-        },
+        "index": _index(store),
         "topics": topics,
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
@@ -63,6 +59,15 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     }
     store.close()
     return document
+
+
+def _index(store: ReadOnlyStore) -> dict[str, int]:
+    """Return the number and the sizes of all index files, in bytes."""
+    return {
+        "fileCount": len(store.index.files),
+        "bytes": sum(index_file.file.size for index_file in store.index.files),
+        "allocatedBytes": store.index.allocated,
+    }
 
 
 def _consume_queues(store: ReadOnlyStore, topic_count: int) -> dict[str, int]:

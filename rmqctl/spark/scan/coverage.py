@@ -70,9 +70,9 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 def coverage(ranges: Iterable[Range]) -> Coverage:
     """Return whether the ranges of one job join in every file.
 
-    If the ranges do not join, `splits` of the result must be read instead. Raises Unreadable if a split is missing, if
-    all splits are missing, if the splits of a file leave out a part of the file, or if two tasks found different
-    records in one split.
+    If two ranges do not touch each other, `splits` of the result must be read again. Raises Unreadable if a split is
+    missing, if all splits are missing, if the splits of a file leave out a part of the file, or if two tasks found
+    different records in one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))

@@ -11,8 +11,8 @@ bytes of the header, and the entry does not reach beyond its file; (4) channel, 
 write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
 term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 
-DLedger's own index and its checkpoint (`committedIndex`) are not read. The group may not have agreed on entries after
-`committedIndex`.
+DLedger's own index and its checkpoint (`committedIndex`) are not read. It is possible that the group has not agreed
+on entries after `committedIndex`.
 """
 
 from __future__ import annotations

@@ -112,8 +112,9 @@ def command(
         else:
             _print_plan(plan, explain=explain)
     how = repair_view.HowToRepair(dry_run, yes, threads, progress_mode)
-    summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
-    return repair_view.carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)
+    return repair_view.carry_out(
+        opened, plan, "truncate", _summary(end, plan), f"End the log of {store} at {end}?", how
+    )
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:
@@ -130,3 +131,7 @@ def _print_plan(plan: RepairPlan, *, explain: bool) -> None:
     )
     print()
     repair_view.print_repair(plan, explain=explain)
+
+
+def _summary(end: int, plan: RepairPlan) -> str:
+    return f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
