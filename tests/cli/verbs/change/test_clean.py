@@ -524,7 +524,7 @@ def test_no_undo_takes_what_an_interrupted_clean_left(store: Path, rmqctl: Rmqct
     left = store / ".rmqctl/expired/commitlog:00000000000000000000"
     left.parent.mkdir(parents=True)
     (store / "commitlog" / f"{0:020d}").rename(left)
-    assert rmqctl("undo", store, "--yes").err.startswith("nothing to undo: no change by rmqctl is kept in this store\n")
+    assert rmqctl("undo", store, "--yes").err.startswith("nothing to undo: no change by rmqctl is kept in this store; ")
     for taken_back in (("--yes",), ("--drop", "--yes")):
         assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", 0, "--yes").code == 0
         assert rmqctl("undo", store, *taken_back).code == 0
