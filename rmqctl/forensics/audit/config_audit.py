@@ -7,7 +7,6 @@ itself. So only `doctor` reports these differences.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from rmqctl.store.config.config_file import (
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import DLQ_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.consumers.pop_checkpoints import timer_progress
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -43,8 +43,6 @@ ENTRY_TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_
 # files that only a broker writes: a message store alone writes delayOffset.json, too
 OF_BROKER = (*ENTRY_TABLES, "consumerFilter.json", TIMERCHECK)
 TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
-# lastReadTimeMs, timerLogFlushPos, timerQueueOffset (TimerCheckpoint of 5.x)
-TIMER_CHECKPOINT = struct.Struct(">qqq")
 
 
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -132,11 +130,8 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
     path = store.path.part(CONFIG) / TIMERCHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
-    raw, end = store.storage.read_start(path, TIMER_CHECKPOINT.size), queue_end(store, TIMER_TOPIC, 0)
-    if len(raw) < TIMER_CHECKPOINT.size or end is None:
-        return
-    read = TIMER_CHECKPOINT.unpack(raw)[2]
-    if read > end:
+    read, end = timer_progress(store).queue_offset, queue_end(store, TIMER_TOPIC, 0)
+    if end is not None and read > end:
         detail = f"timerQueueOffset is {read}, the queue of {TIMER_TOPIC} ends at {end}"
         yield Finding(
             "timer-beyond-queue", f"{CONFIG}/{TIMERCHECK}", None, detail, file_offset=16,

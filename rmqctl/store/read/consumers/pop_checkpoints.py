@@ -150,7 +150,7 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Iterator[Message]:
     """Yield the messages for a revive queue that are still in the timer."""
-    progress = _timer_progress(store)
+    progress = timer_progress(store)
     for message in _stored(store, queue, 0, tags):
         found = message.properties
         if not found.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
@@ -161,7 +161,7 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Ite
             yield message
 
 
-def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
+def timer_progress(store: ReadOnlyStore) -> TimerProgress:
     """Return the progress in config/timercheck.
 
     If this file does not exist, the timer has delivered no message. Raises OSError.
