@@ -252,12 +252,8 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
             return _NO_PLACE
         if which == _UNIQ_KEY:
             found[2] = 1
-        pairs[count, 0], pairs[count, 1], pairs[count, 2], pairs[count, 3] = (
-            name_start,
-            name_end,
-            value_start,
-            value_end,
-        )
+        pairs[count, 0], pairs[count, 1] = name_start, name_end
+        pairs[count, 2], pairs[count, 3] = value_start, value_end
         count += 1
         found[0] = count
         found[1] += name_end - name_start + 1 + value_end - value_start

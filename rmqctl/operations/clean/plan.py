@@ -76,6 +76,16 @@ def plan_expiry(
     rest = ExpiredQueues(store, min_offset, new_min_offset, unused_topics=settings.unused_topics)
     rest.look()
     decisions = (*log.decisions(), *ahead(store, len(files)), *rest.decisions)
+    warnings = (
+        *(f"not sure which messages still wait for a consumer: {what}" for what in unknown),
+        *_backups_used(store),
+        *log.warnings(),
+        *rest.warnings,
+        *_timer_warnings(rest.rises),
+        *(_warnings_of_groups(outstanding) if settings.protect_unconsumed else ()),
+        *_link_warnings(store, decisions),
+        *(_epoch_warnings(store) if log.removed else ()),
+    )
     return ExpiryPlan(
         trigger=log.trigger,
         reason=log.reason,
@@ -85,16 +95,7 @@ def plan_expiry(
         min_phy_offset=min_offset,
         new_min_phy_offset=new_min_offset,
         rises=tuple(rest.rises),
-        warnings=(
-            *(f"not sure which messages still wait for a consumer: {what}" for what in unknown),
-            *_backups_used(store),
-            *log.warnings(),
-            *rest.warnings,
-            *_timer_warnings(rest.rises),
-            *(_warnings_of_groups(outstanding) if settings.protect_unconsumed else ()),
-            *_link_warnings(store, decisions),
-            *(_epoch_warnings(store) if log.removed else ()),
-        ),
+        warnings=warnings,
         folders=tuple(rest.folders),
         unread=_unread_topics(rest.rises, outstanding),
     )

@@ -27,6 +27,8 @@ from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.operations.plan import RepairPlan
+    from rmqctl.operations.repair.truncation import Truncation
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 @click.command(
@@ -91,18 +93,13 @@ def command(
     _check_usage(to, dirty=dirty)
     opened = open_store(store, broker_conf, follow_links)
     repair_view.check_writable(opened)
-    from rmqctl.format.profile import PROFILES
-    from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.operations.repair.truncation import Truncation
-    from rmqctl.store.read.version_guess import guess_profile
 
     end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
     warmed_up(truncation.warm_up)
     with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
-        plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
-        if plan.steps:
-            plan = with_next_start(opened, plan, plan.profile or guess_profile(opened), {}, threads)
+        plan = _plan(truncation, opened, profile, threads)
     repair_view.check_index_can_be_rebuilt(opened, plan)
     if dirty:
         truncation.check_nothing_good_is_lost()
@@ -115,6 +112,16 @@ def command(
     return repair_view.carry_out(
         opened, plan, "truncate", _summary(end, plan), f"End the log of {store} at {end}?", how
     )
+
+
+def _plan(truncation: Truncation, store: ReadOnlyStore, profile: str | None, threads: int) -> RepairPlan:
+    """Return the plan of the truncation, with the losses of the broker's next start."""
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.operations.repair.rehearsal import with_next_start
+    from rmqctl.store.read.version_guess import guess_profile
+
+    plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
+    return with_next_start(store, plan, plan.profile or guess_profile(store), {}, threads) if plan.steps else plan
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:
