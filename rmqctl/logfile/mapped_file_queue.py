@@ -58,12 +58,10 @@ class MappedFileQueue:
         self.allocated = 0
         found: dict[int, MappedFile] = {}
         for folder in self._folders:
-            kind = self.storage.entry(folder).kind
-            if kind is Kind.LINK_OUT:
-                self._foreign("link-not-followed", LINK_TEXT, folder)
-            elif kind in (Kind.FILE, Kind.OTHER):
-                self._foreign("foreign-file", f"{kind.value} where a folder of files should be", folder)
-            for entry in self.storage.listing(folder):
+            entries = self.storage.listing(folder)
+            if not entries:
+                self._check_is_folder(folder)
+            for entry in entries:
                 self._add(found, entry)
         self.files = [found[base] for base in sorted(found)]
         self.file_size = self._configured or _common_size(self.files)
@@ -110,6 +108,14 @@ class MappedFileQueue:
         """Close all descriptors."""
         for file in self.files:
             file.close()
+
+    def _check_is_folder(self, folder: Path) -> None:
+        """Add to `foreign` what stands in the place of a folder."""
+        kind = self.storage.entry(folder).kind
+        if kind is Kind.LINK_OUT:
+            self._foreign("link-not-followed", LINK_TEXT, folder)
+        elif kind in (Kind.FILE, Kind.OTHER):
+            self._foreign("foreign-file", f"{kind.value} where a folder of files should be", folder)
 
     def _add(self, found: dict[int, MappedFile], entry: Entry) -> None:
         if entry.kind is Kind.LINK_OUT:
@@ -180,6 +186,8 @@ def _common_size(files: list[MappedFile]) -> int:
     the result. If several are equally frequent, the first choice is a length that divides all names, the second is a
     length that some file has, and the last is the largest length.
     """
+    if len(files) == 1:
+        return files[0].size
     sizes = Counter(file.size for file in files if file.size)
     votes = sizes + Counter(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))
     most = max(votes.values(), default=0)

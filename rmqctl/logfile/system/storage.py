@@ -124,9 +124,16 @@ class Storage:
 
         Raises OSError, except for 'no such file'.
         """
+        if not self._is_inside(path.parent):
+            return Entry(path.name, path, Kind.LINK_OUT)
+        return self._entry_in_folder(path)
+
+    def _entry_in_folder(self, path: Path) -> Entry:
+        """Return the entry at `path`, whose folder is inside an allowed folder.
+
+        Raises OSError, except for 'no such file'.
+        """
         try:
-            if not self._is_inside(path.parent):
-                return Entry(path.name, path, Kind.LINK_OUT)
             found = self._status(path)
             if stat.S_ISLNK(found.st_mode):
                 if not self._may_follow(path):
@@ -147,7 +154,7 @@ class Storage:
         """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        entries = (self.entry(folder / name) for name in self.names(folder))
+        entries = (self._entry_in_folder(folder / name) for name in self.names(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def stamp(self, path: Path) -> Stamp | None:
@@ -352,8 +359,19 @@ class Storage:
             return True
         known = self._inside.get(folder)
         if known is None:
-            known = self._inside[folder] = self._may_follow(folder)
+            known = self._inside[folder] = self._is_folder_below(folder) or self._may_follow(folder)
         return known
+
+    def _is_folder_below(self, folder: Path) -> bool:
+        """Return whether a folder is no link and its parent is inside.
+
+        A parent that is inside lies in an allowed folder.
+        """
+        try:
+            found = self._status(folder)
+        except OSError:
+            return False
+        return not stat.S_ISLNK(found.st_mode) and self._is_inside(folder.parent)
 
     def _may_follow(self, link: Path) -> bool:
         if self.follow_links:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 
 UNITS_PER_READ = 16384
+_SLOTS_OF_BLOCK = 100  # 2000 bytes of a consume queue: a smaller read takes as long
 
 
 class UnitQueue(Protocol):
@@ -82,6 +83,28 @@ class UsedTest(Protocol):
         """Return whether the bytes of a slot are a unit in use."""
 
 
+class _Slots:
+    """The slots of one file, read in blocks during one search.
+
+    The last block is kept, because a bisection ends in one block.
+    """
+
+    def __init__(self, file: MappedFile, unit_size: int) -> None:
+        self._file = file
+        self._unit_size = unit_size
+        self._number = -1
+        self._block = b""
+
+    def has(self, slot: int, used: UsedTest) -> bool:
+        """Return whether slot number `slot` of the file is in use."""
+        number, at = divmod(slot, _SLOTS_OF_BLOCK)
+        if number != self._number:
+            size = _SLOTS_OF_BLOCK * self._unit_size
+            self._number, self._block = number, self._file.read(number * size, size)
+        raw = self._block[at * self._unit_size : (at + 1) * self._unit_size]
+        return len(raw) == self._unit_size and used(raw)
+
+
 class _Units:
     """The slots in the files of a queue, all of one size.
 
@@ -134,16 +157,21 @@ class _Units:
         The last file that has a slot in use is searched by bisection.
         """
         for file in reversed(self.queue.files):
-            base = file.file_from_offset // self.unit_size
-            slots = range(base, base + self.slots_of(file))
-            count = bisect_left(slots, True, key=lambda slot: not self._is_used(slot, used))
+            count = self._used_in(file, used)
             if count:
-                return base + count - 1
+                return file.file_from_offset // self.unit_size + count - 1
         return None
 
-    def _is_used(self, slot: int, used: UsedTest) -> bool:
-        raw = self.raw(slot)
-        return raw is not None and used(raw)
+    def _used_in(self, file: MappedFile, used: UsedTest) -> int:
+        """Return the number of the slots of a file up to the last slot in use.
+
+        Most queues end in the first block of their file. The bisection then needs one read.
+        """
+        slots = _Slots(file, self.unit_size)
+        count = self.slots_of(file)
+        ends_in_first_block = count > _SLOTS_OF_BLOCK and not slots.has(_SLOTS_OF_BLOCK - 1, used)
+        searched = range(_SLOTS_OF_BLOCK if ends_in_first_block else count)
+        return bisect_left(searched, True, key=lambda slot: not slots.has(slot, used))
 
 
 def _cq_used(raw: bytes) -> bool:

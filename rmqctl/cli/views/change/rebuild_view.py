@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 WORDS_OF_COUNTS = {
@@ -76,6 +77,7 @@ class RebuildView:
 
     def _document(self) -> dict[str, Any]:
         result = self._result
+        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}
         return {
             "store": str(self._store),
             "minPhyOffset": result.begin,
@@ -84,7 +86,7 @@ class RebuildView:
             "damagedPlaces": result.log.damages,
             "seconds": round(result.seconds, 6),
             "lost": self._repair.lost._asdict(),
-            "queues": [queue.to_json() | self._lost_of(queue) for queue in self._queues],
+            "queues": [queue.to_json() | _lost_of(lost, queue) for queue in self._queues],
             "unitsDiffer": self._units_differ,
             "index": self._index.to_json() if self._index is not None else None,
             "deletedTopics": [{"topic": topic, "messages": count} for topic, count in result.left_out.items()],
@@ -92,12 +94,6 @@ class RebuildView:
             "actions": [change.to_json() for change in self.todo],
             "notes": list(self._repair.notes),
         }
-
-    def _lost_of(self, plan: QueuePlan) -> dict[str, int]:
-        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get(
-            (plan.topic, plan.queue_id)
-        )
-        return {"lostMessages": lost} if lost else {}
 
     @property
     def _units_differ(self) -> int:
@@ -173,6 +169,12 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
     if topic in result.left_out:
         what, hint = f"{name} is not in config/topics.json: it was deleted", "--all-topics rebuilds it anyway"
     raise BadRequest(what, path=str(store.path.root), hint=hint)
+
+
+def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
+    """Return the key `lostMessages` of a queue, if the queue loses messages."""
+    count = lost.get((plan.topic, plan.queue_id))
+    return {"lostMessages": count} if count else {}
 
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
