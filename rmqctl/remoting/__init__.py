@@ -1,0 +1,1 @@
+"""The RPC of brokers: frames, a client and a small server."""

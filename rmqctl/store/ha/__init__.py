@@ -1,0 +1,1 @@
+"""Replication of the log: what RocketMQ's HAService does."""
