@@ -82,6 +82,15 @@ class Unreadable(RmqctlError):
     exit_code = ExitCode.PARTIAL
 
 
+class PeerError(RmqctlError):
+    """A broker cannot be reached, does not answer in time, or breaks the protocol.
+
+    `path` is the address of the broker: `HOST:PORT`.
+    """
+
+    exit_code = ExitCode.PARTIAL
+
+
 class NotAStore(RmqctlError):
     """The path is not the root of a message store."""
 

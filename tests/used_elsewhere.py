@@ -11,6 +11,12 @@ _.format_commands
 _.format_epilog
 _.shell_complete
 
+# socketserver calls or reads these
+_.address_family
+_.daemon_threads
+_.handle
+_.verify_request
+
 # for a type in quotes
 _.BufferedIOBase
 

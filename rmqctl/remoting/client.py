@@ -1,0 +1,113 @@
+"""A client of a broker: one connection, one request at a time."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rmqctl.errors import PeerError
+from rmqctl.remoting.address import Address
+from rmqctl.remoting.frame import NO_FIELDS, RemotingCommand, SerializeType, receive_command
+from rmqctl.remoting.receive import remaining_seconds
+from rmqctl.remoting.request_code import ResponseCode
+
+REQUEST_TIMEOUT = 3.0  # seconds, as a slave waits for its master
+ANSWER_LENGTH_MAX = 256 * 1024 * 1024  # bytes; a broker sends also answers that it would not read
+REMARK_LENGTH_MAX = 200  # characters of a remark in an error; brokers send whole stack traces
+_OPAQUE_MAX = 2**31 - 1
+
+
+class RequestRefused(PeerError):
+    """The broker answered with an error; `code` is RocketMQ's ResponseCode."""
+
+    def __init__(self, code: int, what: str, *, path: str) -> None:
+        super().__init__(what, path=path)
+        self.code = code
+
+
+class RemotingClient:
+    """Send requests to the broker at `host` and `port`.
+
+    `timeout` is in seconds for each request. The client connects at the first request. After an error, the next request
+    makes a new connection.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout: float = REQUEST_TIMEOUT,
+        *,
+        serialize_type: SerializeType = SerializeType.JSON,
+        answer_length_max: int = ANSWER_LENGTH_MAX,
+    ) -> None:
+        self.address = Address(host, port)
+        self._timeout = timeout
+        self._serialize_type = serialize_type
+        self._answer_length_max = answer_length_max
+        self._connection: socket.socket | None = None
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def invoke(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> RemotingCommand:
+        """Send a request and return its answer, which has the code SUCCESS.
+
+        Raises RequestRefused if the answer has another code. Raises PeerError if the broker cannot be reached, does not
+        answer in time, or breaks the protocol.
+        """
+        self._opaque = self._opaque % _OPAQUE_MAX + 1
+        request = RemotingCommand(
+            int(code), ext_fields, body, opaque=self._opaque, serialize_type=self._serialize_type
+        ).encode()
+        try:
+            answer = self._answer(request, time.monotonic() + self._timeout)
+        except TimeoutError:
+            raise self._fault(f"no answer to request {int(code)} within {self._timeout:g} s") from None
+        except EOFError:
+            raise self._fault(f"the broker closed the connection before it answered request {int(code)}") from None
+        except ValueError as error:
+            raise self._fault(f"the answer to request {int(code)} is not RocketMQ's protocol: {error}") from error
+        except OSError as error:
+            raise self._fault(f"request {int(code)} failed: {error.strerror or error}") from error
+        if answer.code != ResponseCode.SUCCESS:
+            what = f"the broker refused request {int(code)} with code {answer.code}: {_one_line(answer.remark)}"
+            raise RequestRefused(answer.code, what, path=str(self.address))
+        return answer
+
+    def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
+        """Send a request and wait for its answer.
+
+        The broker may send requests of its own on the connection; they are skipped.
+        """
+        if self._connection is None:
+            self._connection = socket.create_connection(self.address, remaining_seconds(deadline))
+        self._connection.settimeout(remaining_seconds(deadline))
+        self._connection.sendall(request)
+        while True:
+            command = receive_command(self._connection, self._answer_length_max, deadline)
+            if command.is_answer and command.opaque == self._opaque:
+                return command
+
+    def _fault(self, what: str) -> PeerError:
+        self.close()
+        return PeerError(what, path=str(self.address), hint="check that a broker runs there, and that this is its port")
+
+
+def _one_line(remark: str) -> str:
+    return " ".join(remark.split())[:REMARK_LENGTH_MAX] or "no remark"

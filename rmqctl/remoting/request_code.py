@@ -1,0 +1,27 @@
+"""The codes of requests and answers, with RocketMQ's own names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class RequestCode(IntEnum):
+    """The code of a request. Codes with 5.x are unknown to a broker of 4.x."""
+
+    GET_ALL_TOPIC_CONFIG = 21
+    GET_BROKER_CONFIG = 26
+    GET_BROKER_RUNTIME_INFO = 28
+    GET_ALL_CONSUMER_OFFSET = 43
+    GET_ALL_DELAY_OFFSET = 45
+    GET_TIMER_CHECK_POINT = 60  # 5.x
+    GET_TIMER_METRICS = 61  # 5.x
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
+    GET_ALL_MESSAGE_REQUEST_MODE = 402  # 5.x
+
+
+class ResponseCode(IntEnum):
+    """The code of an answer."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    REQUEST_CODE_NOT_SUPPORTED = 3
