@@ -1,0 +1,72 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.exception.RemotingException;
+
+/**
+ * A real producer at the name server -Dnamesrv: for each line "COUNT BODY_SIZE TOPIC TIMEOUT_MS DELAY_LEVEL" of stdin, COUNT puts, one try
+ * each, and one line of stdout with a JSON list: status, ms, and queueId, queueOffset, physicalOffset, or error.
+ */
+public final class Sender {
+    private static final int PHYSICAL_OFFSET_DIGITS = 16;
+    private static final int HEX = 16;
+
+    private static int sequence;
+
+    private Sender() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("sender");
+        producer.setNamesrvAddr(Program.text("namesrv"));
+        producer.setVipChannelEnabled(false);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.start();
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            StringBuilder out = new StringBuilder();
+            Json.write(puts(producer, line.split(" ")), out);
+            System.out.println("puts " + out);
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    private static List<Object> puts(DefaultMQProducer producer, String[] words) throws Exception {
+        List<Object> rows = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(words[0]); i++) {
+            Message message = new Message(words[2], "TagA", "key-" + sequence, new byte[Integer.parseInt(words[1])]);
+            message.setDelayTimeLevel(Integer.parseInt(words[4]));
+            sequence++;
+            rows.add(put(producer, message, Long.parseLong(words[3])));
+        }
+        return rows;
+    }
+
+    private static Map<String, Object> put(DefaultMQProducer producer, Message message, long timeoutMs) throws InterruptedException {
+        Map<String, Object> row = new LinkedHashMap<>();
+        long begin = System.nanoTime();
+        try {
+            SendResult result = producer.send(message, timeoutMs);
+            String id = result.getOffsetMsgId();
+            row.put("status", result.getSendStatus().name());
+            row.put("queueId", result.getMessageQueue().getQueueId());
+            row.put("queueOffset", result.getQueueOffset());
+            row.put("physicalOffset", Long.parseLong(id.substring(id.length() - PHYSICAL_OFFSET_DIGITS), HEX));
+        } catch (MQBrokerException | RemotingException | org.apache.rocketmq.client.exception.MQClientException failed) {
+            row.put("status", "EXCEPTION");
+            row.put("error", failed.getClass().getSimpleName() + ": " + failed.getMessage());
+        }
+        row.put("ms", TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begin));
+        return row;
+    }
+}
