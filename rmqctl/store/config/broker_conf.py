@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.store.config.clean_config import USUAL_EXPIRY, ExpirySettings, expiry_settings
+from rmqctl.store.config.ha_config import USUAL_HA, HAConf, ha_conf
 from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing_conf
 
@@ -36,6 +37,7 @@ class BrokerConf(NamedTuple):
     delays_ms: tuple[int, ...] = DELAYS_MS
     writing: WritingConf = USUAL
     expiry: ExpirySettings = USUAL_EXPIRY
+    ha: HAConf = USUAL_HA
     queues_in_rocksdb: bool = False
     queues_in_both: bool = False
     dledger: bool = False
@@ -65,6 +67,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
         expiry=expiry_settings(said),
+        ha=ha_conf(said),
         queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
         queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
         dledger=bool(said.flag("enableDLegerCommitLog")),

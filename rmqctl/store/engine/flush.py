@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.store.write.put_message import PutMessageStatus
+from rmqctl.store.write.service_thread import ServiceThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config.message_store_config import WritingConf
+    from rmqctl.store.write.group_commit_request import GroupCommitRequest
 
 SYNC_FLUSH_TIMEOUT_SECONDS = 5.0
 GROUP_COMMIT_INTERVAL_SECONDS = 0.01
@@ -51,63 +51,7 @@ class FlushIntervals(NamedTuple):
         )  # fmt: skip
 
 
-class _Service(ABC):
-    """A thread that works at regular intervals, and also when it is woken.
-
-    The thread waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
-    """
-
-    def __init__(self, name: str, interval: float) -> None:
-        self._interval = interval
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def wake_up(self) -> None:
-        """Wake the service for a round of work."""
-        self._wake.set()
-
-    def shutdown(self) -> None:
-        """Stop the thread, and then work once more."""
-        self._stopped = True
-        self._wake.set()
-        self._thread.join()
-        self._work()
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._wake.wait(self._interval)
-            self._wake.clear()
-            self._work()
-
-    @abstractmethod
-    def _work(self) -> None:
-        """Do all work that is due."""
-
-
-class GroupCommitRequest(NamedTuple):
-    """A put that waits for the flush of the log up to `next_offset` (bytes).
-
-    `deadline` is a time on the clock of time.monotonic().
-    """
-
-    next_offset: int
-    deadline: float
-    done: Future[PutMessageStatus]
-
-    def finish(self, status: PutMessageStatus) -> None:
-        """Set the status of the put; later calls are ignored."""
-        try:
-            self.done.set_result(status)
-        except InvalidStateError:  # the watcher was there first, or the flush
-            return
-
-
-class GroupCommitService(_Service):
+class GroupCommitService(ServiceThread):
     """Flushes the log for puts that wait.
 
     New requests are collected in one list while the service works on the other list.
@@ -152,7 +96,7 @@ class GroupCommitService(_Service):
         return PutMessageStatus.PUT_OK if self._queue.flushed_where >= offset else PutMessageStatus.FLUSH_DISK_TIMEOUT
 
 
-class _Periodic(_Service):
+class _Periodic(ServiceThread):
     """A service that flushes or commits when enough pages are waiting.
 
     Every `thorough` seconds, and when the service stops, the service flushes or commits all pages, even if they are
@@ -201,7 +145,7 @@ class CommitRealTimeService(_Periodic):
     If a commit wrote data, the service that flushes the log is woken.
     """
 
-    def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: _Service) -> None:
+    def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: ServiceThread) -> None:
         def commit(least_pages: int) -> None:
             if not queue.commit(least_pages):
                 flusher.wake_up()
@@ -211,7 +155,7 @@ class CommitRealTimeService(_Periodic):
         )
 
 
-class FlushDiskWatcher(_Service):
+class FlushDiskWatcher(ServiceThread):
     """Sets the status FLUSH_DISK_TIMEOUT of puts after their deadlines.
 
     The watcher does not wait for the disk.

@@ -22,10 +22,10 @@ from rmqctl.store.engine.flush import (
     FlushDiskWatcher,
     FlushIntervals,
     FlushRealTimeService,
-    GroupCommitRequest,
     GroupCommitService,
 )
 from rmqctl.store.engine.message_store import now_ms
+from rmqctl.store.write.group_commit_request import GroupCommitRequest
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:

@@ -28,6 +28,9 @@ class PutMessageStatus(Enum):
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
@@ -93,7 +96,10 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ok(self) -> bool:
-        """Return whether the message was stored, even if it was not flushed in time."""
+        """Return whether the message was stored.
+
+        The message may not be flushed or replicated in time.
+        """
         return self.append is not None
 
     @property

@@ -19,9 +19,9 @@ from rmqctl.store.engine.flush import (
     FlushDiskWatcher,
     FlushIntervals,
     FlushRealTimeService,
-    GroupCommitRequest,
     GroupCommitService,
 )
+from rmqctl.store.write.group_commit_request import GroupCommitRequest
 from rmqctl.store.write.put_message import PutMessageStatus
 
 PAGE = 4096

@@ -1,0 +1,28 @@
+"""RocketMQ's WaitNotifyObject: one call wakes all threads that wait."""
+
+from __future__ import annotations
+
+import threading
+
+
+class WaitNotifyObject:
+    """An event that several threads wait for, each without losing a wake-up."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._wake_ups = 0
+
+    def wakeup_all(self) -> None:
+        """Wake all threads that wait now, and those that have not yet seen this wake-up."""
+        with self._condition:
+            self._wake_ups += 1
+            self._condition.notify_all()
+
+    def all_wait_for_running(self, interval: float, seen: int) -> int:
+        """Wait at most `interval` seconds for a wake-up after the wake-up `seen`.
+
+        Return the number of the last wake-up, which the thread gives as `seen` the next time. A thread begins with 0.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: self._wake_ups != seen, interval)
+            return self._wake_ups
