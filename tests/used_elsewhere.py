@@ -73,15 +73,6 @@ _.queues_are_cut
 _.HA_HOUSEKEEPING_INTERVAL
 _.HA_SEND_HEARTBEAT_INTERVAL
 _.HA_TRANSFER_BATCH_SIZE
-_.IN_SYNC_REPLICAS_NOT_ENOUGH
-_.LogFiles
-_.SLAVE_NOT_AVAILABLE
-_.auto_in_sync_replicas
 _.decode_transfer
 _.encode_report
-_.ha
-_.in_sync_replicas_nums
 _.is_end_of_transfer
-_.is_slave_ok
-_.slave_acting_master
-_.sync_master

@@ -48,6 +48,10 @@ class Profile(NamedTuple):
     """Whether only a disk over the force level starts deletion (5.x), and not a disk over diskMaxUsedSpaceRatio."""
     indexes_tags: bool
     """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
+    has_slave_timeout: bool
+    """Whether a synchronous master waits for slaveTimeout (since 4.9.3), not for syncFlushTimeout."""
+    counts_in_sync_replicas: bool
+    """Whether a synchronous master waits for inSyncReplicas brokers (5.x), not for any slave."""
 
 
 PROFILE_4_7 = Profile(
@@ -70,6 +74,8 @@ PROFILE_4_7 = Profile(
     counts_usable_space=False,
     force_level_asks=False,
     indexes_tags=False,
+    has_slave_timeout=False,
+    counts_in_sync_replicas=False,
 )
 PROFILE_4_9 = PROFILE_4_7._replace(
     name="4.9",
@@ -78,6 +84,7 @@ PROFILE_4_9 = PROFILE_4_7._replace(
     dispatches_to_lmq=True,
     light_queues_for_all_topics=True,
     counts_usable_space=True,
+    has_slave_timeout=True,
 )
 PROFILE_5_3 = Profile(
     "5.3",
@@ -99,6 +106,8 @@ PROFILE_5_3 = Profile(
     counts_usable_space=True,
     force_level_asks=True,
     indexes_tags=False,
+    has_slave_timeout=True,
+    counts_in_sync_replicas=True,
 )
 PROFILE_5_4 = PROFILE_5_3._replace(name="5.4", indexes_tags=True)
 NEWEST_PROFILE = PROFILE_5_4

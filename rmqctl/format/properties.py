@@ -15,6 +15,7 @@ KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
 DELAY = "DELAY"
+WAIT = "WAIT"
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 TIMER_OUT_MS = "TIMER_OUT_MS"
@@ -46,6 +47,14 @@ def decode(raw: bytes) -> dict[str, str]:
 def keys(properties: dict[str, str]) -> list[str]:
     """Return the words of KEYS, in order."""
     return [word for word in properties.get(KEYS, "").split(KEY_SEPARATOR) if word]
+
+
+def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
+    """Return whether a put of the message waits for the disk and for slaves.
+
+    The rule is Message.isWaitStoreMsgOK: a put waits, unless WAIT has a value other than `true`.
+    """
+    return properties.get(WAIT, "true").lower() == "true"
 
 
 @lru_cache(maxsize=4096)

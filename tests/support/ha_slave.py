@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from types import TracebackType
 
 from rmqctl.store.ha.frames import TRANSFER, TransferHeader, decode_transfer, encode_report
@@ -39,6 +40,12 @@ class ReportingSlave:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, also under a thread that reads."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def report(self, *offsets: int) -> None:

@@ -76,8 +76,9 @@ class GroupCommitService(ServiceThread):
             self._read, self._write = self._write, self._read
         for request in self._read:
             request.finish(self._flush_up_to(request.next_offset))
-        if self._read:
-            self._on_flushed()
+        if not self._read:  # messages with WAIT=false
+            self._flush_up_to(self._queue.max_offset)
+        self._on_flushed()
         self._read.clear()
 
     def _flush_up_to(self, offset: int) -> PutMessageStatus:

@@ -46,6 +46,7 @@ from rmqctl.store.engine.dispatcher import Dispatcher
 from rmqctl.store.engine.new_store import NewStore
 from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
+from rmqctl.store.ha.log_source import LogFiles
 from rmqctl.store.journal.journals import check_none_unfinished, in_use
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.file_scan import RecordRun
@@ -342,6 +343,18 @@ class MessageStore:
     def log_queue(self) -> WritableMappedFileQueue:
         """Return the log's files."""
         return self._log.queue
+
+    def log_source(self) -> LogFiles:
+        """Return the log as a master sends it.
+
+        The log ends with the last byte that is in a file, flushed or not.
+        """
+        queue = self._log.queue
+
+        def end() -> int:
+            return queue.committed_where if self.conf.writing.pool_size else queue.max_offset
+
+        return LogFiles(self._storage, lambda: queue.files, end, queue.file_size)
 
     def note_flushed(self) -> None:
         """Note in the checkpoint that the log is flushed, if the whole log is flushed.

@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rmqctl.errors import Unreadable
+from rmqctl.format.properties import is_wait_store_msg_ok
 from rmqctl.store.engine.flush import (
     SYNC_FLUSH_TIMEOUT_SECONDS,
     CommitRealTimeService,
@@ -25,10 +27,13 @@ from rmqctl.store.engine.flush import (
     GroupCommitService,
 )
 from rmqctl.store.engine.message_store import now_ms
+from rmqctl.store.engine.synchronous_master import SynchronousMaster
+from rmqctl.store.ha.ha_service import LOOPBACK, HAService
 from rmqctl.store.write.group_commit_request import GroupCommitRequest
 from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from rmqctl.format.encode import MessageExtBrokerInner
@@ -39,6 +44,9 @@ REPUT_INTERVAL_SECONDS = 0.1
 DELIVER_INTERVAL_SECONDS = 0.1
 DELIVER_AFTER_ERROR_SECONDS = 10.0
 PERSIST_INTERVAL_SECONDS = 10.0  # flushDelayOffsetInterval
+NOT_ENOUGH = "in-sync replicas not enough"  # the broker's own words
+_PUT_OK: Future[PutMessageStatus] = Future()
+_PUT_OK.set_result(PutMessageStatus.PUT_OK)
 
 
 class StoreServices:
@@ -48,6 +56,10 @@ class StoreServices:
     `deliver`, delayed messages are delivered to their topics when the messages are due. Without `deliver`, delayed
     messages wait for a broker. Raises Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be
     read. Arguments that are not given are taken from the store's broker.conf.
+
+    With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves that connect to haListenPort of
+    `ha_host`. The protocol has no authentication: a broker listens on all addresses, but here the default is loopback.
+    Raises OSError if the port cannot be used.
 
     This class is a context manager. At its end, the context manager stops the threads, dispatches and flushes the
     remaining messages, and closes the store.
@@ -60,6 +72,7 @@ class StoreServices:
         sync_flush: bool | None = None,
         deliver: bool = False,
         intervals: FlushIntervals | None = None,
+        ha_host: str = LOOPBACK,
     ) -> None:
         self._store = store
         self._sync_flush = store.conf.writing.sync_flush if sync_flush is None else sync_flush
@@ -69,6 +82,10 @@ class StoreServices:
         self._flusher = FlushRealTimeService(queue, found, store.note_flushed)
         self._committer = CommitRealTimeService(queue, found, self._flusher)
         self._watcher = FlushDiskWatcher()
+        self._log_source = store.log_source()
+        self.master: SynchronousMaster | None = None
+        if store.conf.ha.sync_master:
+            self.master = SynchronousMaster(HAService(self._log_source, store.conf.ha, host=ha_host), store.profile)
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run_reput, name="ReputMessageService", daemon=True)]
         self._schedule = store.schedule_message_service() if deliver else None
@@ -82,6 +99,8 @@ class StoreServices:
     def __enter__(self) -> StoreServices:
         for service in self._services:
             service.start()
+        if self.master is not None:
+            self.master.service.start()
         for thread in self._threads:
             thread.start()
         return self
@@ -92,6 +111,9 @@ class StoreServices:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+        if self.master is not None:
+            self.master.service.shutdown()
+        self._log_source.close()
         for service in reversed(self._services):
             service.shutdown()
         try:
@@ -104,30 +126,51 @@ class StoreServices:
         """Store a message, and return a future of the result.
 
         Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
-        message is flushed to disk. If this flush lasts longer than 5 s, the future is done after 5 s.
+        message is flushed to disk. If this flush lasts longer than 5 s, the future is done after 5 s. With
+        brokerRole=SYNC_MASTER, the future is also done only when slaves have the message, or after slaveTimeout. The
+        flush and the slaves are waited for together. A message with WAIT=false does not wait.
         """
-        return self._after_flush(self._store.put_message(message))
+        return self._put(message, partial(self._store.put_message, message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """Store a batch, and return a future of the result like `async_put_message`."""
-        return self._after_flush(self._store.put_messages(messages))
+        """Store a batch, and return a future of the result like `async_put_message`.
+
+        The WAIT of the first message counts.
+        """
+        return self._put(messages[0], partial(self._store.put_messages, messages))
 
     def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Store a message, and wait for the future of `async_put_message`."""
         return self.async_put_message(message).result()
 
-    def _after_flush(self, result: PutMessageResult) -> Future[PutMessageResult]:
+    def _put(self, first: MessageExtBrokerInner, put: Callable[[], PutMessageResult]) -> Future[PutMessageResult]:
         told: Future[PutMessageResult] = Future()
-        if result.append is None or not self._sync_flush:
+        waits = is_wait_store_msg_ok(first.properties)
+        master = self.master if waits else None
+        ack_nums = master.need_ack_nums(self._store.max_phy_offset) if master is not None else 0
+        if ack_nums is None:
+            told.set_result(PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, remark=NOT_ENOUGH))
+            return told
+        result = put()
+        if result.append is None or not waits:
             told.set_result(result)
             return told
-        flushed: Future[PutMessageStatus] = Future()
-        flushed.add_done_callback(lambda done: told.set_result(replace(result, status=done.result())))
         end = result.append.wrote_offset + result.append.wrote_bytes
-        request = GroupCommitRequest(end, time.monotonic() + SYNC_FLUSH_TIMEOUT_SECONDS, flushed)
+        flushed = self._flushed(end) if self._sync_flush else _PUT_OK
+        replicated = master.submit_replica_request(end, ack_nums) if master is not None else _PUT_OK
+
+        def tell(_: Future[PutMessageStatus]) -> None:
+            status = flushed.result() if replicated.result() is PutMessageStatus.PUT_OK else replicated.result()
+            told.set_result(replace(result, status=status))
+
+        flushed.add_done_callback(lambda _: replicated.add_done_callback(tell))
+        return told
+
+    def _flushed(self, end: int) -> Future[PutMessageStatus]:
+        request = GroupCommitRequest(end, time.monotonic() + SYNC_FLUSH_TIMEOUT_SECONDS, Future())
         self._watcher.watch(request)
         self._group.put_request(request)
-        return told
+        return request.done
 
     def _run_reput(self) -> None:
         while not self._stop.wait(REPUT_INTERVAL_SECONDS):
