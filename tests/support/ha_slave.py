@@ -60,6 +60,12 @@ class ReportingSlave:
         header = decode_transfer(self._exactly(TRANSFER.size))
         return header, self._exactly(header.size)
 
+    def data_frame(self) -> tuple[TransferHeader, bytes]:
+        """The next frame that is not a heartbeat."""
+        while not (found := self.frame())[1]:
+            pass
+        return found
+
     def is_silent_for(self, seconds: float) -> bool:
         """Whether nothing comes for so long, and the connection stays."""
         before = self._socket.gettimeout()
