@@ -109,11 +109,15 @@ class HAConnection:
             return
 
     def _run_read(self) -> None:
-        self._stop(self._read())
-        self._master.remove_connection(self, self._reason)
-        self._master.wait_notify_object.wakeup_all()
-        self._writer.join()
-        self._channel.close()
+        reason = "an error of the master"
+        try:
+            reason = self._read()
+        finally:
+            self._stop(reason)
+            self._master.remove_connection(self, self._reason)
+            self._master.wait_notify_object.wakeup_all()
+            self._writer.join()
+            self._channel.close()
 
     def _read(self) -> str:
         """Read reports until the connection ends, and return why it ended."""

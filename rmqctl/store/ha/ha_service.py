@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.store.write.group_commit_request import GroupCommitRequest
 
 LOOPBACK = "127.0.0.1"
+CONNECTIONS_MAX = 64  # each has two threads
 
 
 class HAService:
@@ -116,7 +117,7 @@ class HAService:
         self.policy.on_close(connection, reason)
 
     def _connect(self, channel: socket.socket, host: str, port: int) -> None:
-        if not self.policy.admits(host):
+        if not self.policy.admits(host) or len(self.connection_list) >= CONNECTIONS_MAX:
             channel.close()
             return
         channel.setblocking(True)

@@ -9,13 +9,14 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from rmqctl.store.config.ha_config import HAConf
 from rmqctl.store.ha.ha_connection import ReportReader
-from rmqctl.store.ha.ha_service import HAService
+from rmqctl.store.ha.ha_service import CONNECTIONS_MAX, HAService
 from rmqctl.store.ha.log_source import LogSource
 from rmqctl.store.ha.slave_policy import BrokerPolicy, Slave
 from rmqctl.store.write.group_commit_request import GroupCommitRequest
@@ -258,6 +259,15 @@ def test_a_policy_admits_addresses() -> None:
     with service(policy=Nobody()) as master, ReportingSlave(master.port) as slave:
         assert slave.is_closed()
         assert master.connection_list == []
+
+
+def test_no_more_connections_than_a_limit() -> None:
+    with service() as master, ExitStack() as held:
+        for _ in range(CONNECTIONS_MAX):
+            held.enter_context(ReportingSlave(master.port))
+        assert until(lambda: len(master.connection_list) == CONNECTIONS_MAX)
+        with ReportingSlave(master.port) as one_more:
+            assert one_more.is_closed()
 
 
 def test_a_log_that_cannot_be_read_closes_the_connection() -> None:
