@@ -29,6 +29,7 @@ VERBS = {
     "query": ("verbs.inspect.query", "Find messages by key, id, queue offset or time."),
     "lag": ("verbs.inspect.lag", "Show how far each consumer group is behind, by topic and queue."),
     "trace": ("verbs.inspect.trace", "Show the life of a message: copies, transactions, retries, who consumed it."),
+    "serve": ("verbs.inspect.serve", "Send a store to real slaves, as their master does."),
     "config": ("verbs.config.config", "Show topics, groups and offsets; set offsets; restore topics.json."),
     "append": ("verbs.change.append", "Append one message, or JSON Lines as dump prints them."),
     "recover": ("verbs.change.recover", "Repair a store after a crash or damage; --dry-run shows its losses."),

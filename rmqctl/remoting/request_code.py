@@ -15,6 +15,9 @@ class RequestCode(IntEnum):
     GET_ALL_DELAY_OFFSET = 45
     GET_TIMER_CHECK_POINT = 60  # 5.x
     GET_TIMER_METRICS = 61  # 5.x
+    REGISTER_BROKER = 103  # to a name server, as the next ones
+    UNREGISTER_BROKER = 104
+    QUERY_DATA_VERSION = 322
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
     GET_ALL_MESSAGE_REQUEST_MODE = 402  # 5.x
 

@@ -1,0 +1,174 @@
+"""`rmqctl serve`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_line, print_line_of_text, remark
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import POSITIVE, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb, flush_output
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.operations.serve.access import Network
+    from rmqctl.operations.serve.store_server import StoreServer
+
+PORT = click.IntRange(0, 65535)
+LOOK_SECONDS = 0.2
+
+
+class NetworkType(click.ParamType):  # type: ignore[type-arg]
+    """A network such as 10.1.0.0/16, or one IP address."""
+
+    name = "CIDR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        """Return the network."""
+        try:
+            return ip_network(value)
+        except ValueError as error:
+            self.fail(f"{error}; give a network such as 10.1.0.0/16, or an IP address", param, ctx)
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options that say where to listen, for whom, and for how long."""
+
+    listen: str
+    allow: tuple[Network, ...]
+    until_synced: int | None
+    ha_port: int
+    remoting_port: int
+    namesrv_port: int
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=(*SCAN_VERB, ExitCode.IN_USE),
+    examples="""
+        # reseed one slave of this machine; ends when the slave has everything
+        rmqctl serve /backup/store --until-synced 1
+        # two slaves of the network 10.1.2.0/24, with ports for a firewall
+        rmqctl serve store --listen 10.1.2.3 --allow 10.1.2.0/24 --ha-port 10912 --remoting-port 10911 --until-synced 2
+        # for a script: the ports, in the first line of stdout
+        rmqctl serve store --until-synced 1 -o json | head -1 | jq .namesrv
+    """,
+)
+@store_argument
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The address of this machine to listen on. Slaves are told to connect to it.",
+)
+@click.option(
+    "--allow",
+    type=NetworkType(),
+    multiple=True,
+    help="A network, or an IP address, that may connect; repeat it for several. --listen needs it for an address other "
+    "than loopback.",
+)
+@click.option(
+    "--until-synced",
+    type=POSITIVE,
+    metavar="N",
+    help="End with 0 when N slaves have the whole log and the configuration. Without this option, serve runs until "
+    "Ctrl-C.",
+)
+@click.option("--ha-port", type=PORT, default=0, help="The port for the log.  [default: a free port]")
+@click.option(
+    "--remoting-port",
+    type=PORT,
+    default=0,
+    help="The port for the configuration; serve also listens on this port minus 2.  [default: a free port]",
+)
+@click.option("--namesrv-port", type=PORT, default=0, help="The port for the name server.  [default: a free port]")
+@output_option("table", "json")
+@progress_option
+@options_in(asked=ServeOptions)
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, output: str, progress_mode: str, asked: ServeOptions
+) -> int:
+    """Send a store to real slaves, as their master does.
+
+    Use serve to give a broken or a new slave the log and the configuration of a backup. serve does not change STORE. No
+    broker may have STORE open.
+
+    To connect a slave, set its namesrvAddr to the name server's address that serve prints, brokerRole=SLAVE, and a
+    brokerId of 1 or more. Its mappedFileSizeCommitLog must be the size of STORE's log files. Start it with an empty
+    store, or with the begin of the same log. A slave with an empty store gets the log from its first byte. The slave
+    builds the consume queues and the index itself. It gets topics.json, subscriptionGroup.json, consumerOffset.json and
+    delayOffset.json, and for 5.x also the timer's files. They replace its own; only offsets of other groups stay.
+
+    A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
+    progress line names each slave, its offset, and whether it has asked.
+
+    serve refuses a slave whose log is longer than STORE's log, whose log is another log, or whose log files have
+    another size. stderr says why. Run `verify` first: serve sends the log as it is, with any damage in it.
+
+    The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore serve
+    listens on loopback only. For another address, --allow must name the networks that may connect.
+
+    serve has no controller mode (5.x). It serves slaves that run without a controller.
+    """
+    from rmqctl.operations.serve.access import Access
+    from rmqctl.operations.serve.store_server import Ports, StoreServer
+
+    access = Access(asked.listen, asked.allow)
+    ports = Ports(asked.ha_port, asked.remoting_port, asked.namesrv_port)
+    with StoreServer(open_store(store, broker_conf, follow_links), access, ports) as server:
+        _print_listening(server, store, access.address, output)
+        for problem in server.problems:
+            remark(f"note: {problem}")
+        return _serve(server, store, output, progress_mode, asked.until_synced)
+
+
+def _print_listening(server: StoreServer, store: Path, address: str, output: str) -> None:
+    ports = server.ports
+    if output == "json":
+        document = {
+            "event": "listening",
+            "store": str(store),
+            "ha": ports.ha,
+            "remoting": ports.remoting,
+            "namesrv": ports.namesrv,
+            "minPhyOffset": server.log.begin,
+            "maxPhyOffset": server.log.end,
+            "commitLogFileSize": server.log.file_size,
+        }
+        print_line("serve", document)
+    else:
+        print_line_of_text(f"listening on {address}: ha {ports.ha}, remoting {ports.remoting}, namesrv {ports.namesrv}")
+        print_line_of_text(
+            f"in the slave's broker.conf: namesrvAddr={address}:{ports.namesrv}, "
+            f"mappedFileSizeCommitLog={server.log.file_size}"
+        )
+    flush_output()
+
+
+def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, until_synced: int | None) -> int:
+    """Wait until enough slaves have everything, and return the exit code."""
+    from rmqctl.cli.views.inspect.serve_progress import ServeProgress, slave_row
+
+    progress = ServeProgress(server, progress_mode)
+    while True:
+        slaves = server.slaves()
+        progress.show(slaves)
+        synced = [slave for slave in slaves if slave.has_log and slave.is_configured]
+        if until_synced is not None and len(synced) >= until_synced:
+            break
+        time.sleep(LOOK_SECONDS)
+    if output == "json":
+        document = {"event": "synced", "store": str(store), "slaves": [slave_row(slave) for slave in synced]}
+        print_line("serve", document)
+    else:
+        print_line_of_text(f"synced: {', '.join(slave.address for slave in synced)}")
+    return int(ExitCode.CLEAN)

@@ -1,0 +1,1 @@
+"""Sending an offline store to real slaves."""

@@ -1,0 +1,137 @@
+"""The configuration that a slave takes from its master.
+
+RocketMQ's SlaveSynchronize asks for it.
+
+| request | file in config/ | a slave |
+|---|---|---|
+| 21 | topics.json | replaces its own |
+| 43 | consumerOffset.json | adds and overwrites |
+| 45 | delayOffset.json | replaces its own |
+| 201 | subscriptionGroup.json | replaces its own |
+| 402 (5.x) | messageRequestMode.json | replaces its own |
+| 60 (5.x) | timercheck | replaces its own |
+| 61 (5.x) | timermetrics | replaces its own |
+
+A table that the store does not have is never sent as an empty one, because the slave would delete its own. The answer
+is an error instead, and the slave keeps what it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.remoting.frame import FRAME_LENGTH_MAX, RemotingCommand
+from rmqctl.remoting.request_code import RequestCode, ResponseCode
+from rmqctl.store.config.config_file import (
+    CONFIG_SIZE_MAX,
+    DATA_VERSION,
+    GROUP_TABLE,
+    GROUPS_CONFIG,
+    OFFSET_TABLE,
+    OFFSETS_CONFIG,
+    TOPIC_TABLE,
+    TOPICS_CONFIG,
+)
+from rmqctl.store.config.store_path import CONFIG
+
+if TYPE_CHECKING:
+    from rmqctl.operations.serve.served_log import ServedLog
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+TIMER_CHECK, TIMER_CHECKPOINT_SIZE = "timercheck", 56  # bytes
+HEADER_ROOM = 64 * 1024  # bytes of a frame for all but the body
+NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x fails without any
+
+
+class Table(NamedTuple):
+    """A config file that answers a request.
+
+    `usual` is its table if the store does not have the file; None: there is no answer then. `is_sent_as_it_is` marks a
+    file that a slave stores without reading it.
+    """
+
+    name: str
+    key: str
+    usual: Mapping[str, Any] | None
+    is_sent_as_it_is: bool = False
+
+
+TABLES = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: Table(TOPICS_CONFIG, TOPIC_TABLE, None),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Table(OFFSETS_CONFIG, OFFSET_TABLE, {}),  # a slave deletes none of its own
+    RequestCode.GET_ALL_DELAY_OFFSET: Table("delayOffset.json", OFFSET_TABLE, {}, is_sent_as_it_is=True),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Table(GROUPS_CONFIG, GROUP_TABLE, None),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Table("messageRequestMode.json", "messageRequestModeMap", {}),
+    RequestCode.GET_TIMER_METRICS: Table("timermetrics", "timingCount", {}),
+}
+
+
+class Configuration:
+    """The answers to a slave's requests, read from the store once.
+
+    `problems` says in words what a slave will not get. Raises OSError.
+    """
+
+    def __init__(self, store: ReadOnlyStore) -> None:
+        self.problems: list[str] = []
+        self._answers = {int(code): self._answer(store, table) for code, table in TABLES.items()}
+        self._answers[RequestCode.GET_TIMER_CHECK_POINT] = _timer_checkpoint(store)
+
+    def answers(self, log: ServedLog, ha_port: int) -> dict[int, RemotingCommand]:
+        """Return the answer to each request.
+
+        They include what a broker says of itself: the sizes and offsets of `log`, and the port `ha_port`.
+        """
+        own = {
+            int(RequestCode.GET_BROKER_CONFIG): _broker_config(log, ha_port),
+            int(RequestCode.GET_BROKER_RUNTIME_INFO): _runtime_info(log),
+        }
+        return self._answers | own
+
+    def _answer(self, store: ReadOnlyStore, table: Table) -> RemotingCommand:
+        """Return the answer from a config file."""
+        config = store.config(table.name)
+        content = config.content
+        what = config.problem or f"config/{table.name} does not exist"
+        if content is not None and table.usual is not None:
+            content = {table.key: table.usual} | content
+        if content is None or not (content.get(table.key) or table.usual is not None):
+            return self._missing(f"{what}: slaves keep their own")
+        if table.is_sent_as_it_is and config.source is not None:
+            body = store.storage.read_file(config.source, CONFIG_SIZE_MAX)
+        else:
+            body = json.dumps({DATA_VERSION: NO_VERSION} | content, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(body) > FRAME_LENGTH_MAX - HEADER_ROOM:
+            return self._missing(f"config/{table.name} is larger than the 16 MiB that a slave reads")
+        return RemotingCommand(ResponseCode.SUCCESS, body=body)
+
+    def _missing(self, what: str) -> RemotingCommand:
+        self.problems.append(what)
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=what)
+
+
+def _timer_checkpoint(store: ReadOnlyStore) -> RemotingCommand:
+    path = store.path.part(CONFIG) / TIMER_CHECK
+    if store.storage.entry(path).kind is Kind.FILE:
+        raw = store.storage.read_start(path, TIMER_CHECKPOINT_SIZE)
+        if len(raw) == TIMER_CHECKPOINT_SIZE:
+            return RemotingCommand(ResponseCode.SUCCESS, body=raw)
+    return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark="The checkpoint is null")
+
+
+def _broker_config(log: ServedLog, ha_port: int) -> RemotingCommand:
+    lines = {
+        "brokerRole": "ASYNC_MASTER",
+        "haListenPort": ha_port,
+        "mappedFileSizeCommitLog": log.file_size,
+    }
+    body = "".join(f"{key}={value}\n" for key, value in lines.items())
+    return RemotingCommand(ResponseCode.SUCCESS, body=body.encode())
+
+
+def _runtime_info(log: ServedLog) -> RemotingCommand:
+    table = {"commitLogMinOffset": str(log.begin), "commitLogMaxOffset": str(log.end)}
+    return RemotingCommand(ResponseCode.SUCCESS, body=json.dumps({"table": table}).encode())

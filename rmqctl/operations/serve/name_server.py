@@ -1,0 +1,87 @@
+"""The part of a name server that a slave needs: who its master is.
+
+A slave of 5.x takes the address of its master only from a name server; it ignores haMasterAddress. A slave registers at
+its start (request 103), and then every few seconds. The answer names our HA port and our remoting port.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest, PeerError
+from rmqctl.remoting.address import Address, parse_address
+from rmqctl.remoting.broker_requests import BrokerRequests
+from rmqctl.remoting.client import RemotingClient
+from rmqctl.remoting.frame import RemotingCommand
+from rmqctl.remoting.request_code import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.operations.serve.notices import Notices
+    from rmqctl.remoting.server import Handler
+
+MASTER_ID = "0"
+# RocketMQ writes the first name since 4.8, and the second before
+FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
+
+
+class NameServer:
+    """Answer the registrations of slaves.
+
+    `ha` and `remoting` are the addresses that the answers name. A slave whose files of the log do not have `file_size`
+    bytes gets an error: its log would be ruined. `accepts` says whether an IP address may be asked for its
+    configuration.
+    """
+
+    def __init__(
+        self, ha: Address, remoting: Address, file_size: int, accepts: Callable[[str], bool], notices: Notices
+    ) -> None:
+        self._fields = {"haServerAddr": str(ha), "masterAddr": str(remoting)}
+        self._file_size = file_size
+        self._accepts = accepts
+        self._notices = notices
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handler of each request."""
+        return {
+            int(RequestCode.REGISTER_BROKER): self._register,
+            int(RequestCode.UNREGISTER_BROKER): lambda *_: RemotingCommand(ResponseCode.SUCCESS),
+            int(RequestCode.QUERY_DATA_VERSION): lambda *_: RemotingCommand(ResponseCode.SUCCESS, {"changed": "true"}),
+        }
+
+    def _register(self, request: RemotingCommand, peer: Address) -> RemotingCommand:
+        address = request.ext_fields.get("brokerAddr", "")
+        name = f"{request.ext_fields.get('brokerName', '')!r} at {address or peer}"
+        if request.ext_fields.get("brokerId") == MASTER_ID:
+            problem = "the broker is a master; only slaves (brokerId 1 or more) are served"
+        else:
+            problem = self._problem(address, name)
+        if problem:
+            self._notices.add(f"refused: broker {name}: {problem}")
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"rmqctl serve: {problem}")
+        return RemotingCommand(ResponseCode.SUCCESS, self._fields, b"{}")
+
+    def _problem(self, address: str, name: str) -> str:
+        """Return why a slave cannot be served; empty if it can, or if it does not say."""
+        try:
+            slave = parse_address(address)
+        except BadRequest as error:
+            return error.what
+        if not self._accepts(slave.host):
+            self._notices.add(f"note: --allow does not cover broker {name}: its file size is unknown")
+            return ""
+        try:
+            with RemotingClient(slave.host, slave.port) as client:
+                config = BrokerRequests(client).broker_config()
+        except PeerError as error:
+            self._notices.add(f"note: broker {name} does not say its file size ({error.what})")
+            return ""
+        sizes = {config[key] for key in FILE_SIZE_KEYS if key in config}
+        if sizes and str(self._file_size) not in sizes:
+            return (
+                f"its mappedFileSizeCommitLog is {', '.join(sorted(sizes))}, but the served log has files of "
+                f"{self._file_size} bytes: set it to {self._file_size} and empty the slave's store"
+            )
+        return ""

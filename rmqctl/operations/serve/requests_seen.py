@@ -1,0 +1,58 @@
+"""Which slaves have taken the configuration.
+
+A request does not name its slave. A slave keeps one connection to the port P, and one to the port P-2. Therefore the
+number of slaves of a host that have the configuration is the number of its connections that asked for everything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rmqctl.remoting.request_code import RequestCode
+
+if TYPE_CHECKING:
+    from rmqctl.remoting.address import Address
+
+TOPICS = frozenset({int(RequestCode.GET_ALL_TOPIC_CONFIG)})  # asked at P-2
+OTHERS = frozenset(
+    {
+        int(RequestCode.GET_ALL_CONSUMER_OFFSET),
+        int(RequestCode.GET_ALL_DELAY_OFFSET),
+        int(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+    }
+)
+SETTLE_SECONDS = 2.0  # a slave stores the last answer, and a slave of 5.x asks for some more
+
+
+class RequestsSeen:
+    """The requests of all connections that are open now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[Address, set[int]] = {}
+        self._last = 0.0
+
+    def note(self, peer: Address, code: int) -> None:
+        """Note that a connection asks with the code of a request."""
+        with self._lock:
+            self._asked.setdefault(peer, set()).add(code)
+            self._last = time.monotonic()
+
+    def forget(self, peer: Address) -> None:
+        """Forget a connection that ended."""
+        with self._lock:
+            self._asked.pop(peer, None)
+
+    def configured(self) -> dict[str, int]:
+        """Return the number of slaves that have the configuration, by host."""
+        with self._lock:
+            if time.monotonic() - self._last < SETTLE_SECONDS:
+                return {}
+            topics, others = defaultdict[str, int](int), defaultdict[str, int](int)
+            for peer, codes in self._asked.items():
+                topics[peer.host] += codes >= TOPICS
+                others[peer.host] += codes >= OTHERS
+            return {host: min(count, others[host]) for host, count in topics.items()}

@@ -1,0 +1,111 @@
+"""Which slaves get the log, and from where.
+
+| first report | the slave |
+|---|---|
+| 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
+| less than the log's begin | refused: bytes between its end and our begin are missing |
+| at a record, or where a transfer ended | gets the log from there |
+| inside a record | refused: its log is not the begin of ours |
+| more than the log's end | refused: it is ahead, or diverged |
+
+A later report is the end of a transfer. Any other shows that the slave stores something else, because the files of its
+log have another size. So does a slave that reports the same offset again and again, although more was sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqctl.store.ha.frames import HA_TRANSFER_BATCH_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.operations.serve.notices import Notices
+    from rmqctl.operations.serve.served_log import ServedLog
+    from rmqctl.store.ha.log_source import LogSource
+    from rmqctl.store.ha.slave_policy import Slave
+
+CLOSED_KEPT = 64  # connections that ended, to know where their transfers ended
+SAME_REPORTS_MAX = 4  # a slave repeats its report every 5 seconds
+OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the slave's store"
+
+
+class ServedSlaves:
+    """The policy of the server for HAService.
+
+    `accepts` says whether an IP address may connect.
+    """
+
+    def __init__(self, log: ServedLog, accepts: Callable[[str], bool], notices: Notices) -> None:
+        self._log = log
+        self._accepts = accepts
+        self._notices = notices
+        self._lock = threading.Lock()
+        self._closed: deque[Slave] = deque(maxlen=CLOSED_KEPT)
+        self._repeated: dict[str, tuple[int, int]] = {}  # the last report of a slave, and how often it came
+
+    def admits(self, host: str) -> bool:
+        """Return whether a slave with this IP address may connect."""
+        if self._accepts(host):
+            return True
+        self._notices.add(f"refused: {host}: --allow does not cover the address")
+        return False
+
+    def first_offset(self, report: int, log: LogSource) -> int:
+        """Return where the transfers begin.
+
+        They begin at the report, or at the log's first byte for 0.
+        """
+        return report or log.min_offset
+
+    def problem(self, slave: Slave, report: int, log: LogSource) -> str:
+        """Return why the slave is refused; empty if it is served."""
+        is_first = slave.slave_request_offset < 0
+        problem = self._problem_of_first(report, log) if is_first else self._problem_of_later(slave, report, log)
+        if problem:
+            host = slave.client_address.rpartition(":")[0]
+            self._notices.add(f"refused: slave {host}: {problem}")
+        return problem
+
+    def on_close(self, slave: Slave, reason: str) -> None:  # noqa: ARG002  # the protocol's signature
+        """Keep a slave that closed its connection: it may come back with what it got."""
+        with self._lock:
+            self._closed.append(slave)
+            self._repeated.pop(slave.client_address, None)
+
+    def _problem_of_first(self, report: int, log: LogSource) -> str:
+        begin, end = log.min_offset, log.max_offset
+        if report == 0:
+            return ""
+        if report > end:
+            return f"its log ends at {report}, ours at {end}: it is ahead, or another log; empty its store to reseed it"
+        if report < begin:
+            return f"its log ends at {report}, ours begins at {begin}: empty its store to reseed it"
+        if self._may_end_at(report):
+            return ""
+        return (
+            f"its log ends at {report}, inside a record of ours: it is another log, or was not restarted since its "
+            "master died; restart it, and if it is refused again, empty its store to reseed it"
+        )
+
+    def _may_end_at(self, offset: int) -> bool:
+        with self._lock:
+            closed = list(self._closed)
+        if offset % self._log.file_size % HA_TRANSFER_BATCH_SIZE == 0 or self._log.is_record_boundary(offset):
+            return True
+        return any(slave.is_end_of_transfer(offset) for slave in closed)
+
+    def _problem_of_later(self, slave: Slave, report: int, log: LogSource) -> str:
+        begin = self.first_offset(slave.slave_request_offset, log)
+        if report not in (slave.slave_request_offset, begin) and not slave.is_end_of_transfer(report):
+            return f"it reports {report}, where no transfer ended: {OTHER_SIZE.format(log.file_size)}"
+        with self._lock:
+            before, count = self._repeated.get(slave.client_address, (-1, 0))
+            count = count + 1 if report == before else 1
+            self._repeated[slave.client_address] = (report, count)
+        if report < log.max_offset and count > SAME_REPORTS_MAX:
+            return f"it reports {report} again and again: {OTHER_SIZE.format(log.file_size)}"
+        return ""

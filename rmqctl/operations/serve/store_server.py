@@ -1,0 +1,164 @@
+"""The master's side of replication from an offline store, for real slaves.
+
+Four ports of one address:
+
+    HA             the log (store/ha)
+    P, P-2         the configuration; slaves ask for the topics at P-2
+    name server    answers a slave's registration with our addresses
+
+The server changes no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from rmqctl.errors import BadRequest
+from rmqctl.operations.serve.configuration import Configuration
+from rmqctl.operations.serve.name_server import NameServer
+from rmqctl.operations.serve.notices import Notices
+from rmqctl.operations.serve.requests_seen import RequestsSeen
+from rmqctl.operations.serve.served_log import ServedLog
+from rmqctl.operations.serve.served_slaves import ServedSlaves
+from rmqctl.remoting.address import Address
+from rmqctl.remoting.server import ConnectionWatch, RemotingServer
+from rmqctl.store.config.ha_config import USUAL_HA
+from rmqctl.store.ha.ha_service import HAService
+
+if TYPE_CHECKING:
+    from rmqctl.operations.serve.access import Access
+    from rmqctl.remoting.frame import RemotingCommand
+    from rmqctl.remoting.server import Handler
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+VIP_PORT_BELOW = 2  # slaves ask for the topics at the remoting port minus 2
+PORT_TRIES = 100
+
+
+class Ports(NamedTuple):
+    """Ports to listen on; 0 takes a free one."""
+
+    ha: int = 0
+    remoting: int = 0
+    namesrv: int = 0
+
+
+FREE_PORTS = Ports()
+
+
+class ServedSlave(NamedTuple):
+    """A connected slave.
+
+    `max_offset` is the end of its log in bytes, or -1 before its first report.
+    """
+
+    address: str
+    max_offset: int
+    has_log: bool
+    is_configured: bool
+
+
+class StoreServer:
+    """Serve `store` to the slaves that `access` allows.
+
+    `ports` has the ports that are used. `notices` has remarks for the operator. Raises what ServedLog raises, and
+    BadRequest if a port cannot be used.
+    """
+
+    def __init__(self, store: ReadOnlyStore, access: Access, ports: Ports = FREE_PORTS) -> None:
+        self.notices = Notices()
+        self.log = ServedLog(store)
+        configuration = Configuration(store)
+        self._seen = RequestsSeen()
+        self._access = access
+        self._opened = contextlib.ExitStack()
+        try:
+            policy = ServedSlaves(self.log, access.accepts, self.notices)
+            conf = USUAL_HA._replace(listen_port=ports.ha)
+            self._ha = HAService(self.log.source, conf, policy, access.address)
+            self._ha.start()
+            self._opened.callback(self._ha.shutdown)
+            answers = configuration.answers(self.log, self._ha.port)
+            handlers = {code: self._handler(answer) for code, answer in answers.items()}
+            remoting = self._remoting_servers(ports.remoting, handlers)
+            ha, at = Address(access.address, self._ha.port), Address(access.address, remoting[0].port)
+            names = NameServer(ha, at, self.log.file_size, access.accepts, self.notices)
+            self._servers = [*remoting, self._server(ports.namesrv, names.handlers)]
+        except OSError as error:
+            self._opened.close()
+            raise BadRequest(f"cannot listen on {access.address}: {error.strerror}") from error
+        self.problems = configuration.problems
+        self.ports = Ports(self._ha.port, remoting[0].port, self._servers[-1].port)
+
+    def __enter__(self) -> Self:
+        for server in self._servers:
+            server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._opened.close()
+        self.log.source.close()
+
+    def slaves(self) -> list[ServedSlave]:
+        """Return the slaves that are connected now.
+
+        Raises the error of a request's handler: a bug.
+        """
+        for server in self._servers:
+            if server.failure is not None:
+                raise server.failure
+        configured = Counter(self._seen.configured())
+        found = []
+        for slave in self._ha.connection_list:
+            host = slave.client_address.rpartition(":")[0]
+            has_log = slave.slave_ack_offset >= self.log.end
+            is_configured = configured[host] > 0
+            configured[host] -= is_configured
+            found.append(ServedSlave(slave.client_address, slave.slave_ack_offset, has_log, is_configured))
+        return found
+
+    def _handler(self, answer: RemotingCommand) -> Handler:
+        def handle(request: RemotingCommand, peer: Address) -> RemotingCommand:
+            self._seen.note(peer, request.code)
+            return answer
+
+        return handle
+
+    def _remoting_servers(self, port: int, handlers: dict[int, Handler]) -> list[RemotingServer]:
+        """Return the servers at P and P-2; `port` 0 takes a free pair. Raises OSError."""
+        for _ in range(1 if port else PORT_TRIES):
+            first = self._server(port, handlers)
+            try:
+                return [first, self._server(first.port - VIP_PORT_BELOW, handlers)]
+            except OSError:
+                first.close()
+                if port:
+                    raise
+        raise OSError(0, "no free pair of ports")
+
+    def _server(self, port: int, handlers: dict[int, Handler]) -> RemotingServer:
+        watch = _Watch(self._seen, self.notices)
+        server = RemotingServer(self._access.address, port, handlers, accepts=self._access.accepts, watch=watch)
+        self._opened.callback(server.close)
+        return server
+
+
+class _Watch(ConnectionWatch):
+    """Tell the operator of connections that fail."""
+
+    def __init__(self, seen: RequestsSeen, notices: Notices) -> None:
+        self._seen = seen
+        self._notices = notices
+
+    def refused(self, peer: Address, why: str) -> None:
+        self._notices.add(f"refused: {peer.host}: {why}")
+
+    def closed(self, peer: Address, fault: str) -> None:
+        self._seen.forget(peer)
+        if fault:
+            self._notices.add(f"note: the connection of {peer.host} ended: {fault}")
