@@ -31,7 +31,10 @@ from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
@@ -159,6 +162,11 @@ class Verification:
     def last_stored(self) -> int:
         """Return the store time of the last message, in ms, or 0 if not known."""
         return self._last
+
+    @property
+    def missed(self) -> Mapping[QueueKey, int]:
+        """Return how many messages of the log no unit leads to, for each queue."""
+        return self._queues.missed if self._queues is not None else {}
 
     def warm_up(self) -> None:
         """Compile or load the kernels.

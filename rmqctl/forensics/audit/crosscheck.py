@@ -57,6 +57,7 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 class QueueCrosscheck:
     """Collects differences of log and queues in `findings`, remarks in `notes`.
 
+    `missed` counts, for each queue, the messages of the log that no unit of the queue leads to.
     Messages that a repair will write are not in the log yet. `new_at` decodes such a message at a physical offset.
     """
 
@@ -68,6 +69,7 @@ class QueueCrosscheck:
     ) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.missed: Counter[QueueKey] = Counter()
         self.expired_units = 0
         self._store = store
         self._builder = builder
@@ -146,10 +148,10 @@ class QueueCrosscheck:
             self._give_up(key, error)
             return
         if unit is None or verdict == MISSING:
-            self._add("missing-unit", target, at, "the message has no unit in its queue", len(rows))
+            self._add_missed("missing-unit", target, at, "the message has no unit in its queue", len(rows))
         elif verdict == ELSEWHERE:
             what = f"the unit points to {unit.physical_offset}, the message is at {at}"
-            self._add("unit-mismatch", target, at, what, len(rows))
+            self._add_missed("unit-mismatch", target, at, what, len(rows))
         else:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
@@ -291,11 +293,11 @@ class QueueCrosscheck:
         if again and target.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
             self._begin_anew(key)
         if cursor is None or unit is None:
-            self._add("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
+            self._add_missed("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
             return
         if unit.physical_offset != message.physical_offset:
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
-            self._add("unit-mismatch", target, message.physical_offset, what)
+            self._add_missed("unit-mismatch", target, message.physical_offset, what)
             return
         cursor.confirm(target.queue_offset)
         if unit.size != message.size:
@@ -365,10 +367,10 @@ class QueueCrosscheck:
                 self._add_bad_number(target, shown.queue_offset, message.physical_offset, what)
                 return
         if unit is None:
-            self._add("missing-unit", target, message.physical_offset, "the batch has no unit in its queue")
+            self._add_missed("missing-unit", target, message.physical_offset, "the batch has no unit in its queue")
         elif unit.physical_offset != message.physical_offset or unit.size != message.size:
             what = f"the batch's unit points to {unit.physical_offset}, {unit.size} bytes"
-            self._add("unit-mismatch", target, message.physical_offset, what)
+            self._add_missed("unit-mismatch", target, message.physical_offset, what)
         elif unit.batch_size != batch_size(message):
             what = f"the unit stands for {unit.batch_size} messages, the batch has {batch_size(message)}"
             self._add("unit-mismatch", target, message.physical_offset, what)
@@ -546,6 +548,11 @@ class QueueCrosscheck:
 
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
         self._add(code, DispatchTarget(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
+
+    def _add_missed(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
+        """Add a finding on `count` messages that no unit of their queue leads to."""
+        self.missed[target.topic, target.queue_id] += count
+        self._add(code, target, physical_offset, detail, count)
 
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.

@@ -104,6 +104,15 @@ class Group:
             return any(begin <= at < end for begin, end in self.ranges)
         return any(at <= end and at + finding.size >= begin for begin, end in self.ranges)
 
+    @property
+    def queues(self) -> set[QueueKey]:
+        """Return the queues that the findings of the cause itself are about."""
+        return {
+            (found.topic, found.queue_id)
+            for found in self.findings
+            if found.topic is not None and found.queue_id is not None
+        }
+
     def touches(self, key: QueueKey) -> bool:
         """Return whether the cause changes where a queue ends."""
         return any((found.topic, found.queue_id) == key for found in (*self.findings, *self.consequences))

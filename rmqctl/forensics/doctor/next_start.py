@@ -9,7 +9,10 @@ from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.forensics.doctor.store_facts import StoreFacts
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 # causes that a start meets at a place of the log
@@ -20,6 +23,8 @@ OF_LOG = frozenset(
     }
 )  # fmt: skip
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
+# findings on units that no start writes again
+KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "ext-missing"})
 
 
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
@@ -43,7 +48,7 @@ def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "queues"}
 
 
-def describe_start(restart: RestartOutcome | None, group: Group, *, is_healed: bool) -> str:
+def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFacts) -> str:
     """Return what the next start does to the store, and to a cause."""
     if restart is None:
         return "rmqctl cannot simulate a start with this store."
@@ -54,11 +59,11 @@ def describe_start(restart: RestartOutcome | None, group: Group, *, is_healed: b
         return f"{version} waits for ever: {restart.hangs}."
     if group.code == "log-gone":
         return f"{version} starts with an empty log, and deletes all queues."
-    words = [f"{version} starts: {_recovery(restart)}"]
+    words = [f"{version} starts: {_recovery(restart)}", *_other_end(restart, facts.log_end)]
     if group.code in OF_LOG:
         words += [_reach(restart, group)]
     elif group.code in OF_QUEUES:
-        words += ["It fills the queues from the log." if is_healed else "It does not give the queues all they miss."]
+        words += [_filling(group, facts)]
     if restart.dropped_index_files:
         words += [f"It deletes {counted(len(restart.dropped_index_files), 'index file')}, and builds what it scans."]
     return " ".join(words)
@@ -74,6 +79,24 @@ def _recovery(restart: RestartOutcome) -> str:
         f"the {restart.mode.value} recovery{begin} ends the log at {restart.max_phy_offset}{why} and loses "
         f"{counted(lost.records, 'message')}, {counted(lost.bytes, 'byte')}."
     )
+
+
+def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
+    """Say where the broker stores new messages, if the scan ended elsewhere."""
+    end = restart.max_phy_offset
+    if end != log_end:
+        yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."
+
+
+def _filling(group: Group, facts: StoreFacts) -> str:
+    """Return what the start does for queues that miss messages."""
+    if any(finding.code in KEPT_UNITS for finding in group.findings):
+        return "It does not write units again that a queue has, even if they are wrong."
+    if facts.is_healed:
+        return "It fills the queues from the log."
+    if facts.still_missed is None:
+        return "It does not give the queues all that they miss."
+    return f"The queues of the store still miss {counted(facts.still_missed, 'message')} afterwards."
 
 
 def _reach(restart: RestartOutcome, group: Group) -> str:

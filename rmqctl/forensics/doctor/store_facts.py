@@ -33,10 +33,11 @@ class StoreFacts:
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
     the smallest offset that a queue points to, or None if no queue points before the log. `spans_log_begin` says that a
     queue points to messages before the log and to messages in the log. `owners` has the groups of each stored offset,
-    by file, topic, queueId and offset. `is_healed` says that the next start of a broker fills the queues that are
-    behind the log. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that
-    cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the
-    store.
+    by file, topic, queueId and offset. `missed` counts the messages of the log that no unit leads to, for each queue.
+    `still_missed` counts the messages that the ends of the queues still miss after the next start of a broker, and is
+    None if this is not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of
+    config/ that cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their
+    path in the store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -48,10 +49,16 @@ class StoreFacts:
     oldest_unit: int | None = None
     spans_log_begin: bool = True
     owners: Mapping[Stored, Sequence[str]] = field(default_factory=dict)
-    is_healed: bool = False
+    missed: Mapping[QueueKey, int] = field(default_factory=dict)
+    still_missed: int | None = None
     checkpoint: str = ""
     lost_config: frozenset[str] = frozenset()
     set_aside: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def is_healed(self) -> bool:
+        """Return whether the next start fills the queues that are behind the log."""
+        return self.still_missed == 0
 
     @property
     def log_begin(self) -> int:
@@ -84,11 +91,17 @@ class StoreFacts:
 
 
 def facts_of(
-    store: ReadOnlyStore, findings: Iterable[Finding], log_end: int, last_stored: int, *, is_healed: bool
+    store: ReadOnlyStore,
+    findings: Iterable[Finding],
+    log_end: int,
+    last_stored: int,
+    missed: Mapping[QueueKey, int],
+    still_missed: int | None,
 ) -> StoreFacts:
     """Return the facts of a store with these findings.
 
-    `last_stored` is the store time of the last message, in ms. Raises OSError.
+    `last_stored` is the store time of the last message, in ms. StoreFacts describes `missed` and `still_missed`. Raises
+    OSError.
     """
     codes = {finding.code for finding in findings}
     ends = _physical_ends(store) if "log-start-missing" in codes else []
@@ -104,7 +117,8 @@ def facts_of(
         oldest_unit=min((first for first, _ in ends), default=None),
         spans_log_begin=any(first < log.min_offset <= last for first, last in ends),
         owners=_owners(store) if "offset-beyond-queue" in codes else {},
-        is_healed=is_healed,
+        missed=missed,
+        still_missed=still_missed,
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         set_aside={store.storage.display(path): path for path in log.set_aside()},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.doctor.attribution import Group, attribute
 from rmqctl.forensics.doctor.causes import CAUSES, RANK
-from rmqctl.forensics.doctor.next_start import describe_start, is_blocking, start_to_json
+from rmqctl.forensics.doctor.next_start import OF_QUEUES, describe_start, is_blocking, start_to_json
 from rmqctl.operations.doctor.prescription import Prescriber
 from rmqctl.text import counted
 
@@ -27,13 +27,15 @@ SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 class Cause:
     """One cause, for people and for JSON.
 
-    `evidence` is a list of findings. Each consequence in the list stands for all consequences of the same code. `then`
-    describes the store after the command `next_command`.
+    `evidence` is a list of findings. Each consequence in the list stands for all consequences of the same code.
+    `missed` is the number of messages of the log that the queues of the cause miss. `missed` is None if the cause is
+    not about queues that miss messages. `then` describes the store after the command `next_command`.
     """
 
     code: str
     summary: str
     evidence: tuple[Finding, ...]
+    missed: int | None
     means: str
     restart: dict[str, Any]
     next_command: str
@@ -47,6 +49,7 @@ class Cause:
             "code": self.code,
             "summary": self.summary,
             "evidence": [finding.to_json() for finding in self.evidence],
+            "missedMessages": self.missed,
             "means": self.means,
             "restart": self.restart,
             "next": self.next_command,
@@ -75,18 +78,24 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
 def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Cause:
     kind = CAUSES[group.code]
     command, then = prescriber.of(group)
+    missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(
         code=group.code,
-        summary=kind.summary.format(subjects=_subjects(group), detail=_detail(group)),
+        summary=kind.summary.format(subjects=_subjects(group), detail=_detail(group)) + _missed_in_words(missed),
         evidence=(*group.findings[:FINDINGS_SHOWN], *_in_short(group.consequences)),
+        missed=missed,
         means=kind.means,
         restart=start_to_json(examination.restart)
-        | {"detail": describe_start(examination.restart, group, is_healed=examination.facts.is_healed)},
+        | {"detail": describe_start(examination.restart, group, examination.facts)},
         next_command=command,
         then=then,
         confidence=kind.confidence,
         issue=kind.issue,
     )
+
+
+def _missed_in_words(missed: int | None) -> str:
+    return "" if missed is None else f"; {counted(missed, 'message')} of the log missing in the queues"
 
 
 def _subjects(group: Group) -> str:

@@ -107,7 +107,8 @@ class Examiner:
             findings,
             report.summary.end,
             self._verification.last_stored,
-            is_healed=_is_healed(restart, repairs.plain),
+            self._verification.missed,
+            _still_missed(restart, repairs.plain),
         )
         return Examination(report, findings, facts, restart, repairs)
 
@@ -176,9 +177,15 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
     return restart is not None and bool(restart.refused or restart.hangs or restart.lost.records)
 
 
-def _is_healed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> bool:
-    """Return whether a start fills each queue as far as a repair does."""
+def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
+    """Return how many messages the ends of the queues miss after a start.
+
+    A repair gives the queues these messages. The result is None if the start fails or loses messages, or if there is no plan of a repair.
+    """
     if restart is None or plan is None or _is_troubled(restart):
-        return False
+        return None
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in restart.queues}
-    return all(ends.get((queue.topic, queue.queue_id), 0) >= queue.max_offset for queue in plan.repair.queues)
+    return sum(
+        max(queue.max_offset - max(ends.get((queue.topic, queue.queue_id), 0), queue.min_offset), 0)
+        for queue in plan.repair.queues
+    )

@@ -163,7 +163,7 @@ def _after(plan: RecoveryPlan) -> str:
     repair = plan.repair
     lost = f"It loses {counted(repair.lost.records, 'message')}" if repair.lost.records else "It loses no message"
     whose = "its" if repair.lost.records == 1 else "their"
-    gone = f", {plan.missing} of them already gone from the log," if plan.missing and repair.lost.records else ""
+    gone = f" ({plan.missing} already gone from the log)" if plan.missing and repair.lost.records else ""
     served = repair.placeholders.served
     placed = f" and puts placeholders in {whose} place, so that all later messages stay" if served else ""
     left = ", ".join(f"{count} {code}" for code, count in sorted(repair.leaves.items()))

@@ -87,7 +87,8 @@ def test_a_cut_file_takes_the_record_that_the_cut_tore() -> None:
 @pytest.mark.parametrize(("healed", "codes"), [(True, ["broker-died"]), (False, ["queue-behind", "broker-died"])])
 def test_queues_behind_follow_from_the_death_if_a_start_fills_them(healed: bool, codes: list[str]) -> None:
     findings = [unit("missing-unit", 3400, queue_offset=10), Finding("abort", "abort", None, "detail")]
-    assert [cause.code for cause in attribute(findings, replace(FACTS, is_healed=healed, has_abort=True))] == codes
+    facts = replace(FACTS, still_missed=0 if healed else 1, has_abort=True)
+    assert [cause.code for cause in attribute(findings, facts)] == codes
 
 
 def test_an_offset_after_a_queue_that_lost_messages_is_a_consequence() -> None:

@@ -57,7 +57,8 @@ def report_json(
 def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
     """Print one line for a healthy store, otherwise a paragraph for each cause."""
     report = examination.report
-    what = f"{counted(report.summary.messages, 'message')}, the log ends at {report.summary.end}"
+    log = f"the log ends at {report.summary.end}{_end_after(examination)}"
+    what = f"{counted(report.summary.messages, 'message')}, {log}"
     if not causes:
         print(f"healthy: {what}")
         return
@@ -68,6 +69,15 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
     print()
     for line in _situation_in_words(situation):
         print(printable(line))
+
+
+def _end_after(examination: Examination) -> str:
+    """Say where the next start ends the log, if that is another place."""
+    restart = examination.restart
+    if restart is None or restart.refused or restart.hangs:
+        return ""
+    end = restart.max_phy_offset
+    return f" (at {end} after a start now)" if end != examination.report.summary.end else ""
 
 
 def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:

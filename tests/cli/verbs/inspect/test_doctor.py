@@ -15,6 +15,7 @@ import pytest
 from rmqctl.cli.views.inspect.doctor_view import GAUGES
 from rmqctl.cli.views.metrics_file import MetricsFile
 from rmqctl.forensics.doctor.causes import CAUSES
+from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import (
     GOLDEN_NAMES,
@@ -323,8 +324,45 @@ def test_a_repair_that_loses_messages_is_to_be_looked_at_first(tmp_path: Path, r
     store = unpack("broker-533", tmp_path)
     sorted((store / "commitlog").iterdir())[1].unlink()
     cause = diagnosis(store, rmqctl)["causes"][0]
-    assert "already gone from the log, and puts placeholders in their place" in cause["then"]
+    assert "already gone from the log) and puts placeholders in their place" in cause["then"]
     assert "with --dry-run instead of --yes first" in cause["then"]
+
+
+def test_the_number_of_messages_that_queues_miss(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One unit of zeros ends the queue for a broker of 5.3: the 275 after the unit are missing after a start, too."""
+    store = unpack("broker-533", tmp_path)
+    queue = store / "consumequeue" / "orders" / "1" / f"{0:020d}"
+    with queue.open("r+b") as file:
+        file.seek(100 * CQ_UNIT.size)
+        file.write(bytes(CQ_UNIT.size))
+    shutil.rmtree(store / "consumequeue" / "events" / "2")
+    gone, damaged = diagnosis(store, rmqctl)["causes"]
+    assert [(gone["code"], gone["missedMessages"]), (damaged["code"], damaged["missedMessages"])] == [
+        ("queue-gone", 72),
+        ("queue-damaged", 1),
+    ]
+    assert "72 messages of the log missing in the queues" in gone["summary"]
+    assert "still miss 347 messages afterwards" in damaged["restart"]["detail"]
+
+
+def test_units_that_lead_elsewhere_are_missed_messages(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    with (store / "consumequeue" / "orders" / "1" / f"{0:020d}").open("r+b") as file:
+        for number in (7, 20, 21):
+            file.seek(number * CQ_UNIT.size)
+            file.write(int(100 + number).to_bytes(8, "big"))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["missedMessages"]) == ("queue-damaged", 3)
+    assert "does not write units again that a queue has" in cause["restart"]["detail"]
+
+
+def test_two_ends_of_the_log_are_explained(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    (store / "commitlog" / f"{786432:020d}").write_bytes(b"")
+    result = rmqctl("doctor", store)
+    assert result.out.splitlines()[0].endswith("the log ends at 786432 (at 785839 after a start now)")
+    detail = diagnosis(store, rmqctl)["causes"][0]["restart"]["detail"]
+    assert "It stores the next message at 785839, and not at 786432, where doctor's scan of the log ends." in detail
 
 
 def test_names_for_metrics_may_be_of_any_bytes() -> None:
