@@ -341,7 +341,7 @@ class _Attribution:
         died = self._groups.get(("broker-died", ""))
         if died is None:
             return
-        died.findings.insert(0, Finding("abort", CHECKPOINT, None, self._facts.checkpoint))
+        died.findings = [Finding("abort", ABORT, None, f"the file exists; {self._facts.checkpoint}")]
         died.subjects = [ABORT, CHECKPOINT]
         if not self._facts.is_healed:
             return

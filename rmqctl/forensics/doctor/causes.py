@@ -15,9 +15,10 @@ CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 class CauseKind(NamedTuple):
     """A kind of cause.
 
-    `summary` says what happened. In `summary`, {subjects} are the files or queues, and {detail} is the first finding's
-    detail. `means` says what the cause means for producers and consumers. `confidence` says how sure rmqctl is. `issue`
-    names the bug of the broker, if the cause or its effect is a bug.
+    `summary` says what happened. In `summary`, {subjects} are the files or queues, {places} is the number of findings
+    with the first place, and {detail} says why a broker does not start. The evidence of a cause has the details of its
+    findings, so `summary` does not repeat them. `means` says what the cause means for producers and consumers.
+    `confidence` says how sure rmqctl is. `issue` names the bug of the broker, if the cause or its effect is a bug.
     """
 
     summary: str
@@ -28,7 +29,7 @@ class CauseKind(NamedTuple):
     @property
     def meaning(self) -> str:
         """Return the summary without the names of a store's files."""
-        words = self.summary.partition(": {")[0].partition("; {")[0].format(subjects="the given files")
+        words = self.summary.partition(": {")[0].format(subjects="the given files", places="")
         return f"{words}."
 
 
@@ -37,20 +38,20 @@ _REPUT = "a broker of 5.3 that finds a queue behind the log after a clean shutdo
 
 CAUSES: dict[str, CauseKind] = {
     "unreadable-part": CauseKind(
-        "A part of the store cannot be read: {subjects}: {detail}",
+        "A part of the store cannot be read: {subjects}{places}",
         "Nothing can be said about this part. Correct the permissions, or copy the disk, before anything is changed.",
     ),
     "change-unfinished": CauseKind(
-        "A change by rmqctl was not finished: {detail}",
+        "A change by rmqctl was not finished",
         "The store is between two states. Do not start a broker before the change is undone.",
     ),
     "log-gone": CauseKind(
-        "The commit log is missing: {subjects}: {detail}",
+        "The commit log is missing: {subjects}{places}",
         "All messages are gone unless the log is elsewhere (storePathCommitLog in broker.conf). A broker that starts "
         "now deletes all queues.",
     ),
     "two-queue-types": CauseKind(
-        "A topic has queues of two types, or of another type than topics.json says: {subjects}: {detail}",
+        "A topic has queues of two types, or of another type than topics.json says: {subjects}{places}",
         "No broker of 5.x loads this store. Producers and consumers of all topics wait until it does.",
     ),
     "log-file-renamed": CauseKind(
@@ -60,7 +61,7 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
     ),
     "log-file-length": CauseKind(
-        "A file of the commit log does not have its full length: {subjects}: {detail}",
+        "A file of the commit log does not have its full length: {subjects}{places}",
         "A file that is too short was cut, or only partly copied: the messages in its missing part are lost, and a "
         "whole copy of the file has them. A file that is too long lost nothing.",
     ),
@@ -81,18 +82,18 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
     ),
     "log-file-misplaced": CauseKind(
-        "Records of the commit log lie at another place than they say: {subjects}: {detail}",
+        "Records of the commit log lie at another place than they say: {subjects}{places}",
         "A file has a wrong name, is a copy of another one, or holds old bytes. Brokers serve what the queues lead to, "
         "and that may be another message.",
         LIKELY,
     ),
     "record-damaged": CauseKind(
-        "The commit log is damaged in {subjects}: {detail}",
+        "The commit log is damaged in {subjects}{places}",
         "Consumers do not get the damaged messages, or get them with wrong content. All messages after the damage are "
         "at risk: a start that scans the damage ends the log there.",
     ),
     "record-of-another-queue": CauseKind(
-        "A record names another queue than the one that leads to it: {subjects}: {detail}",
+        "A record names another queue than the one that leads to it: {subjects}{places}",
         "Bits of its topic or queueId changed; no checksum covers them. Consumers of its queue still get the message, "
         "with a wrong topic or queueId.",
         LIKELY,
@@ -111,11 +112,11 @@ CAUSES: dict[str, CauseKind] = {
         "Consumers of these queues get nothing, although the log has the messages.",
     ),
     "queue-damaged": CauseKind(
-        "A consume queue does not agree with the log: {subjects}: {detail}",
+        "A consume queue does not agree with the log: {subjects}{places}",
         "Consumers of this queue miss messages, get another message, or get a torn one. The log has the messages.",
     ),
     "queue-ahead": CauseKind(
-        "A consume queue goes on after the end of the log: {subjects}: {detail}",
+        "A consume queue goes on after the end of the log: {subjects}{places}",
         "Its last units lead to no message. A consumer that reaches them waits, until a new message is stored at that "
         "place of the log and is delivered to the wrong queue.",
     ),
@@ -126,26 +127,26 @@ CAUSES: dict[str, CauseKind] = {
         "RocketMQ's issues 9728 and 10108, if a queue's last file has no unit",
     ),
     "log-file-empty": CauseKind(
-        "The last file of the commit log is empty: {subjects}: {detail}",
+        "The last file of the commit log is empty: {subjects}{places}",
         "It holds no message. Brokers of 4.x do not start while it is there; 5.3 deletes it.",
     ),
     "messages-rejected": CauseKind(
-        "Clients reject messages of the commit log: {subjects}: {detail}",
+        "Clients reject messages of the commit log: {subjects}{places}",
         "Brokers serve these messages, and Java clients reject them together with all messages of the same pull. "
         "Consumers may stop here.",
     ),
     "record-misnumbered": CauseKind(
-        "A record has a wrong queue offset: {subjects}: {detail}",
+        "A record has a wrong queue offset: {subjects}{places}",
         "The message is delivered at its right place. Consumers see a wrong offset.",
     ),
     "log-tail-unclean": CauseKind(
-        "There are bytes after the end of the commit log: {subjects}: {detail}",
+        "There are bytes after the end of the commit log: {subjects}{places}",
         "Old records there can become part of the log again when new messages are stored.",
         CERTAIN,
         "RocketMQ's issue 10666",
     ),
     "queue-behind": CauseKind(
-        "Consume queues end before the log does: {subjects}: {detail}",
+        "Consume queues end before the log does: {subjects}{places}",
         "Consumers do not get the last messages of these queues, although the log has them.",
         CERTAIN,
         _REPUT,
@@ -155,22 +156,22 @@ CAUSES: dict[str, CauseKind] = {
         "Look-ups by key find nothing. Producers and consumers notice nothing.",
     ),
     "index-damaged": CauseKind(
-        "The index does not agree with the log: {subjects}: {detail}",
+        "The index does not agree with the log: {subjects}{places}",
         "Look-ups by key miss messages. Producers and consumers notice nothing.",
     ),
     "config-damaged": CauseKind(
-        "A file of config/ cannot be loaded: {subjects}: {detail}",
+        "A file of config/ cannot be loaded: {subjects}{places}",
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "
         "empty file: topics, groups or offsets are missing then.",
     ),
     "config-emptied": CauseKind(
-        "A file of config/ lost all its entries: {subjects}: {detail}",
+        "A file of config/ lost all its entries: {subjects}{places}",
         "The broker loads the empty file, and not the .bak. Clients get the error that a topic does not exist, or "
         "consumers begin again as new groups do: they read messages again, or skip those that wait.",
         LIKELY,
     ),
     "config-rolled-back": CauseKind(
-        "A file of config/ is older than its own .bak: {subjects}: {detail}",
+        "A file of config/ is older than its own .bak: {subjects}{places}",
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",
         POSSIBLE,
     ),
@@ -181,41 +182,41 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
     ),
     "queue-unread": CauseKind(
-        "Queues have messages, and topics.json has fewer queues for the topic: {subjects}: {detail}",
+        "Queues have messages, and topics.json has fewer queues for the topic: {subjects}{places}",
         "No consumer reads these queues.",
         LIKELY,
     ),
     "checkpoint-wrong": CauseKind(
-        "The checkpoint is wrong: {detail}",
+        "The checkpoint is wrong{places}",
         "Producers and consumers notice nothing. A start after a crash takes longer, and rebuilds the newest index "
         "file; with a checkpoint of the future it may begin too late.",
     ),
     "timer-ahead": CauseKind(
-        "The timer has read further than its queue goes: {subjects}: {detail}",
+        "The timer has read further than its queue goes: {subjects}{places}",
         "The log was cut after the timer had read it. Delayed messages that were cut are not delivered, and the broker "
         "tries the timer's entries for them again for ever.",
         LIKELY,
         "RocketMQ's issue 10668",
     ),
     "foreign-files": CauseKind(
-        "Files that RocketMQ does not create lie in the store: {subjects}: {detail}",
+        "Files that RocketMQ does not create lie in the store: {subjects}{places}",
         "In commitlog/, such a file can prevent a broker from starting.",
     ),
     "journal-damaged": CauseKind(
-        "A journal of rmqctl is damaged: {subjects}: {detail}",
+        "A journal of rmqctl is damaged: {subjects}{places}",
         "Producers and consumers notice nothing. rmqctl changes nothing in this store, and cannot undo that change.",
     ),
     "delay-ahead": CauseKind(
-        "The offset of a delay level is after the end of its queue: {subjects}: {detail}",
+        "The offset of a delay level is after the end of its queue: {subjects}{places}",
         "Delayed messages were lost. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts. An "
         "older one skips new messages of this level until the queue reaches the offset.",
     ),
     "group-ahead": CauseKind(
-        "The offset of a consumer group is after the end of its queue: {subjects}: {detail}",
+        "The offset of a consumer group is after the end of its queue: {subjects}{places}",
         "The group gets no message until the queue reaches its offset, and skips all that are stored until then.",
     ),
     "broker-died": CauseKind(
-        "The broker was not shut down cleanly: `abort` is there, and no broker holds the store; {detail}",
+        "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",
         "What the store holds is whole, unless another cause says otherwise.",
     ),
 }

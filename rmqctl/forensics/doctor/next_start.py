@@ -59,11 +59,12 @@ def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFac
         return f"{version} waits for ever: {restart.hangs}."
     if group.code == "log-gone":
         return f"{version} starts with an empty log, and deletes all queues."
-    words = [f"{version} starts: {_recovery(restart)}", *_other_end(restart, facts.log_end)]
+    words = [f"{version} starts: {_recovery(restart)}"]
     if group.code in OF_LOG:
         words += [_reach(restart, group)]
     elif group.code in OF_QUEUES:
         words += [_filling(group, facts)]
+    words += _other_end(restart, facts.log_end)
     if restart.dropped_index_files:
         words += [f"It deletes {counted(len(restart.dropped_index_files), 'index file')}, and builds what it scans."]
     return " ".join(words)

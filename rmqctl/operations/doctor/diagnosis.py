@@ -69,7 +69,7 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
     restart = examination.restart
     blocking = [group for group in groups if restart is not None and is_blocking(restart, group)]
     if restart is not None and (restart.refused or restart.hangs) and not groups:
-        groups = [Group("start-refused", subjects=[restart.refused or restart.hangs or ""])]
+        groups = [Group("start-refused")]
     groups.sort(key=lambda group: (group not in blocking, RANK[group.code], group.physical_offset))
     prescriber = Prescriber(examination, target, options)
     return [_cause(group, examination, prescriber) for group in groups]
@@ -78,15 +78,17 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
 def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Cause:
     kind = CAUSES[group.code]
     command, then = prescriber.of(group)
+    restart = examination.restart
+    failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(
         code=group.code,
-        summary=kind.summary.format(subjects=_subjects(group), detail=_detail(group)) + _missed_in_words(missed),
+        summary=kind.summary.format(subjects=_subjects(group), places=_places(group), detail=failure)
+        + _missed_in_words(missed),
         evidence=(*group.findings[:FINDINGS_SHOWN], *_in_short(group.consequences)),
         missed=missed,
         means=kind.means,
-        restart=start_to_json(examination.restart)
-        | {"detail": describe_start(examination.restart, group, examination.facts)},
+        restart=start_to_json(restart) | {"detail": describe_start(restart, group, examination.facts)},
         next_command=command,
         then=then,
         confidence=kind.confidence,
@@ -104,14 +106,14 @@ def _subjects(group: Group) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
-def _detail(group: Group) -> str:
-    if not group.findings:
-        return group.subjects[0] if group.subjects else ""
-    more = sum(finding.count for finding in group.findings[1:]) if group.code != "broker-died" else 0
-    first = group.findings[0]
-    place = f" (physical offset {first.physical_offset})" if first.physical_offset is not None else ""
-    short = first.detail.partition("; ")[0]
-    return f"{short}{place}" + (f"; and {counted(more, 'more place')}" if more else "")
+def _places(group: Group) -> str:
+    """Return how many places the findings are about, and the place of the first."""
+    count = sum(finding.count for finding in group.findings)
+    offset = group.findings[0].physical_offset if group.findings else None
+    places = [counted(count, "place")] if count > 1 else []
+    if offset is not None:
+        places.append(f"{'the first at ' if places else ''}physical offset {offset}")
+    return f" ({', '.join(places)})" if places else ""
 
 
 def _in_short(findings: Sequence[Finding]) -> list[Finding]:

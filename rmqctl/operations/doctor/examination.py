@@ -180,7 +180,8 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
 def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
     """Return how many messages the ends of the queues miss after a start.
 
-    A repair gives the queues these messages. The result is None if the start fails or loses messages, or if there is no plan of a repair.
+    A repair gives the queues these messages. The result is None if the start fails or loses messages, or if there is no
+    plan of a repair.
     """
     if restart is None or plan is None or _is_troubled(restart):
         return None

@@ -38,7 +38,7 @@ COMMANDS = {
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "group-ahead": (
-        "rmqctl config set-offset {target} --to latest --yes {dash}{group} {topic} {queue}",
+        "rmqctl config set-offset {target} --to latest --yes {dash}{group} {topic}{queue}",
         "The group then gets the next message that is stored.",
     ),
     "delay-ahead": (
@@ -55,7 +55,7 @@ COMMANDS = {
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"
-COMMANDS_MAX = 20  # in one line
+COMMANDS_MAX = 20  # each in a line of its own
 LOST_CONFIG = (
     "This changes nothing. No other file of the store has the content: put a good copy of the file there, for example "
     "from a slave. Without a copy, move the file and its .bak away; for offsets, `rmqctl config set-offset "
@@ -65,6 +65,11 @@ RENAMED = (
     "The file then has its name again. Run doctor again before anything else: other verbs would miss its messages."
 )
 UNDO = "`rmqctl undo` takes it back."
+GIVEN_PROFILE = "`--profile` is as doctor got it. "
+UNKNOWN_PROFILE = (
+    "`--profile {profile}` is rmqctl's guess, because the store does not show which broker version wrote its index: "
+    "name another version if you know better. "
+)
 LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl verify {target}"
 
 
@@ -80,6 +85,7 @@ class Prescriber:
         self._plan, how, self._other = _better(examination.repairs)
         profile = examination.repairs.profile
         self._options = (options or (f" --profile {profile}" if profile else "")) + how
+        self._reason = GIVEN_PROFILE if options else UNKNOWN_PROFILE.format(profile=profile) if profile else ""
 
     def of(self, group: Group) -> tuple[str, str]:
         """Return the next command for a cause, and the state of the store after it."""
@@ -90,8 +96,10 @@ class Prescriber:
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
             each = group.findings if group.code == "group-ahead" else group.findings[:1]
-            commands = [command.format(**self._places(group, finding)) for finding in each]
-            return " && ".join(commands[:COMMANDS_MAX]), then.format(code=self._code(group))
+            commands = list(dict.fromkeys(command.format(**self._places(group, finding)) for finding in each))
+            more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
+            then = then.format(code=self._code(group)) + (more if len(commands) > COMMANDS_MAX else "")
+            return "\n".join(commands[:COMMANDS_MAX]), then
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             if refused and group.code in OF_QUEUES:
@@ -101,7 +109,7 @@ class Prescriber:
             return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
                 code=self._code(group)
             )
-        return f"rmqctl recover {self._target}{self._options} --yes", _after(self._plan) + self._other
+        return f"rmqctl recover {self._target}{self._options} --yes", self._reason + _after(self._plan) + self._other
 
     def _is_lost(self, group: Group) -> bool:
         """Return whether nothing in the store has the content of the file."""
@@ -115,7 +123,7 @@ class Prescriber:
         if any(is_remote(path) for path in paths):
             return LOOK_AT_ALL.format(target=self._target)
         names = [(quoted(path), quoted(path.with_name(path.name[:FILE_NAME_DIGITS]))) for path in paths]
-        return " && ".join(f"mv -n {old} {new}" for old, new in names)
+        return "\n".join(f"mv -n {old} {new}" for old, new in names)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings that show the cause."""
@@ -137,9 +145,22 @@ class Prescriber:
                 "dash": "-- " if owner.startswith("-") or (first.topic or "").startswith("-") else "",
                 "group": shlex.quote(owner),
                 "topic": shlex.quote(first.topic or ""),
-                "queue": str(first.queue_id or 0),
+                "queue": "" if self._is_whole_topic_ahead(group, owner, first.topic) else f" {first.queue_id or 0}",
             }
         return found
+
+    def _is_whole_topic_ahead(self, group: Group, owner: str, topic: str | None) -> bool:
+        """Return whether a consumer group is ahead in each queue of a topic.
+
+        One command without a queue then sets the offsets of all these queues.
+        """
+        queues = {queue_id for name, queue_id in self._examination.facts.queue_ends if name == topic}
+        ahead = {
+            finding.queue_id
+            for finding in group.findings
+            if finding.topic == topic and finding.detail.startswith(f"{owner} is at ")
+        }
+        return len(queues) > 1 and queues <= ahead
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:

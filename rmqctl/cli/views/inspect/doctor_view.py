@@ -123,7 +123,8 @@ def _print_cause(number: int, cause: Cause) -> None:
     _field("a start now", cause.restart["detail"])
     if cause.issue:
         _field("known bug", cause.issue)
-    _field("next", cause.next_command, wrap=False)
+    for command in cause.next_command.splitlines():
+        _field("next", command, wrap=False)
     _field("then", cause.then)
 
 

@@ -276,13 +276,45 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
-    assert sorted(cause["next"].split(" && ")) == [
+    assert sorted(cause["next"].splitlines()) == [
         f"rmqctl config set-offset {store} --to latest --yes {group} orders 0"
         for group in ("-- -first", "billing", "second")
     ]
-    for command in cause["next"].split(" && "):
+    shown = [line.split()[:2] for line in rmqctl("doctor", store).out.splitlines()]
+    assert shown.count(["next", "rmqctl"]) == 3
+    for command in cause["next"].splitlines():
         assert rmqctl(*shlex.split(command)[1:]).code == 0
     assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_a_group_ahead_in_all_queues_is_set_back_by_one_command(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    content = consumer_offsets(store)
+    content["offsetTable"]["orders@billing"] = {str(number): 5000 for number in range(4)}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    found = diagnosis(store, rmqctl)
+    assert found["causes"][0]["next"] == f"rmqctl config set-offset {store} --to latest --yes billing orders"
+    do_next(found, rmqctl)
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_the_page_says_each_thing_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Evidence has the details; the line `what` does not repeat them."""
+    store = damaged("497-basic--body-flip-last-normal", tmp_path)
+    (store / "abort").touch()
+    for cause in diagnosis(store, rmqctl)["causes"]:
+        assert not [one["detail"] for one in cause["evidence"] if one["detail"] in cause["summary"]]
+    (died,) = (cause for cause in diagnosis(store, rmqctl)["causes"] if cause["code"] == "broker-died")
+    assert [one["path"] for one in died["evidence"] if one["code"] == "abort"] == ["abort"]
+
+
+def test_a_guessed_profile_has_its_reason(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("533-basic--index-missing-normal", tmp_path)
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert " --profile 5.3 " in cause["next"]
+    assert cause["then"].startswith("`--profile 5.3` is rmqctl's guess, because")
+    asked = rmqctl("doctor", store, "--profile", "5.3", "-o", "json").document()["causes"][0]
+    assert (asked["next"], asked["then"].startswith("`--profile` is as doctor got it.")) == (cause["next"], True)
 
 
 def test_offsets_that_no_file_has_are_only_looked_at(tmp_path: Path, rmqctl: Rmqctl) -> None:
