@@ -240,18 +240,19 @@ class Verification:
         end = self._store.commit_log.queue.end
         self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
         self.report.findings += state_audit.audit_config(self._store)
-        self._log_start(self._queues.expired_units)
+        self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
-    def _log_start(self, expired: int) -> None:
+    def _log_start(self, expired: int, spanning: int) -> None:
         """Check whether the log's start is missing.
 
         A receipt of `rmqctl clean` can explain a missing start. But a receipt may be forged by the person who wrote the
         store.
         """
-        missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
+        missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, spanning))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
         if expired and not missing:
-            self.report.notes.append(f"{units}: expired, or deleted by `rmqctl clean`")
+            why = "expired, or deleted by `rmqctl clean`" if spanning else "of queues without a message in the log"
+            self.report.notes.append(f"{units}: {why}")
         elif missing and self._is_receipt_believed():
             missing = []
             self.report.notes.append(

@@ -57,7 +57,9 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 class QueueCrosscheck:
     """Collects differences of log and queues in `findings`, remarks in `notes`.
 
-    `missed` counts, for each queue, the messages of the log that no unit of the queue leads to.
+    `missed` counts, for each queue, the messages of the log that no unit of the queue leads to. `expired_units` counts
+    the units that point before the log's start. `spanning_units` counts those of them that are in queues which also
+    point into the log.
     Messages that a repair will write are not in the log yet. `new_at` decodes such a message at a physical offset.
     """
 
@@ -71,6 +73,7 @@ class QueueCrosscheck:
         self.notes: list[str] = []
         self.missed: Counter[QueueKey] = Counter()
         self.expired_units = 0
+        self.spanning_units = 0
         self._store = store
         self._builder = builder
         self._new_at = new_at
@@ -378,7 +381,7 @@ class QueueCrosscheck:
     def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
         queue = cursor.queue
         rest = _Unconfirmed(self._store.commit_log.min_offset, log_end)
-        behind = 0
+        behind, expired_before = 0, self.expired_units
         for start, end in cursor.confirmed():
             self._finish_slots(cursor, rest, behind, start)
             first, last = queue.find(start), queue.find(end - 1)
@@ -388,7 +391,19 @@ class QueueCrosscheck:
             rest.previous = max(rest.previous, last.physical_offset if last else -1)
             behind = end
         self._finish_slots(cursor, rest, behind, queue.slots_end)
+        self._count_spanning(queue, expired_before)
         queue.queue.close()
+
+    def _count_spanning(self, queue: UnitQueue, expired_before: int) -> None:
+        """Count the expired units of a queue that also points into the log.
+
+        A queue whose messages are all before the log's start is like a queue whose messages all expired. Brokers keep
+        its units, because they show the queue offset of the next message.
+        """
+        expired = self.expired_units - expired_before
+        last = queue.last() if expired else None
+        if last is not None and last.physical_offset >= self._store.commit_log.min_offset:
+            self.spanning_units += expired
 
     def _order_of_confirmed(self, queue: ConsumeQueue, previous: int, start: int, end: int) -> None:
         for slot in queue.units(start, end):
@@ -458,6 +473,7 @@ class QueueCrosscheck:
         Batches must follow one another without a gap, in the order of the log, and must point into the log.
         """
         previous: CqUnit | None = None
+        expired_before = self.expired_units
         for unit in queue.units(0, OFFSET_MAX):
             expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
             if unit.queue_offset != expected:
@@ -480,6 +496,7 @@ class QueueCrosscheck:
             elif unit.physical_offset >= log_end:
                 self._add_unit("dangling-unit", queue, unit, f"the unit points after the end of the log, {log_end}")
             previous = unit
+        self._count_spanning(queue, expired_before)
         queue.queue.close()
 
     def _check_files(self) -> None:

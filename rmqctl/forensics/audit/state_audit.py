@@ -163,26 +163,28 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
         return None
 
 
-def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
+def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
     In this case, units point before the log's start, although the log's first message is younger than the retention.
+    Only the units of queues that also point into the log count (`spanning_units`). `rmqctl rebuild` removes these units
+    when an operator accepts the loss. A queue without a message in the log keeps its units.
     The age of a file is counted from the last write to the file. The time of this write is about the store time of the
     first message in the next file (`oldest`). `oldest` is compared with the latest time that the store shows
     (`newest`). The present time is not used, because the result for a copy of a store must never change. Both times are
     in ms.
     """
-    if not expired_units or not oldest:
+    if not spanning_units or not oldest:
         return
     reserved = store.conf.expiry.reserved_ms
     if newest - oldest < reserved:
         start = store.commit_log.min_offset
         detail = (
-            f"{expired_units} queue units point before {start}, but the first message left is only "
+            f"{spanning_units} queue units point before {start}, but the first message left is only "
             f"{(newest - oldest) / HOUR_MS:.1f} h older than the last, and files expire after {reserved // HOUR_MS} h "
             "(fileReservedTime; --broker-conf): a file was lost, or deleted by hand or for want of disk"
         )
-        yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=expired_units)
+        yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=spanning_units)
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:

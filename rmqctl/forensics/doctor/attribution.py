@@ -233,14 +233,11 @@ class _Attribution:
             group.ranges += _range_of(finding)
 
     def _head(self, finding: Finding) -> None:
-        """Add the cause for a missing start of the log if messages are lost.
+        """Add the cause for a missing start of the log.
 
-        If no queue points both before the log and into the log, an operator has accepted the loss with `rebuild`.
-        `rebuild` begins each queue with the first message that the log has. After `rebuild`, only queues without a
-        message in the log still point before the log.
+        `rebuild` begins each queue with the first message that the log has, so the finding disappears when an operator
+        accepts the loss.
         """
-        if not self._facts.spans_log_begin:
-            return
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
         if self._are_renamed(paths):

@@ -31,8 +31,8 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest offset that a queue points to, or None if no queue points before the log. `spans_log_begin` says that a
-    queue points to messages before the log and to messages in the log. `owners` has the groups of each stored offset,
+    the smallest offset that a queue points to, of the queues that point before the log and into the log. `oldest_unit`
+    is None if there is no such queue. `owners` has the groups of each stored offset,
     by file, topic, queueId and offset. `missed` counts the messages of the log that no unit leads to, for each queue.
     `still_missed` counts the messages that the ends of the queues still miss after the next start of a broker, and is
     None if this is not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of
@@ -47,7 +47,6 @@ class StoreFacts:
     has_index: bool = True
     has_abort: bool = False
     oldest_unit: int | None = None
-    spans_log_begin: bool = True
     owners: Mapping[Stored, Sequence[str]] = field(default_factory=dict)
     missed: Mapping[QueueKey, int] = field(default_factory=dict)
     still_missed: int | None = None
@@ -104,7 +103,6 @@ def facts_of(
     OSError.
     """
     codes = {finding.code for finding in findings}
-    ends = _physical_ends(store) if "log-start-missing" in codes else []
     log = store.commit_log.queue
     has_queues = store.path.layout in (Layout.FILES, Layout.COMBINED)
     return StoreFacts(
@@ -114,8 +112,7 @@ def facts_of(
         queue_ends={key: queue_end(store, *key) or 0 for key in store.queues} if codes and has_queues else {},
         has_index=has_queues and bool(store.index.files),
         has_abort=store.path.has_abort,
-        oldest_unit=min((first for first, _ in ends), default=None),
-        spans_log_begin=any(first < log.min_offset <= last for first, last in ends),
+        oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,
         owners=_owners(store) if "offset-beyond-queue" in codes else {},
         missed=missed,
         still_missed=still_missed,
@@ -125,17 +122,17 @@ def facts_of(
     )
 
 
-def _physical_ends(store: ReadOnlyStore) -> list[tuple[int, int]]:
-    """Return, for each queue, the offsets that its first and last unit point to."""
-    found = []
+def _oldest_unit(store: ReadOnlyStore) -> int | None:
+    """Return the smallest offset of the queues that also point into the log."""
+    found, log_begin = [], store.commit_log.min_offset
     for queue in store.queues.values():
         start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0
         first = next((unit for unit in queue.units(start, queue.max_offset) if not unit.is_pre_blank), None)
         last = queue.last()
-        if first is not None and last is not None:
-            found.append((first.physical_offset, last.physical_offset))
+        if first is not None and last is not None and last.physical_offset >= log_begin:
+            found.append(first.physical_offset)
         queue.queue.close()
-    return found
+    return min(found, default=None)
 
 
 def _owners(store: ReadOnlyStore) -> dict[Stored, list[str]]:

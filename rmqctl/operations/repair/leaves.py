@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-LOG_START_MISSING = "log-start-missing"  # counts units of messages before the log's start
+LOG_START_MISSING = "log-start-missing"  # counts units of messages before the log's start, of queues that go into it
 
 
 def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
@@ -83,6 +83,7 @@ def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
     )
     for key in plan.queues_to_rebuild & store.queues.keys():
         queue = store.queues[key]
-        if isinstance(queue, ConsumeQueue):
-            found[LOG_START_MISSING] += queue.min_offset(plan.min_phy_offset) - queue.first_offset
+        first, end = queue.min_and_max(plan.min_phy_offset)
+        if isinstance(queue, ConsumeQueue) and first < end:
+            found[LOG_START_MISSING] += first - queue.first_offset
     return found

@@ -243,7 +243,7 @@ class _Steps:
         for finding in look.queues.findings:
             if finding.code in LEFT and (finding.topic, finding.queue_id) not in rebuilt:
                 left[finding.code] += finding.count
-        missing = [*state_audit.audit_log_start(store, look.oldest, look.newest, look.queues.expired_units)]
+        missing = [*state_audit.audit_log_start(store, look.oldest, look.newest, look.queues.spanning_units)]
         if missing and not state_audit.is_start_cleaned(store):
             left.update({finding.code: finding.count for finding in missing})
         return left
