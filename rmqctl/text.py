@@ -6,9 +6,12 @@ import shlex
 from pathlib import PurePath
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its regular noun: `1 message`, `2 messages`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 message`, `2 messages`, `2 entries`.
+
+    `plural` is the plural of an irregular noun.
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def quoted(path: PurePath) -> str:

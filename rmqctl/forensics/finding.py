@@ -328,6 +328,17 @@ CATALOGUE: dict[str, Explanation] = {
         "or starts with an empty configuration. `rmqctl config restore STORE FILE` puts the .bak back; it rebuilds "
         "topics.json and subscriptionGroup.json if there is no good one.",
     ),
+    "config-missing": Explanation(
+        "A file of config/ and its .bak do not exist, although other files show that a broker wrote it.",
+        "A broker starts with an empty file. Put a good copy there, for example from a slave. `rmqctl config restore "
+        "STORE FILE` rebuilds topics.json and subscriptionGroup.json from the store. Nothing in the store has the "
+        "offsets of consumerOffset.json: `rmqctl config set-offset --new-group` sets them.",
+    ),
+    "backup-larger": Explanation(
+        "The .bak of a file in config/ has entries that the file lacks, and the store still uses them.",
+        "Entries were lost, or someone deleted several at once. `rmqctl config restore STORE FILE --from bak "
+        "--dry-run` shows what the .bak would change.",
+    ),
     "offset-beyond-queue": Explanation(
         "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
         "queue was cut.",

@@ -38,7 +38,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl config show STORE": (
         "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-beyond-topic",
-        "backup-newer", "config-empty",
+        "backup-newer", "backup-larger", "config-empty", "config-missing",
     ),
     "rmqctl config restore STORE topics.json --dry-run": ("config-invalid",),
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
@@ -62,7 +62,9 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "log-head-gone", "queues-gone", "queue-gone", "queue-damaged", "queue-behind",
     ),
     "rmqctl rebuild STORE index --dry-run": ("index-gone", "index-damaged"),
-    "rmqctl config restore STORE topics.json --dry-run": ("config-damaged", "config-rolled-back", "topics-lost"),
+    "rmqctl config restore STORE topics.json --dry-run": (
+        "config-damaged", "config-rolled-back", "config-lost", "config-shrunk", "topics-lost",
+    ),
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
     "rmqctl lag STORE": ("group-ahead",),
     "rmqctl queue STORE": ("timer-ahead",),

@@ -1,8 +1,8 @@
 """Compares the files of config/ with the queues, and with the .bak files.
 
-`verify` only checks that the files can be loaded, and that no offset is after the end of its queue. The differences
-that this module finds may be intended, for example after a topic was deleted, or if the broker creates topics by
-itself. So only `doctor` reports these differences.
+`verify` only checks that the files can be loaded, that no file lost its entries (`lost_config`), and that no offset is
+after the end of its queue. The differences that this module finds may be intended, for example after a topic was
+deleted, or if the broker creates topics by itself. So only `doctor` reports these differences.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.forensics.audit.lost_config import ENTRY_TABLES, NAMES_SHOWN, TIMERCHECK, emptied, lists_no_topic
 from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.timestamp import rfc3339
@@ -20,29 +21,23 @@ from rmqctl.store.config.config_file import (
     CONFIG_FILES,
     GROUP_TABLE,
     GROUPS_CONFIG,
-    OFFSET_TABLE,
     OFFSETS_CONFIG,
-    TOPIC_TABLE,
     TOPICS_CONFIG,
     batch_topics,
     load_config,
-    rocksdb_folder,
     table,
 )
 from rmqctl.store.config.store_path import CONFIG
-from rmqctl.store.config.topics import DLQ_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_broker_topic
+from rmqctl.store.config.topics import TIMER_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 from rmqctl.store.read.consumers.pop_checkpoints import timer_progress
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-TIMERCHECK = "timercheck"
-# files that always have entries once a broker has served producers or consumers, and the table with these entries
-ENTRY_TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
-# files that only a broker writes: a message store alone writes delayOffset.json, too
-OF_BROKER = (*ENTRY_TABLES, "consumerFilter.json", TIMERCHECK)
-TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
 
 
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -50,51 +45,10 @@ def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
 
     A store that was never used by a broker has no topics.json that could be compared. Raises OSError.
     """
-    for name in ENTRY_TABLES:
-        if what := emptied(store, name):
-            yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
     yield from _timer(store)
     yield from _backups(store)
-
-
-def emptied(store: ReadOnlyStore, name: str) -> str:
-    """Say how config/`name` lost all entries that its .bak has.
-
-    The result is empty if the file did not lose its entries.
-    """
-    config = store.config(name)
-    if name not in ENTRY_TABLES or config.source != config.path or table(config, ENTRY_TABLES[name]):
-        return ""
-    backup = load_config(store.storage, store.path.part(CONFIG), name + BACKUP_SUFFIX)
-    count = len(table(backup, ENTRY_TABLES[name]))
-    return f"{name} has no entry in {ENTRY_TABLES[name]}, {name}{BACKUP_SUFFIX} has {count}" if count else ""
-
-
-def lists_no_topic(store: ReadOnlyStore) -> bool:
-    """Return whether a broker's topics.json lists no topic that has queues.
-
-    A file that cannot be loaded is another problem. A message store without a broker has no topics.json.
-    """
-    topics = {topic for topic, _ in store.queues if not is_broker_topic(topic)}
-    if store.config(TOPICS_CONFIG).content is None or not topics or topics & set(store.listed_topics):
-        return False
-    return bool(store.listed_topics) or _was_broker_here(store)
-
-
-def _was_broker_here(store: ReadOnlyStore) -> bool:
-    """Return whether a broker, and not only a message store, wrote config/.
-
-    The result is False if the broker's configuration is in RocksDB.
-    """
-    folder = store.path.part(CONFIG)
-    if rocksdb_folder(store.storage, folder) is not None:
-        return False
-    names = [name + suffix for name in OF_BROKER for suffix in ("", BACKUP_SUFFIX)]
-    return any(store.storage.entry(folder / name).kind is Kind.FILE for name in names) or any(
-        topic.startswith(TOPICS_OF_BROKER) for topic, _ in store.queues
-    )
 
 
 def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -140,7 +94,7 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each file whose .bak has a later data version.
+    """Yield a finding for each file whose .bak is newer, or has more entries.
 
     A broker copies the file to .bak before it writes the file. So a broker never makes a .bak with a later version.
     """
@@ -148,11 +102,44 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
         config = store.config(name)
         if config.source is None or config.problem:
             continue
-        backup = load_config(store.storage, store.path.part(CONFIG), f"{name}.bak")
+        backup = load_config(store.storage, store.path.part(CONFIG), f"{name}{BACKUP_SUFFIX}")
         ours, theirs = _version(config.content), _version(backup.content)
         if ours is not None and theirs is not None and theirs > ours:
-            detail = f"its dataVersion is {_shown(ours)}, that of {name}.bak is {_shown(theirs)}"
+            detail = f"its dataVersion is {_shown(ours)}, that of {name}{BACKUP_SUFFIX} is {_shown(theirs)}"
             yield Finding("backup-newer", f"{CONFIG}/{name}", None, detail)
+        elif lost := _lost_entries(store, config, backup):
+            shown = ", ".join(lost[:NAMES_SHOWN]) + (", ..." if len(lost) > NAMES_SHOWN else "")
+            what = f"{name}{BACKUP_SUFFIX} has {counted(len(lost), 'entry', 'entries')} that {name} lacks: {shown}"
+            yield Finding("backup-larger", f"{CONFIG}/{name}", None, what)
+
+
+def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
+    """Return the entries that only the .bak has, and that the store still uses.
+
+    An operator deletes one topic or one group at a time, and the broker writes the file after each. So one group that
+    is missing is no loss. The broker removes the offsets of a deleted topic, and may remove those of a deleted group.
+    A topic with messages that is missing is another finding. A file that lost all entries is another finding, too.
+    """
+    if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
+        return []
+    before, now = (table(one, ENTRY_TABLES[config.name]) for one in (backup, config))
+    if config.name == GROUPS_CONFIG:
+        used = {stored.owner for stored in consumer_offsets(store)}
+        lost = sorted(group for group in before if group not in now and group in used and not is_broker_group(group))
+        return lost if len(lost) > 1 else []
+    groups, topics = table(store.config(GROUPS_CONFIG), GROUP_TABLE), store.listed_topics
+    places = ((key, queue_id) for key, offsets in before.items() for queue_id in _members(offsets))
+    return [
+        f"{key} {queue_id}"
+        for key, queue_id in places
+        if queue_id not in _members(now.get(key))
+        and key.partition("@")[0] in topics
+        and key.partition("@")[2] in groups
+    ]
+
+
+def _members(offsets: object) -> dict[str, Any]:
+    return offsets if isinstance(offsets, dict) else {}
 
 
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.cleaned import ReceiptsRead, read_receipts
+from rmqctl.forensics.audit.lost_config import audit_lost_config
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.timestamp import rfc3339
@@ -120,15 +121,17 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check that config/*.json is readable and no offset is after its queue's end.
+    """Check that no file of config/ is lost or invalid, and compare offsets.
 
-    `ends` are the planned ends of the queues. If `ends` is None, the present ends are used.
+    No offset may be after the end of its queue. `ends` are the planned ends of the queues. If `ends` is None, the
+    present ends are used.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
         if config.problem:
             instead = "; its .bak is good" if config.content is not None else ""
             yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
+    yield from audit_lost_config(store)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
         end = (
             queue_end(store, found.topic, found.queue_id)

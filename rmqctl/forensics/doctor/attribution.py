@@ -15,6 +15,7 @@ from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
+from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 
@@ -45,6 +46,8 @@ NAMED_CAUSES = {
     "config-invalid": ("config-damaged", True),
     "backup-newer": ("config-rolled-back", True),
     "config-empty": ("config-emptied", True),
+    "config-missing": ("config-lost", True),
+    "backup-larger": ("config-shrunk", True),
     "topic-unlisted": ("topics-lost", False),
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
@@ -187,6 +190,8 @@ class _Attribution:
 
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
+        if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
+            code, is_each = NAMED_CAUSES["topic-unlisted"]
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
         if covering is not None and (covering.code != code or finding.path not in covering.subjects):
             covering.consequences.append(finding)

@@ -170,6 +170,19 @@ CAUSES: dict[str, CauseKind] = {
         "consumers begin again as new groups do: they read messages again, or skip those that wait.",
         LIKELY,
     ),
+    "config-lost": CauseKind(
+        "A file of config/ and its .bak are gone: {subjects}{places}",
+        "The broker starts with an empty file. Without topics.json, clients get the error that a topic does not exist. "
+        "Without consumerOffset.json, consumers begin again as new groups do: they read messages again, or skip those "
+        "that wait.",
+        LIKELY,
+    ),
+    "config-shrunk": CauseKind(
+        "A file of config/ has fewer entries than its .bak: {subjects}{places}",
+        "Entries that the store still uses are missing. If nobody deleted them, consumers may read messages again, or "
+        "skip those that wait.",
+        POSSIBLE,
+    ),
     "config-rolled-back": CauseKind(
         "A file of config/ is older than its own .bak: {subjects}{places}",
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.forensics.audit.config_audit import ENTRY_TABLES, emptied, lists_no_topic
+from rmqctl.forensics.audit.lost_config import ENTRY_TABLES, emptied, lists_no_topic
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
 from rmqctl.operations.configuration.names_in_store import names_in_store

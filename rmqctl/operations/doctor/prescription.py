@@ -27,6 +27,10 @@ DELAY_AHEAD = (
     "This changes nothing. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts: there is "
     "nothing to do. For an older broker, put a good copy of delayOffset.json there."
 )
+OLD_ENTRIES = (
+    "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
+    "purpose."
+)
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "log-head-gone": (
@@ -35,6 +39,11 @@ COMMANDS = {
     ),
     "config-damaged": ("rmqctl config restore {target} {name} --yes", "The file is then as its .bak, or rebuilt."),
     "topics-lost": ("rmqctl config restore {target} {name} --from store --yes", "topics.json then lists them."),
+    "config-lost": ("rmqctl config restore {target} {name} --yes", "The file then has what the store shows."),
+    "config-shrunk": (
+        "rmqctl config restore {target} {name} --from bak --yes",
+        OLD_ENTRIES,
+    ),
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "group-ahead": (
@@ -91,7 +100,7 @@ class Prescriber:
         """Return the next command for a cause, and the state of the store after it."""
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
-        if group.code == "config-damaged" and self._is_lost(group):
+        if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
@@ -114,9 +123,8 @@ class Prescriber:
     def _is_lost(self, group: Group) -> bool:
         """Return whether nothing in the store has the content of the file."""
         paths = set(group.subjects)
-        return paths <= self._examination.facts.lost_config and not any(
-            PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths
-        )
+        is_gone = group.code == "config-lost" or paths <= self._examination.facts.lost_config
+        return is_gone and not any(PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths)
 
     def _rename(self, group: Group) -> str:
         paths = [self._examination.facts.set_aside[subject] for subject in group.subjects]

@@ -197,7 +197,7 @@ def empty(path: Path) -> None:
 
 def lose_with_bak(path: Path) -> None:
     for one in (path, path.with_name(f"{path.name}.bak")):
-        one.unlink()
+        one.unlink(missing_ok=True)
 
 
 def lose_folder(path: Path) -> None:
@@ -212,6 +212,7 @@ def lose_folder(path: Path) -> None:
         ("consumerOffset.json", empty, "config-emptied"),
         ("topics.json", lose_with_bak, "topics-lost"),
         ("topics.json", lose_folder, "topics-lost"),
+        ("subscriptionGroup.json", lose_with_bak, "config-lost"),
     ],
 )
 def test_a_lost_config_is_a_cause_and_restored(
@@ -228,6 +229,48 @@ def test_a_lost_config_is_a_cause_and_restored(
             do_next(found, rmqctl)
             found = diagnosis(store, rmqctl)
     assert found["healthy"]
+
+
+def test_lost_offsets_are_found_by_the_groups_of_other_files(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-497", tmp_path)
+    lose_with_bak(store / "config" / "consumerOffset.json")
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["next"]) == ("config-lost", f"rmqctl config show {store}")
+    assert cause["evidence"][0]["detail"].endswith("and the store has 1 consumer group: billing")
+    assert [one["code"] for one in rmqctl("verify", store, "-o", "json").document()["findings"]] == ["config-missing"]
+    (store / "config" / "lmqConsumerOffset.json").write_text('{"offsetTable":{}}')  # a broker with enableLmq
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json"])
+@pytest.mark.parametrize(("harm", "code"), [(empty, "config-empty"), (lose_with_bak, "config-missing")])
+def test_verify_finds_lost_config_as_doctor_does(
+    name: str, harm: Callable[[Path], None], code: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = unpack("broker-550", tmp_path)
+    harm(store / "config" / name)
+    found = rmqctl("verify", store, "-o", "json")
+    assert [(one["code"], one["path"]) for one in found.document()["findings"]] == [(code, f"config/{name}")]
+    assert found.code == 1
+
+
+def test_a_bak_with_more_entries_than_its_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Offsets of a topic and a group that both still exist are no deleted ones."""
+    store = unpack("broker-497", tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    shutil.copy(path, path.with_name(f"{path.name}.bak"))
+    path.write_text(path.read_text().replace("{0:375,1:375,2:376,3:375", "{0:375"))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["confidence"]) == ("config-shrunk", "possible")
+    assert cause["evidence"][0]["detail"].startswith("consumerOffset.json.bak has 3 entries that consumerOffset.json")
+    assert rmqctl(*shlex.split(cause["next"])[1:]).code == 0
+    assert diagnosis(store, rmqctl)["healthy"]
+    topics = store / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace('"events"', '"deleted"'))  # its offsets go with a deleted topic
+    content = consumer_offsets(store)
+    content["offsetTable"]["events@billing"] = {"0": 5}
+    path.with_name(f"{path.name}.bak").write_text(json.dumps(content))
+    assert "config-shrunk" not in {one["code"] for one in diagnosis(store, rmqctl)["causes"]}
 
 
 @pytest.mark.parametrize(
@@ -278,7 +321,7 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-533", tmp_path)
     content = consumer_offsets(store)
     for group in ("-first", "billing", "second"):
-        content["offsetTable"][f"orders@{group}"] = {"0": 5000}
+        content["offsetTable"].setdefault(f"orders@{group}", {})["0"] = 5000
     (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
