@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.forensics.trace.links import lost_origins
 from rmqctl.format.properties import KEYS, TAGS
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.trace.groups import GroupState
@@ -42,6 +43,7 @@ def document(trace: Trace, names: list[str]) -> Row:
             _searched_row(scan, names, by_index=search.was_asked)
             for scan, search in zip(trace.scans, trace.searches, strict=True)
         ],
+        "leftOut": trace.left_out,
         "remarks": _remarks(trace, names),
     }
 
@@ -53,6 +55,11 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
     remarks = [
         f"an earlier record of the message, at offset {offset}, is no longer in the log" for offset in sorted(lost)
     ]
+    if trace.left_out:
+        remarks.append(
+            f"{counted(trace.left_out, 'more message')} with this key left out: --limit shows more; --topic or "
+            "--unique-key selects"
+        )
     remarks += list(dict.fromkeys(_copy_remark(shown, other, names) for shown, other in trace.unlike))
     if trace.dangling:
         from rmqctl.forensics.trace.not_found import remarks_of
@@ -79,11 +86,12 @@ def verdict(trace: Trace, names: list[str]) -> str:
 
         return not_found_verdict(trace, names)
     verdicts = [life.verdict for life in trace.lives]
-    if len(verdicts) == 1:
+    count = len(verdicts) + trace.left_out
+    if count == 1:
         return verdicts[0]
     shown = "; ".join(f"({number}) {text}" for number, text in enumerate(verdicts[:VERDICTS_MAX], 1))
-    more = len(verdicts) - VERDICTS_MAX
-    return f"{len(verdicts)} messages: {shown}" + (f"; and {more} more" if more > 0 else "")
+    more = count - min(len(verdicts), VERDICTS_MAX)
+    return f"{count} messages: {shown}" + (f"; and {more} more" if more > 0 else "")
 
 
 def _stage_row(unique_key: str | None, stage: Stage, first: Stage, trace: Trace, names: list[str]) -> Row:

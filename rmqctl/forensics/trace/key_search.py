@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.trace.log_scan import has_queue_files
+from rmqctl.forensics.trace.queue_records import record_at
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import REAL_TOPIC
@@ -24,7 +25,6 @@ from rmqctl.store.config.topics import (
     TRACE_TOPIC,
     TRANS_HALF_TOPIC,
 )
-from rmqctl.store.read.commit_log import message_of
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 from rmqctl.store.read.read_only_store import has_key
 
@@ -126,13 +126,12 @@ class KeySearch:
 
     def _of_topic(self, topic: str, key: str) -> Iterator[Record]:
         for offset in self._store.index.phy_offsets(topic, key):
-            item = self._store.commit_log.at(offset)
-            message = message_of(item)
-            if message is None:
+            record = record_at(self.scan, offset, indexed=True)
+            if record is None:
                 stored_at = self._store.index.stored_at(topic, key, offset)
                 self.dangling.append(IndexedPlace(topic, offset, stored_at or 0))
-            elif message.topic == topic and has_key(message, key):
-                yield Record(self.scan.number, message, item.code if isinstance(item, Damage) else None, indexed=True)
+            elif record.message.topic == topic and has_key(record.message, key):
+                yield record
 
     def _not_covered(self) -> Iterator[tuple[int, int | None]]:
         """Yield the parts [from, to) of the log that no index file covers.

@@ -14,35 +14,30 @@ reads only the units of messages after this record.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.log_scan import has_queue_files
+from rmqctl.forensics.trace.queue_records import first_from
 from rmqctl.forensics.trace.stage import LMQ, OP, ROLLBACK, Record, Stage
 from rmqctl.format.body import op_message
-from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.host import parse_msg_id
-from rmqctl.format.message import Damage
 from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import MAX_MS
-from rmqctl.store.config.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
+from rmqctl.store.config.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from rmqctl.forensics.trace.log_scan import LogScan
-    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.forensics.trace.op_messages import OpMessages
     from rmqctl.format.host import Host
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
-RECORD_SIZE_MAX = 1024 * 1024  # of an op message or a POP message; a damaged unit may claim any size
 
 
 def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
@@ -126,7 +121,7 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
             continue
 
 
-def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan) -> Iterator[Stage]:
+def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
     """Yield the op messages of one store that name one of its half messages.
 
     `records` are all records of the message. An op message stands for a commit if one of `records` is the commit of the
@@ -141,24 +136,12 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], scan: LogScan)
     for queue_id in sorted({half.queue_id for half in halves}):
         named = {half.queue_offset: half for half in halves if half.queue_id == queue_id}
         first = named[min(named)].record.message.physical_offset
-        key = (TRANS_OP_HALF_TOPIC, queue_id)
-        words = [str(at).encode() for at in named]
-        found = list(_naming(named, by_queue(scan, key, first, partial(_has_any, words))))
+        found = list(_naming(named, ops.in_queue(queue_id, named, first)))
         if not any(named[max(named)] in meant for _, meant in found):
-            found += _naming(named, _by_scan(scan, key, max(first, _inside_last(scan.store.queues.get(key)))))
+            found += _naming(named, ops.in_tail(queue_id, first))
         for record, meant in found:
             is_commit = any(half.record.message.physical_offset in committed for half in meant)
-            yield own_stage(OP if is_commit else ROLLBACK, record, scan.store)
-
-
-def _inside_last(queue: UnitQueue | None) -> int:
-    """Return an offset inside a queue's last record, or 0 for an empty queue."""
-    last = queue.last() if queue is not None else None
-    return 0 if last is None else last.physical_offset + 1
-
-
-def _has_any(words: Sequence[bytes], raw: bytes) -> bool:
-    return any(word in raw for word in words)
+            yield own_stage(OP if is_commit else ROLLBACK, record, ops.scan.store)
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
@@ -172,46 +155,3 @@ def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Re
 def is_pop_queue(key: QueueKey) -> bool:
     """Return whether a queue may have POP's checkpoints and acknowledgements."""
     return key[0] == TIMER_TOPIC or key[0].startswith(REVIVE_PREFIX)
-
-
-def by_queue(
-    scan: LogScan,
-    key: QueueKey,
-    after: int,
-    may_be_meant: Callable[[bytes], bool],
-    codes: frozenset[int] | None = None,
-) -> Iterator[Record]:
-    """Yield the messages of a queue after a physical offset.
-
-    With `codes`, only units with one of these tagsCodes are read. A record is decoded only if `may_be_meant` returns
-    True for the bytes of the record.
-    """
-    queue = scan.store.queues.get(key)
-    first = None if queue is None else first_from(queue, after)
-    if queue is None or first is None:
-        return
-    log = scan.store.commit_log
-    for unit in queue.units(first.queue_offset, queue.max_offset):
-        if codes is not None and unit.tags_code not in codes and not is_ext_address(unit.tags_code):
-            continue
-        file = log.queue.find(unit.physical_offset)
-        size = min(unit.size, RECORD_SIZE_MAX)
-        if file is None or not may_be_meant(file.read(unit.physical_offset - file.file_from_offset, size)):
-            continue
-        item = log.at(unit.physical_offset)
-        message = message_of(item)
-        if message is not None and (message.topic, message.queue_id) == key:
-            yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
-
-
-def _by_scan(scan: LogScan, key: QueueKey, after: int) -> Iterator[Record]:
-    """Yield the messages of a queue after a physical offset, by a scan of the log."""
-    from rmqctl.forensics.message_filter import Filter
-
-    wanted = Filter(topics=frozenset({key[0]}), queue_id=key[1], from_offset=after)
-    yield from scan.records(wanted, after)
-
-
-def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
-    """Return a queue's first unit that points to a physical offset or later."""
-    return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)

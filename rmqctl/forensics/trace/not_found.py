@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.trace.links import first_from
+from rmqctl.forensics.trace.queue_records import first_from
 from rmqctl.format.body.client_id import nearly_time
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339

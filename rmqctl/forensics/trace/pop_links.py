@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import MsgspecError
 
-from rmqctl.forensics.trace.links import by_queue, is_pop_queue, own_stage
+from rmqctl.forensics.trace.links import is_pop_queue, own_stage
+from rmqctl.forensics.trace.queue_records import by_queue
 from rmqctl.forensics.trace.stage import POP_ACK, POP_CHECKPOINT, TIMER, Record, Stage
 from rmqctl.format.body import pop_message
 from rmqctl.format.message import tags_code

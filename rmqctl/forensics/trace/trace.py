@@ -14,18 +14,21 @@ from rmqctl.forensics.trace import links
 from rmqctl.forensics.trace.groups import GroupState, group_states
 from rmqctl.forensics.trace.key_search import TOPIC_NAMES, IndexedPlace, KeySearch
 from rmqctl.forensics.trace.log_scan import LogScan
+from rmqctl.forensics.trace.op_messages import OpMessages
+from rmqctl.forensics.trace.queue_records import record_at
 from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order, kinds_of
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.host import parse_msg_id
-from rmqctl.format.message import Damage
 from rmqctl.store.config.topics import TRACE_TOPIC
-from rmqctl.store.read.commit_log import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rmqctl.format.body.client_trace import ClientRecord
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+MESSAGES_MAX = 1000  # of one key; each is followed in all stores
 
 
 class Question(NamedTuple):
@@ -60,13 +63,25 @@ class Life(NamedTuple):
         return life_verdict(self.stages, self.groups, commit_may_be_lost=self.commit_may_be_lost)
 
 
+class _Found(NamedTuple):
+    """The records of a search by UNIQ_KEY, and those with data of clients."""
+
+    records: list[Record]
+    by_unique_key: dict[str | None, list[Record]]
+    client_records: list[Record]
+
+    def of(self, unique_key: str) -> list[Record]:
+        """Return the records with a UNIQ_KEY."""
+        return self.by_unique_key.get(unique_key, [])
+
+
 class Trace:
     """The search for a message in several stores, and its result.
 
-    `lives` has the messages that the search has found. Several messages can have the same key. `by_scan` says that the
-    index must not be used. If the question names a topic without a record of the message, `other_topics` has the topics
-    with such records. `unlike` has the record that is shown and its copy in another store, if only one of the two is
-    whole.
+    `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` of them
+    are followed, and `left_out` counts the others. `by_scan` says that the index must not be used. If the question
+    names a topic without a record of the message, `other_topics` has the topics with such records. `unlike` has the
+    record that is shown and its copy in another store, if only one of the two is whole.
     """
 
     def __init__(
@@ -77,12 +92,17 @@ class Trace:
         threads: int,
         warm_up: Callable[[], None],
         by_scan: bool = False,
+        limit: int = MESSAGES_MAX,
     ) -> None:
         self.stores = stores
         self.question = question
+        self._limit = limit
         self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
         self.searches = [KeySearch(scan, by_scan=by_scan) for scan in self.scans]
+        self._ops = [OpMessages(scan) for scan in self.scans]
         self._client_records_at: dict[tuple[int, int], bool] = {}
+        self._of_searches: dict[int, _Found] = {}
+        self.left_out = 0
         self.other_topics: list[str] = []
         self.unlike: list[tuple[Record, Record]] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
@@ -107,14 +127,17 @@ class Trace:
         if not seeds and self.question.topic is not None:
             self.other_topics = sorted({record.message.topic for record in found if not self._is_told(record)})
         keys = dict.fromkeys(record.unique_key for record in in_order(seeds) if record.unique_key is not None)
-        for key in keys:
+        self.left_out = max(len(keys) - self._limit, 0)
+        for key in list(keys)[: self._limit]:
             yield key, self._with_links(key, self._with_unique_key(key))
         by_origin: dict[tuple[int, int], list[Record]] = {}
         for record in seeds:
             if record.unique_key is None:
                 origin = min(one.place for one in self._with_links(None, [record]))
                 by_origin.setdefault(origin, []).append(record)
-        for same in by_origin.values():
+        room = max(self._limit - len(keys), 0)
+        self.left_out += max(len(by_origin) - room, 0)
+        for same in list(by_origin.values())[:room]:
             yield None, self._with_links(None, same)
 
     def _seeds(self) -> Iterator[Record]:
@@ -126,10 +149,9 @@ class Trace:
             return
         places = ((scan, *self.asked_place()) for scan in self.scans)
         for scan, offset, msg_id in places:
-            item = scan.store.commit_log.at(offset)
-            message = message_of(item)
-            if message is not None and msg_id in (None, message.msg_id):
-                yield Record(scan.number, message, item.code if isinstance(item, Damage) else None)
+            record = record_at(scan, offset)
+            if record is not None and msg_id in (None, record.message.msg_id):
+                yield record
 
     def asked_place(self) -> tuple[int, str | None]:
         """Return (physical offset, msgId or None) of the question."""
@@ -176,17 +198,30 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores, each replicated record once."""
-        found = [
-            record
-            for search in self.searches
-            for record in search.records_of_message(unique_key, self.question.key)
-            if record.unique_key == unique_key
-        ]
-        chosen = {record.message.msg_id: record for record in reversed(found)}
+        """Return the records of a message in all stores, each replicated record once.
+
+        A whole copy of a record is preferred. Of equal copies, the copy of the first store is returned.
+        """
+        found = [record for search in self.searches for record in self._found(search, unique_key).of(unique_key)]
+        chosen: dict[str, Record] = {}
+        for record in found:
+            best = chosen.setdefault(record.message.msg_id, record)
+            if record.is_whole and not best.is_whole:
+                chosen[record.message.msg_id] = record
         pairs = [(chosen[record.message.msg_id], record) for record in found]
         self.unlike += [(one, other) for one, other in pairs if one.is_whole != other.is_whole]
         return list(chosen.values())
+
+    def _found(self, search: KeySearch, unique_key: str) -> _Found:
+        """Return what a search finds for a UNIQ_KEY, sorted once for each key."""
+        records = search.records_of_message(unique_key, self.question.key)
+        known = self._of_searches.get(search.scan.number)
+        if known is None or known.records is not records:
+            known = _Found(records, {}, list(filter(self._is_client_record, records)))
+            for record in records:
+                known.by_unique_key.setdefault(record.unique_key, []).append(record)
+            self._of_searches[search.scan.number] = known
+        return known
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
         """Return the records of a message, and the records that links by offset name.
@@ -203,8 +238,8 @@ class Trace:
         for search in self.searches:
             of_store = [record for record in known.values() if record.store == search.scan.number]
             if of_store and (is_incomplete or links.has_overdue(of_store, search.scan.store)):
-                scanned = search.by_scan(unique_key)
-                known |= {record.place: record for record in scanned if record.unique_key == unique_key}
+                search.by_scan(self.question.key or unique_key)  # all records of the message have both keys
+                known |= {record.place: record for record in self._found(search, unique_key).of(unique_key)}
         return list(known.values())
 
     def _linked(
@@ -212,14 +247,9 @@ class Trace:
     ) -> Iterator[Record]:
         """Yield the unknown records that new records name by physical offset."""
         for record in fresh:
-            log = self.stores[record.store].commit_log
             for offset in links.linked_offsets(record, self.stores[record.store]):
-                item = log.at(offset)
-                message = message_of(item)
-                if message is None or (record.store, offset) in known:
-                    continue
-                found = Record(record.store, message, item.code if isinstance(item, Damage) else None, indexed=False)
-                if found.unique_key == unique_key:
+                found = record_at(self.scans[record.store], offset, indexed=False)
+                if found is not None and found.place not in known and found.unique_key == unique_key:
                     yield found
 
     def _life(self, unique_key: str | None, records: list[Record]) -> Life:
@@ -231,7 +261,7 @@ class Trace:
         for scan in self.scans:
             of_store = [stage for stage in stages if stage.record.store == scan.number]
             halves = [stage for stage in of_store if stage.kind == HALF]
-            stages += links.op_stages(halves, ordered, scan) if halves else ()
+            stages += links.op_stages(halves, ordered, self._ops[scan.number]) if halves else ()
             if of_store and any(map(links.is_pop_queue, scan.store.queues)):
                 from rmqctl.forensics.trace.pop_links import pop_stages
 
@@ -271,8 +301,8 @@ class Trace:
         found = [
             record
             for search in self.searches
-            for record in search.records_of_message(unique_key, self.question.key)
-            if record.unique_key != unique_key and self._is_client_record(record)
+            for record in self._found(search, unique_key).client_records
+            if record.unique_key != unique_key
         ]
         if not found:
             return

@@ -14,6 +14,7 @@ from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     OFFSET,
+    POSITIVE,
     id_options,
     open_store,
     output_option,
@@ -63,6 +64,13 @@ class TraceOptions:
 @id_options
 @click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
 @click.option("--topic", help="The topic that the message was sent to.")
+@click.option(
+    "--limit",
+    type=POSITIVE,
+    default=1000,
+    show_default=True,
+    help="Trace at most this many messages of one key, the oldest first.",
+)
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
 @click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
 @output_option("table", "json")
@@ -73,6 +81,7 @@ def command(
     stores: tuple[Path, ...],
     broker_conf: Path | None,
     follow_links: bool,
+    limit: int,
     scan: bool,
     mermaid: bool,
     output: str,
@@ -99,7 +108,7 @@ def command(
     opened = [open_store(store, broker_conf, follow_links, log_only=True) for store in stores]
     with ExitStack() as stack:
         scans = _ScanStart(opened, progress_mode, stack)
-        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan)
+        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
         from rmqctl.cli.views.inspect.trace_diagram import print_diagram

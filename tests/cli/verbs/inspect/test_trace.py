@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics.message_filter import Filter
 from rmqctl.forensics.trace import links, stage
+from rmqctl.forensics.trace.log_scan import LogScan
+from rmqctl.forensics.trace.op_messages import OpMessages
 from rmqctl.forensics.trace.trace import Question, Trace
-from rmqctl.format.body import client_trace
+from rmqctl.format.body import client_trace, op_message
 from rmqctl.format.index_entry import key_hash
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.conftest import Rmqctl, expected, tree_hash, unpack
 from tests.support.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
@@ -162,11 +165,79 @@ def test_replicas_of_which_one_is_damaged(tmp_path: Path, rmqctl: Rmqctl) -> Non
     with (one / "commitlog" / f"{0:020}").open("r+b") as file:
         file.seek(90)
         file.write(b"!")
-    for stores, told in (
-        ((one, other), f"{other} has a whole copy of the record at offset 0"),
-        ((other, one), f"the copy of the record at offset 0 in {one} is bad-body-crc"),
-    ):
-        assert rmqctl("trace", *stores, "--unique-key", "U1", "-o", "json").document()["remarks"] == [told]
+    for stores, second in (((one, other), one), ((other, one), other)):
+        found = rmqctl("trace", *stores, "--unique-key", "U1", "-o", "json").document()
+        assert found["remarks"] == [f"the copy of the record at offset 0 in {one} is bad-body-crc"]
+        stages = [(row["store"], row["queueOffset"], row["damage"]) for row in found["stages"]]
+        assert sorted(stages, key=lambda row: row[1]) == [(str(other), 0, None), (str(second), 1, None)]
+
+
+def with_half_messages(root: Path, count: int, ops: int) -> Path:
+    """Half messages with one key, a rollback of the first `ops` of them, and a log without queues."""
+    halves = [
+        Record(
+            topic="RMQ_SYS_TRANS_HALF_TOPIC",
+            queue_id=0,
+            queue_offset=at,
+            properties=f"KEYS\x01k\x02UNIQ_KEY\x01U{at}\x02".encode(),
+        )
+        for at in range(count)
+    ]
+    body = ",".join(map(str, range(ops))).encode()
+    rollbacks = [
+        Record(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queue_id=0, queue_offset=0, properties=b"TAGS\x01d\x02", body=body)
+    ]
+    write_log(root, [*halves, *rollbacks], file_size=65536)
+    return root
+
+
+def test_open_half_messages_of_one_key_need_one_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rmqctl: Rmqctl
+) -> None:
+    store = with_half_messages(tmp_path, count=30, ops=10)
+    scans: list[Filter] = []
+    records = LogScan.records
+
+    def counted(self: LogScan, wanted: Filter, *at: int | None) -> Iterator[stage.Record]:
+        scans.append(wanted)
+        return records(self, wanted, *at)
+
+    monkeypatch.setattr(LogScan, "records", counted)
+    found = rmqctl("trace", store, "--key", "k", "-o", "json").document()
+    assert [row["kind"] for row in found["stages"]].count("half") == 30
+    assert [row["kind"] for row in found["stages"]].count("rollback") == 10
+    assert len([one for one in scans if one.topics == {"RMQ_SYS_TRANS_OP_HALF_TOPIC"}]) == 1
+
+
+def test_op_messages_of_many_messages_are_those_of_each(golden: Golden, rmqctl: Rmqctl) -> None:
+    """They are read from the queue once; a single message reads only those that may name it."""
+    store = ReadOnlyStore(golden("broker-533"))
+    every = [row for row in expected("broker-533")["messages"] if row["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"]
+    scan = LogScan(store, 0, threads=1, warm_up=lambda: None)
+    together = OpMessages(scan)
+    for row in every:
+        asked = (0, [row["queueOffset"]], row["physicalOffset"])
+        alone = [one for one in OpMessages(scan).in_queue(*asked) if row["queueOffset"] in named(one)]
+        assert [one.place for one in together.in_queue(*asked) if row["queueOffset"] in named(one)] == [
+            one.place for one in alone
+        ]
+    assert len(every) > 50
+
+
+def named(record: stage.Record) -> list[int]:
+    return op_message.decode(bytes(record.message.body)).half_offsets
+
+
+def test_messages_of_one_key_have_a_limit(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = with_half_messages(tmp_path, count=7, ops=0)
+    found = rmqctl("trace", store, "--key", "k", "--limit", "3", "-o", "json")
+    document = found.document()
+    assert (found.code, len(document["stages"]), document["leftOut"]) == (0, 3, 4)
+    assert document["remarks"] == [
+        "4 more messages with this key left out: --limit shows more; --topic or --unique-key selects"
+    ]
+    assert document["remarks"][0] in rmqctl("trace", store, "--key", "k", "--limit", "3").out
+    assert rmqctl("trace", store, "--key", "k", "--limit", "7", "-o", "json").document()["leftOut"] == 0
 
 
 def test_a_rollback_that_may_be_a_lost_commit(golden: Golden, rmqctl: Rmqctl) -> None:
