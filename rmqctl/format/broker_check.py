@@ -33,9 +33,9 @@ class Checked(NamedTuple):
     """The result of a broker's check of a record.
 
     For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
-    bad record, `problem` gives the reason, and `size` is -1. But `size` is TOTALSIZE if only the lengths do not add up.
-    `consumed` is the number of bytes of the record that the broker has read. `message` has no body. The offset in
-    `message` is the PHYSICALOFFSET of the record.
+    bad record, `problem` gives the reason, and `size` is -1. If the only fault is that the lengths do not add up to
+    TOTALSIZE, `size` is TOTALSIZE instead. `consumed` is the number of bytes of the record that the broker has read.
+    `message` has no body. The offset in `message` is the PHYSICALOFFSET of the record.
     """
 
     size: int
@@ -52,8 +52,8 @@ class Checked(NamedTuple):
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
     """Check the record that `read` reads, and return the result.
 
-    `room` is the number of bytes left in the record's file. `check_crc` is set for recovery, not for dispatch. Raises
-    the errors of `read`.
+    `room` is the number of bytes left in the record's file. The caller sets `check_crc` for recovery, but not for
+    dispatch. Raises the errors of `read`.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")

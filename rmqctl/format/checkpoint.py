@@ -2,7 +2,7 @@
 
 {table}
 
-A checkpoint is valid iff it is long enough and no time is negative. A checkpoint of zeros is valid, and means that
+A checkpoint is valid if it is long enough and no time is negative. A checkpoint of zeros is valid, and means that
 nothing was flushed yet.
 """
 

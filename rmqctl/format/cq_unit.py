@@ -1,6 +1,6 @@
 """Units of the consume queue, of its extension, and of 5.x's batch consume queue.
 
-ConsumeQueue: a unit has 20 bytes. The index of a unit in the queue is the logical offset. A unit is in use iff
+ConsumeQueue: a unit has 20 bytes. The index of a unit in the queue is the logical offset. A unit is in use if
 physicalOffset >= 0 and size > 0:
 
 {cq}
@@ -9,12 +9,12 @@ A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0).
 SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, it is an address into the extension
 (offset there = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt): a unit has at least 20 bytes, and then a bitmap. A size of -1 is the blank at
-the file's end:
+ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. A size of -1 is the
+blank at the file's end:
 
 {ext}
 
-BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use iff physicalOffset >= 0, size > 0,
+BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use if physicalOffset >= 0, size > 0,
 baseOffset >= 0 and count > 0:
 
 {batch}

@@ -78,8 +78,8 @@ def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str |
 
     The result is None if the property is right, or if the record has no such property. `record` is the whole record,
     and `properties` are the properties of the record. If the value is the right checksum but the name is damaged, the
-    property counts as damaged. A record without this property would not end in ten digits that are the checksum of the
-    record.
+    property counts as damaged. The reason is that a record without this property never ends in ten digits that are the
+    checksum of the record.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

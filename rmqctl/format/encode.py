@@ -103,7 +103,7 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
 def encode(
     message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False
 ) -> Encoded:
-    """Return a record that has no place in the log yet.
+    """Return a message as a record that has no place in the log yet.
 
     `properties` are the bytes as stored. With `property_crc`, these bytes have room for `__CRC32#`. The caller has
     checked the length of the properties.

@@ -6,14 +6,14 @@ Header:
 
 {header}
 
-Slots, 4 bytes each (5 000 000 by default): the number of the slot's newest entry, 0 for none. Entries, from number 1
-on (number 0 is unused; 20 000 000 by default):
+A slot has 4 bytes: the number of the slot's newest entry, or 0 if the slot has no entry. By default, a file has
+5 000 000 slots and 20 000 000 entries. The numbers of the entries begin at 0, but entry 0 is not used. Entry:
 
 {entry}
 
 The key's text is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text `topic#T#TAGS`.
 keyHash is |hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two
-keys may have the same hash, so a reader must also check the key in the message. An entry is valid iff its number is
+keys may have the same hash, so a reader must also check the key in the message. An entry is valid if its number is
 below indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has the entry.
 """
 
@@ -96,9 +96,9 @@ def decode_entry(raw: bytes) -> IndexEntry:
 
 
 def slots_of_file(file_size: int) -> int:
-    """Return the slots of a file of `file_size` bytes at the usual ratio.
+    """Return the number of slots in a file of `file_size` bytes.
 
-    The usual ratio of slots to entries is 1 : 4 (maxHashSlotNum, maxIndexNum).
+    The result is right only if the file has the usual ratio of slots to entries, 1 : 4 (maxHashSlotNum, maxIndexNum).
     """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 

@@ -27,7 +27,7 @@ position yet.
 A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
 STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be detected, because no checksum
 covers these fields. Only records with `__CRC32#` are covered completely. Queues and index also contain several of these
-fields, so `verify --level 2` and `--level 3` compare them with the record.
+fields, so `verify --level 2` and `--level 3` compare these fields with the record.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ class Message(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Return the properties, which each call decodes again."""
+        """Return the properties.
+
+        Each call decodes the properties again.
+        """
         return properties.decode(self.properties_bytes)
 
     @property

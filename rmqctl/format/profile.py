@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Profile(NamedTuple):
-    """The behaviour of the brokers of these versions."""
+    """The behaviour of the broker versions of one profile."""
 
     name: str
     ends_properties_with_separator: bool
@@ -21,31 +21,46 @@ class Profile(NamedTuple):
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer far beyond the end of a queue that begins at 0 restarts at 0 (up to 4.9.3), not at the end."""
+    """Whether a consumer with an offset far after a queue's end continues at offset 0 (up to 4.9.3).
+
+    This rule is only for queues that begin at 0. Otherwise, the consumer continues at the queue's end.
+    """
     expired_queue_begins_at_end: bool
-    """Whether a queue without any message left begins at its end (5.x). Otherwise, its min offset does not change."""
+    """Whether the min offset of a queue without remaining messages becomes the queue's end (5.x)."""
     finds_offset_by_store_time: bool
-    """Whether look-ups by time use only store times (5.x). Otherwise, they first use the times of files."""
+    """Whether look-ups by time use only store times (5.x).
+
+    Otherwise, look-ups by time first use the modification times of files.
+    """
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
     """Whether brokers use the property INNER_MULTI_DISPATCH (since 4.9.3)."""
     light_queues_for_all_topics: bool
-    """Whether LMQ allows messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
+    """Whether LMQ also allows retry, schedule and `rmq_sys_` topics, and queue names without %LMQ% (4.9 to 5.1.0)."""
     half_messages_take_light_offsets: bool
-    """Whether prepared and rollback records also use up LMQ offsets (since 5.2)."""
+    """Whether prepared and rollback records also get queue offsets in LMQ queues (since 5.2)."""
     loads_around_folders: bool
     """Whether a start of the broker ignores folders among log or queue files, and deletes an empty last file (5.x)."""
     checks_room: bool
     """Whether a record or blank is invalid if its TOTALSIZE is larger than the rest of its file (5.x)."""
     recovers_from_queues: bool
-    """Whether a normal recovery begins where the queues end (since 5.3.2), not at the third file from the end."""
+    """Whether a normal recovery begins at the log file with the queues' end (since 5.3.2).
+
+    Otherwise, a normal recovery begins at the third file from the end of the log.
+    """
     dispatches_in_start: bool
     """Whether start() dispatches the records after the queues' end, and waits for this dispatch (4.x)."""
     counts_usable_space: bool
-    """Whether disk usage is a whole percentage of the usable space (since 4.9.2), not a share of the whole disk."""
+    """Whether disk usage is a whole percentage of the usable space (since 4.9.2).
+
+    Otherwise, disk usage is a fraction of the whole disk.
+    """
     force_level_asks: bool
-    """Whether only a disk over the force level starts deletion (5.x), and not a disk over diskMaxUsedSpaceRatio."""
+    """Whether disk usage over the force level starts deletion (5.x).
+
+    Otherwise, disk usage over diskMaxUsedSpaceRatio starts deletion.
+    """
     indexes_tags: bool
     """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
     has_slave_timeout: bool

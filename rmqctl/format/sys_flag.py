@@ -1,6 +1,7 @@
 """SYSFLAG, the record's flags for the broker (MessageSysFlag).
 
-Bits 8 to 10, 64 and 128 exist since 4.9. The flag 2 (multi-tags) has no name in this module, because nothing uses it.
+The flags 64 and 128 and the compression type (bits 8 to 10) exist since 4.9. The flag 2 (multi-tags) has no name in
+this module, because nothing uses it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class TransactionType(IntEnum):
 
 
 def transaction_type(sys_flag: int) -> TransactionType:
-    """Return the transaction kind of a record."""
+    """Return the transaction type of a record."""
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 

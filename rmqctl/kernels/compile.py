@@ -9,7 +9,8 @@ little. C also needs a compiler, or a wheel of rmqctl for each platform. No tool
 C, the rules of `rmqctl/format` would be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only
 code that reads whole files imports it.
 
-Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). Then the kernels are cached between runs.
+Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). The warm-up stores the kernels in a cache
+for later runs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _Place(UserProvidedCacheLocator):
-    """Names the place of a compiled kernel in the cache by the kernel's module.
+    """The place of a compiled kernel in the cache, named after the kernel's module.
 
     By default, numba uses the path of the source file. This path is different on Spark's executors, so the executors
     would not find the kernel.
@@ -56,12 +57,15 @@ class _Place(UserProvidedCacheLocator):
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """Return an empty text, because each state of the sources has its own cache."""
+        """Return an empty text.
+
+        numba does not need to check the source file, because each version of the source code has its own cache folder.
+        """
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Return the place of a kernel. Raises OSError if nothing can be cached."""
+        """Return the place of a kernel. Raises OSError if the cache cannot be used."""
         place = cls(function, path)
         place.ensure_cache_path()  # type: ignore[no-untyped-call]
         return place
@@ -76,7 +80,7 @@ class _Cache(FunctionCache):
 
 
 def keep_compiled() -> None:
-    """Keep compiled kernels in a folder from now on, and load them from there.
+    """Use a folder as the cache of compiled kernels from now on.
 
     The folder is `numba.config.CACHE_DIR`.
     """
@@ -86,13 +90,13 @@ def keep_compiled() -> None:
 
 
 def keep_nothing() -> None:
-    """Stop keeping and loading compiled kernels."""
+    """Stop using the cache of compiled kernels."""
     for compiled in KERNELS:
         compiled._cache = NullCache()
 
 
 def inline_kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function as a part of each kernel that calls it."""
+    """Compile a function as a part of each kernel that calls the function."""
     # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what
     # most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
@@ -110,8 +114,8 @@ def compiling() -> bool:
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
     """Return an intrinsic (array of uint8, position) -> the number at the position.
 
-    The intrinsic loads the whole number at once. Without it, numba would load each byte separately. With `swap`, the
-    number is big-endian.
+    The intrinsic loads the whole number at once. Without the intrinsic, numba would load each byte separately. With
+    `swap`, the number is big-endian.
     """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
@@ -199,14 +203,16 @@ def u16(b: Any, p: int) -> Any:
 def crc32_address() -> int:
     """Return the address of zlib-ng's crc32.
 
-    Raises OSError or AttributeError if its library does not export it.
+    Raises OSError or AttributeError if the library of zlib-ng does not export this function.
     """
     library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
 
 
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
-    """Numba's intrinsic for `crc32(0, data, length)` by addresses.
+    """Return numba's intrinsic for `crc32(0, data, length)`.
+
+    The function and the data are given as addresses.
 
     Unlike a ctypes function, the compiled intrinsic can be cached.
     """
@@ -226,7 +232,7 @@ call_crc32: Any = intrinsic(_generate_call)
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Numba's intrinsic (uint64, not 0) -> the number of trailing zero bits.
+    """Return numba's intrinsic (uint64, not 0) -> the number of trailing zero bits.
 
     The result is an int64.
     """
@@ -296,7 +302,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def word(b: Any, start: int, end: int) -> Any:
     """Return the first eight bytes of [start, end) as a little-endian uint64.
 
-    If there are fewer than eight bytes, zeros follow them.
+    If there are fewer than eight bytes, zeros are added after these bytes.
     """
     left = end - start
     if start + _WORD <= len(b):
@@ -310,9 +316,10 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return a number that has the high bit of each zero byte of `v` set.
+    """Return a number in which the high bit of each zero byte is set.
 
-    In bytes above the lowest zero byte, the high bit may also be set if the byte is not zero.
+    The zero bytes are those of `number`. In bytes above the lowest zero byte, the high bit may also be set if the byte
+    is not zero.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
@@ -321,7 +328,7 @@ def _zero_bytes(number: Any) -> Any:
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Return the position of the first byte `wanted` (uint8) in [start, end).
 
-    Returns `end` if there is no such byte. Compares eight bytes at once.
+    Returns `end` if there is no such byte. The function compares eight bytes at once.
     """
     position: int = find_either(b, start, end, wanted, wanted)
     return position
@@ -352,7 +359,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 
 @inline_kernel
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
-    """Return which of the first 64 bytes of [start, end) are `wanted` (uint8).
+    """Return which of the first 64 bytes of [start, end) equal `wanted` (uint8).
 
     The result (uint64) has a bit for each byte. The lowest bit is the bit of the first byte.
     """
@@ -374,7 +381,9 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 
 @inline_kernel
 def _hash_of_eight(eight: Any) -> Any:
-    """Return the hash of eight ASCII characters, the first one in the lowest byte.
+    """Return the hash of eight ASCII characters.
+
+    The first character is in the lowest byte.
 
     One step combines all pairs of characters, the next step all groups of four, and the last step all eight.
     """
@@ -385,7 +394,7 @@ def _hash_of_eight(eight: Any) -> Any:
 
 @inline_kernel
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
-    """Return (True, hashCode) of a text: uint32, wrapped.
+    """Return (True, hashCode) of a text. hashCode is a wrapped uint32.
 
     `h` is the hash of the text before the UTF-8 bytes [start, end). If the bytes are not UTF-8, the first result is
     False, and the one-record decoder must compute the hash as Java does.

@@ -40,11 +40,11 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Place the messages from `row` on.
 
-    Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are of
-    DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms)
-    have one window for each queue, one after the other. All windows have the same number of units. UNSETTLED: the
-    message of the returned row could not be placed. MULTI: the message before the returned row was placed and names LMQ
-    queues.
+    Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are rows of
+    DISPATCH_COLUMNS, and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store
+    times in ms) have a window for each queue. All windows have the same number of units, and there is no gap between
+    two windows. The reason UNSETTLED means that the message of the returned row could not be placed. The reason MULTI
+    means that the message before the returned row was placed and names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]

@@ -83,9 +83,10 @@ def match(
 ) -> tuple[int, int]:
     """Fill `verdicts` (uint8) from `row` on.
 
-    Returns the row that was reached, and the number of used elements of `runs` (of RUNS). `messages` are of
-    DISPATCH_COLUMNS, `states` of QUEUE_STATES. The kernel stops before a message whose unit is not in the window of its
-    queue. `pool` (uint8) has a row of bytes for each queue. `runs` must have room for one run for each message.
+    Returns the row that was reached, and the number of used elements of `runs`. `messages` are rows of
+    DISPATCH_COLUMNS, `states` are rows of QUEUE_STATES, and `runs` are rows of RUNS. The kernel stops before a message
+    whose unit is not in the window of its queue. `pool` (uint8) has a row of bytes for each queue. `runs` must have
+    room for one run for each message.
     """
     while row < len(messages):
         message = messages[row]

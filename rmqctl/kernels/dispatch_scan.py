@@ -167,7 +167,7 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of the text that comes before each key in the index.
+    """Return the hash of the text that precedes each key in the index.
 
     This text is the topic and `#`. The second result says whether the topic is valid UTF-8.
     """

@@ -38,7 +38,7 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
 
     Both arrays are int32. Hashes are not negative. The kernel multiplies by the inverse of `count`, because a
     multiplication is several times as fast as a division. For numbers below 2^31, the quotient is wrong by 1 at most,
-    and the kernel corrects it.
+    and the kernel corrects this error.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -56,9 +56,10 @@ def build(
     `state` is one row of BUILD_STATE.
 
     The kernel ends when all messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8)
-    have the same form as on disk. `slots` has the number of the slot of each hash. `capacity` is the number after the
-    last entry that the file has room for. `changed` (int32) gets the slots of the new entries, as many as `changed` has
-    room for. A message that begins before the end of the index is left out, because the index already has its keys.
+    have the same form as on disk. `slots` has the number of the slot of each hash. The file has room for entries whose
+    number is less than `capacity`. `changed` (int32) gets the slots of the new entries. If `changed` has too little
+    room, the last of these slots are left out. A message that begins before the end of the index is left out, because
+    the index already has its keys.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

@@ -1,7 +1,7 @@
 """Check the slots, the order and the messages of many index entries at once.
 
-Entries and messages are in log order, so one pass compares both. The kernels report errors as rows of INDEX_EVENTS;
-successive errors of one kind are one row with a count.
+Entries and messages are in log order, so one pass compares entries and messages. The kernels report errors as rows of
+INDEX_EVENTS. Successive errors of the same kind have one row with a count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 def time_diff(begin: int, stored: int) -> int:
     """Return seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
 
-    If the difference overflows 64 bits, it counts as a large difference.
+    A difference that overflows 64 bits is treated as a large difference.
     """
     if stored <= begin:
         return 0
@@ -75,12 +75,12 @@ def check_entries(
 ) -> Any:
     """Check a block of entries; return the new last_offset and number of events.
 
-    `entries` (uint8) is the block; its first entry has the number `first`. `heads` (int32) has the newest entry of each
-    slot so far. `last_offset` is the physical offset in the last entry in order before the block. `following` is the
-    physical offset in the first entry after the block (-1: there is no such entry). An entry is out of order if its
-    offset is lower than the offset of the previous entry. An entry is also out of order if its offset is too high, and
-    the next entry would be in order without this entry. Entries out of order are marked in `skipped` (uint8). `events`
-    has room for two rows for each entry.
+    `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has the newest
+    entry of each slot so far. `last_offset` is the physical offset in the last entry in order before the block.
+    `following` is the physical offset in the first entry after the block (-1: there is no such entry). An entry is out
+    of order if its offset is lower than the offset of the previous entry. An entry is also out of order if its offset
+    is higher than the offset of the next entry, and if the next entry would be in order without this entry. Entries out
+    of order are marked in `skipped` (uint8). `events` has room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -119,9 +119,10 @@ def _check_time(
     events: Rows,
     used: int,
 ) -> int:
-    """Compare an entry's time with its message, and add events for differences.
+    """Compare an entry's time with the time of its message.
 
-    `header` (int64) is beginTimestamp, endTimestamp, indexCount. Returns the number of events.
+    The function adds an event for each difference. `header` (int64) has beginTimestamp, endTimestamp and indexCount.
+    Returns the number of events.
     """
     begin, stored = header[0], message.store_timestamp
     if number == 1 and begin != stored:
@@ -143,8 +144,8 @@ def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, 
     """Count a message whose keys are all indexed, but whose TAGS are not indexed.
 
     Brokers of 5.4.0 and later index TAGS. After an upgrade or a downgrade of the broker, the first or the last messages
-    have no entry for TAGS. If a message between these first and last messages has no entry for its TAGS, this entry is
-    missing.
+    of the log have no entry for TAGS. Any message between these first and last messages must have an entry for its
+    TAGS.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -173,7 +174,7 @@ def _end_message(
     events: Rows,
     used: int,
 ) -> int:
-    """Add events for the keys of a message that are missing from the index.
+    """Add an event if the index does not have all of a message's keys.
 
     Clears `found` for the next message.
     """
@@ -232,11 +233,11 @@ def merge(
     """Compare messages with the entries of a block, continuing from `state`.
 
     `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
-    when all messages are done, or when `events` is nearly full. If `more` blocks may follow, the kernel also ends at
-    the end of the block. An entry that points to an offset before `log_start` belongs to an expired message. `hashes`
-    (int32) has the messages' keys; `skipped`
-    (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's
-    file; `found` (uint8, zeros) has a place for each key of a message.
+    when all messages are done, or when `events` is nearly full. `more` says that other blocks may follow. In this case,
+    the kernel also ends at the end of the block. An entry that points to an offset before `log_start` belongs to an
+    expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks entries that are
+    left out. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the block's file. `found` (uint8,
+    zeros) has a place for each key of a message.
     """
     used = state.events
     count = len(entries) // _ENTRY

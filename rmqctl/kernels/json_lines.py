@@ -179,8 +179,8 @@ def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
     """Return whether JSON can contain a text without escapes.
 
-    Plain characters are ASCII without control characters, quote and backslash, and three-byte UTF-8 from U+3000 to
-    U+CFFF without U+3164, which is invisible.
+    ASCII characters are plain, except control characters, the quote and the backslash. Characters from U+3000 to U+CFFF
+    (three bytes in UTF-8) are also plain, except U+3164, which is invisible.
     """
     p = start
     while p < end:
@@ -232,7 +232,7 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
-    """Write the properties as a JSON object, and return the position after it.
+    """Write the properties as a JSON object, and return the object's end.
 
     The result is -1 if the one-record code must write the line.
     """
@@ -306,7 +306,7 @@ def _line(
     out: Bytes,
     used: int,
 ) -> Any:
-    """Write one line, and return the position after it.
+    """Write one line, and return the position after the line.
 
     The result is -1 if the one-record code must write the line.
     """
@@ -391,8 +391,9 @@ def write_lines(
     """Write the lines of `rows` (RECORD_COLUMNS) to `out` (uint8), from row `at` on.
 
     Returns the next row, and the number of bytes written. The function stops before a row that the one-record code must
-    write, or for which `out` may have no room. A row needs ROOM_OF_A_LINE, the path, the topic, four times the
-    properties, and, if bodies are shown, twice the body. `path` is JSON with its quotes.
+    write, or for which `out` may have no room. The room for a row is the sum of ROOM_OF_A_LINE, the length of the path,
+    the length of the topic, and four times the length of the properties. If bodies are shown, twice the length of the
+    body is added to this sum. `path` is a JSON string with its quotes.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)

@@ -2,9 +2,9 @@
 
 The cache is in the user's cache folder. If this folder cannot be written (the home may be read-only), the cache is in
 the temporary folder, in a folder that belongs to the user. If the temporary folder cannot be written either, nothing is
-cached. Each state of the kernels' sources has its own folder. The reason is that numba only checks whether the file of
-a kernel has changed. Numba does not check the files of functions that the kernel calls. A folder of another user is
-never used, because rmqctl executes the code that it loads from the cache.
+cached. Each version of the kernels' source code has its own folder. The reason is that numba only checks whether the
+file of a kernel has changed. Numba does not check the files of functions that the kernel calls. A folder of another
+user is never used, because rmqctl executes the code that it loads from the cache.
 """
 
 from __future__ import annotations

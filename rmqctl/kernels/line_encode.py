@@ -1,9 +1,10 @@
 """Encode many JSON Lines as records of the commit log at once.
 
-`encode` writes plain lines as records; `place` returns where the records are. The code that encodes one line at a time
-(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the same bytes, and a test compares both
-results. The code for one line also encodes all lines that are not plain. These are rare lines, and lines with a fault,
-because only the code for one line reports faults. A line is plain if all of these are true:
+`encode` writes plain lines as records. After that, `place` fills in the offsets and the store time of each record. The
+code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the
+same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. These are
+rare lines, and lines with a fault, because only the code for one line reports faults. A line is plain if all of these
+are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
   (2) Its keys are keys that dump prints, each at most once, with values of the right type and range. The value of a key
@@ -11,7 +12,8 @@ because only the code for one line reports faults. A line is plain if all of the
   (3) Its queue is in the table, its topic has at most 127 bytes, and its queueId is not negative.
   (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE` do not occur,
   because a message with such a name needs more than one record.
-  (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. It matches `bodyCrc`.
+  (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. The body matches
+  `bodyCrc`.
   (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
   (7) No part is longer than its limit, and the record fits into a file.
 
@@ -118,7 +120,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 @inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
-    """Return the number of the text at [start, end); -1 if no known text is there."""
+    """Return the number of the text at [start, end); -1 for an unknown text."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -143,7 +145,7 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 def _closing_quote(b: Bytes, p: int, end: int) -> int:
     """Return the end of the string that continues at `p`.
 
-    The result is -1 if the string is not plain. Compares eight bytes at once.
+    The result is -1 if the string is not plain. The function compares eight bytes at once.
     """
     while p + 8 <= end:
         word = np.uint64(i64(b, p))
@@ -170,9 +172,9 @@ def _string(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
-    """Return (position after it or -1, value) of the integer at `p`.
+    """Return the position after the integer at `p`, and the value of the integer.
 
-    The integer has at most 18 digits, is not -0, and has no fraction.
+    The position is -1 if the integer has more than 18 digits or is -0, or if there is no integer at `p`.
     """
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -223,9 +225,10 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 @inline_kernel
 def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
-    """Return the position after the object of properties at `p`, or -1.
+    """Return the position after the object of properties at `p`.
 
-    `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY.
+    The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets the number
+    of pairs, the size of the pairs, and 1 if UNIQ_KEY is one of the names.
     """
     found[:] = 0
     if p >= end or b[p] != _OPEN:
@@ -269,7 +272,7 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
 def _value(
     b: Bytes, p: int, end: int, key: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
 ) -> Any:
-    """Return the position after the value of a key at `p`, or -1."""
+    """Return the position after the value of a key at `p`; -1 for a wrong value."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
         kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
@@ -296,9 +299,10 @@ def _value(
 
 @inline_kernel
 def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
-    """Return the keys of the line [p, end), a bit for each key, and their values.
+    """Read the keys and the values of the line [p, end).
 
-    The keys are -1 if the line is not plain.
+    The result has a bit for each key of the line. The result is -1 if the line is not plain. `values` and `spans` get
+    the values.
     """
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
@@ -350,7 +354,7 @@ def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
 
 @inline_kernel
 def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> bool:
-    """Write the `size` bytes that the base64 text [start, end) stands for.
+    """Write the `size` bytes that the base64 text [start, end) represents.
 
     Returns whether the text is strict base64.
     """
@@ -536,12 +540,12 @@ def encode(
     out: Bytes,
     rows: Rows,
 ) -> tuple[int, int, int]:
-    """Write the records of plain lines to `out`, from `position` on.
+    """Write plain lines to `out` as records. The first line begins at `position`.
 
-    `rows` (LINE_COLUMNS) describes them. `lines` and `out` are uint8 and writable; the last line may have no newline.
-    `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Encoding stops
-    at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position that was
-    reached, the number of lines, and the counter.
+    `rows` (LINE_COLUMNS) describes the records. `lines` and `out` are uint8 and writable; the last line may have no
+    newline. `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs.
+    Encoding stops at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position
+    that was reached, the number of lines, and the counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
@@ -568,7 +572,8 @@ def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: in
     """Give records their places from physical `offset` on, up to `limit`.
 
     Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
-    queue, by the queue's number; each record advances it. `stored` is the store time in ms since 1970.
+    queue, by the queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in
+    ms since 1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 

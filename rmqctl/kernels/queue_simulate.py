@@ -99,8 +99,8 @@ def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, uni
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Return how many units at the start of `raw` are used and point before `bound`.
 
-    Counting ends at the first unit that is not used or points to `bound` or beyond, and after `count` units. `raw` is
-    uint8; `bound` is a physical offset.
+    Counting ends after `count` units, or earlier at a unit that is not used or that points to `bound` or beyond. `raw`
+    is uint8; `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT
@@ -114,7 +114,7 @@ def used_units(raw: Bytes, count: int, bound: int) -> int:
 def first_reaching(raw: Bytes, count: int, bound: int) -> int:
     """Return the first of `count` units that points to `bound` (bytes) or beyond.
 
-    `raw` (uint8) has the units, in use or not. Returns `count` if there is none.
+    `raw` (uint8) has the units, in use or not. Returns `count` if no unit points to `bound` or beyond.
     """
     for unit in range(count):
         if i64(raw, unit * _UNIT) >= bound:

@@ -1,9 +1,9 @@
 """The fields of a row that the columns of `rmqctl.kernels.scan` do not have.
 
-These fields are the rest of the head, and the positions of texts. They are read for many records at once. A text is
-given as a span (start, end), and `gather` copies the bytes of many spans one after the other, as in Arrow's arrays.
-This module decodes no text: the code that builds the texts checks for UTF-8. Most stores have few topics and hosts, so
-each topic and each host is given as a number of a `QueueTable`.
+These fields are the rest of the head, and the positions of texts. These fields are read for many records at once. A
+text is given as a span (start, end), and `gather` copies the bytes of many spans one after the other, as in Arrow's
+arrays. This module does not decode texts. The code that builds the texts checks whether the bytes are UTF-8. Most
+stores have few topics and hosts, so each topic and each host is given as its number in a `TextTable`.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
     New topics and hosts are added to the tables. Without `with_values`, the columns from properties are left out:
-    tags_code, is_text and the spans. tags_code is the hash of TAGS. It is right only if `is_text` is set. `is_text` is
-    set if TAGS is valid UTF-8.
+    tags_code, is_text and the spans. tags_code is the hash of TAGS. tags_code is right only if `is_text` is set.
+    `is_text` is set if TAGS is valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -205,7 +205,7 @@ def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes)
 
 
 def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Numbers, Bytes]:
-    """Return the msgIds of `rows` in the form of `gather`.
+    """Return the msgIds of `rows` in the form that `gather` returns.
 
     The buffer's first byte is at physical offset `base`.
     """
@@ -247,10 +247,10 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 
 
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
-    """Return the properties of `rows`, equal to those that `decode` finds.
+    """Return the properties of `rows`.
 
-    `decode` is `rmqctl.format.properties.decode`. The result is (offsets, PAIR_COLUMNS): the pairs of row i are those
-    from offsets[i] to offsets[i + 1].
+    `rmqctl.format.properties.decode` finds the same properties. The result is (offsets, PAIR_COLUMNS). The pairs of row
+    i begin at offsets[i] and end before offsets[i + 1].
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)

@@ -1,9 +1,9 @@
 """Read many records at once as columns: the kernel that reads whole files.
 
-`walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before anything that is not a good
-message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then reads
-this place, so only the decoder decides what is wrong. A test compares `walk` with the decoder on every golden store and
-damage case.
+`walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before anything that is not a
+good message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then
+reads this place, so only the decoder decides which fault is reported. A test compares `walk` with the decoder on every
+golden store and damage case.
 """
 
 from __future__ import annotations

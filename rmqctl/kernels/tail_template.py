@@ -35,8 +35,8 @@ class TailLayouts(NamedTuple):
     """A table of tail layouts, with one layout in each row.
 
     A row has the lengths of the tail and of the topic (bytes; 0: the row has no layout), the example, the bits, and the
-    spans of the values, counted from the start of the tail. `slots` has the slot in a QueueTable of each queue of the
-    topic (-1: not known). The index into `slots` is the lowest bits of the queueId.
+    spans of the values, counted from the start of the tail. For each queue of the topic, `slots` has the slot of the
+    queue in a QueueTable (-1: not known). The lowest bits of the queueId are the index into `slots`.
     """
 
     lengths: Numbers
@@ -49,7 +49,7 @@ class TailLayouts(NamedTuple):
 
 
 def no_layouts(values: int) -> TailLayouts:
-    """Return an empty table. Its layouts have room for `values` values each."""
+    """Return an empty table. Each layout of the table has room for `values` values."""
     count = 1 << _COUNT_BITS
     bits = (count, _BLOCKS)
     return TailLayouts(

@@ -38,9 +38,9 @@ _CACHE_ERRORS = (
 
 
 def cache_in(folder: Path | None) -> None:
-    """Keep compiled kernels in a folder from now on, and load them from there.
+    """Use a folder as the cache of compiled kernels from now on.
 
-    With None, there is no cache. Anyone who can write to the folder can run code in this process.
+    If `folder` is None, no cache is used. Anyone who can write to the folder can run code in this process.
     """
     _FOLDER[:] = [] if folder is None else [folder]
 

@@ -24,7 +24,7 @@ class Columns(NamedTuple):
 
     `path` is the path of the file, as findings show it. `rows` is a numpy array of
     `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` are relative to `buffer` (numpy, uint8). The next read
-    overwrites `rows` and `buffer`, so the caller must copy the data that the caller needs.
+    overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
     """
 
     physical_offset: int
@@ -53,8 +53,8 @@ class Columns(NamedTuple):
 class ColumnReader:
     """Reads columns of all files into one buffer.
 
-    So memory use does not grow. Only one thread at a time may use a reader. Without `check_bodies`, a message with a
-    wrong BODYCRC counts as good.
+    Because all reads use the same buffer, memory use does not grow. Only one thread at a time may use a reader. Without
+    `check_bodies`, a message with a wrong BODYCRC counts as good.
     """
 
     def __init__(self, *, check_bodies: bool = True) -> None:
@@ -69,7 +69,7 @@ class ColumnReader:
         """Return the good messages of `file` that begin in [position, stop).
 
         The function returns as many messages as fit into the buffer. The result is None if there is no good message at
-        `position`, or if this message is too long for the buffer or cannot be read.
+        `position`. The result is also None if the message at `position` is too long for the buffer or cannot be read.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:

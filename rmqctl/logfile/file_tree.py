@@ -2,9 +2,9 @@
 
 Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system is a
 copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
-renamed to the target's name. Then the original is renamed and removed. So a file or folder with the target's name is
-always complete. The name of an unfinished copy ends in one of the suffixes of this module, and `remove_leftovers`
-removes the copy.
+renamed to the target's name. Then the original is renamed and removed. Therefore a file or folder with the target's
+name is always complete. The name of an unfinished copy ends in one of the suffixes of this module, and
+`remove_leftovers` removes the copy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def remove_leftovers(storage: WritableStorage, path: Path) -> None:
 
 
 def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> None:
-    """Sync a file or a whole folder, and set its modes and the owner of `like`.
+    """Sync a file or a whole folder, and set its modes and its owner.
 
     Raises OSError.
     """
@@ -102,7 +102,7 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return a path in the folder of `path`: the name of `path` and a suffix.
+    """Return a path in the folder of `path`, with the name of `path` and a suffix.
 
     If the name with the suffix would be too long, the name's hash is used instead. Names of topics can be too long for
     a suffix.

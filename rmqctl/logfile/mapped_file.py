@@ -32,8 +32,8 @@ def is_zeros(block: bytes) -> bool:
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    The first read opens the file, and `close` closes it. A file that is longer than the files of its queue has
-    `size_on_disk` bytes; the bytes after `size` do not belong to the queue.
+    The first read opens the file, and `close` closes it. `size_on_disk` is the length of the file on disk, which may be
+    greater than `size`. The bytes after `size` do not belong to the queue.
     """
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
@@ -89,7 +89,7 @@ class MappedFile:
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
-        """Close the descriptor, if there is one.
+        """Close the descriptor if it is open.
 
         The next read opens the file again.
         """
@@ -153,9 +153,9 @@ class MappedFile:
         return None
 
     def data_end(self, position: int) -> int:
-        """Return the position after the last non-zero byte, at least `position`.
+        """Return the position after the last non-zero byte.
 
-        Raises OSError.
+        The result is at least `position`. Raises OSError.
         """
         end = position
         for at, block in self.blocks(position):

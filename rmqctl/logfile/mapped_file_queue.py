@@ -35,8 +35,8 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have. `file_size` is `configured`, or is derived from the
-    files. Bytes after this length are not read. Raises OSError if a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have. If `configured` is not given, `file_size` is derived
+    from the files. Bytes after this length are not read. Raises OSError if a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -182,9 +182,10 @@ def _length_words(size: int, usual: int) -> str:
 def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
-    The candidates are the lengths of the files and the distances between their names. The most frequent candidate is
-    the result. If several are equally frequent, the first choice is a length that divides all names, the second is a
-    length that some file has, and the last is the largest length.
+    The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
+    result is the most frequent candidate. If several candidates are equally frequent, a candidate that divides the
+    offsets in all file names is preferred. If several candidates are still left, a candidate that is the length of a
+    file is preferred, and then the largest candidate.
     """
     if len(files) == 1:
         return files[0].size

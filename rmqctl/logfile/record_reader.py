@@ -40,7 +40,7 @@ _PREFIX = struct.Struct(">iI")
 
 
 class RecordReader:
-    """Decodes records at positions of `file`, `window_size` bytes at a time.
+    """Decodes records of `file`, which is read `window_size` bytes at a time.
 
     All methods raise OSError if the file cannot be read.
     """
@@ -147,8 +147,8 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        A record must have the right PHYSICALOFFSET. This check saves time, because most magic codes that occur by
-        chance are not decoded.
+        A record must have the right PHYSICALOFFSET. This check saves time, because most bytes that look like a magic
+        code by chance are not decoded as a record.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:

@@ -76,7 +76,7 @@ class WritableMappedFile(MappedFile):
 
     @property
     def readable_position(self) -> int:
-        """Return the position after the last byte that a reader of the file can see."""
+        """Return the position after the last byte that can be read from the file."""
         return self.wrote_position if self._buffer is None else self.committed_position
 
     @property
@@ -151,9 +151,10 @@ class WritableMappedFile(MappedFile):
         self._torn, self._is_mended = 0, True
 
     def skip_to_end(self) -> None:
-        """Count the rest of the file as written, after a blank of 8 bytes.
+        """Treat the rest of the file as written.
 
-        In a used buffer of the pool, the rest becomes zeros.
+        The caller has appended a blank before this call. If the file has a buffer of the pool, the rest of the buffer
+        becomes zeros.
         """
         if self._buffer is not None:
             self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)

@@ -95,10 +95,10 @@ class WritableMappedFileQueue:
         start_offset: int = 0,
         on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
-        """Append `data` to as many files as it needs.
+        """Append `data` to the last file, and to new files if `data` is too large.
 
-        The first file of all has the offset `start_offset`. `on_full` is called with each file that becomes full, and
-        the number of bytes of `data` written so far.
+        The first file of all has the offset `start_offset`. For each file that becomes full, `on_full` is called with
+        the file and the number of bytes of `data` that are already written.
         """
         rest = memoryview(data)
         while rest:

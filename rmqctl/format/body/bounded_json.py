@@ -1,4 +1,4 @@
-"""A parser for JSON files of any content, which uses bounded memory.
+"""A JSON parser that uses bounded memory, for documents of any content.
 
 A document is accepted if (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
 "`, so that the number of its values is limited, (3) it is nested at most DEPTH_MAX deep, (4) its integers fit in 64
@@ -18,10 +18,10 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def check_signs(text: str, signs_max: int) -> None:
-    """Raise ValueError if a document has more than `signs_max` signs.
+    """Raise ValueError if a document has more than `signs_max` JSON signs.
 
-    Real documents have fewer of these signs (`, : [ { "`). A parsed document needs at most 100 bytes of memory for each
-    sign.
+    The JSON signs are `, : [ { "`. Real documents have fewer than `signs_max` signs. A parsed document needs at most
+    100 bytes of memory for each sign.
     """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")

@@ -18,10 +18,10 @@ _MONTH_MS_MAX = 32 * 86_400_000
 
 
 def nearly_time(unique_key: str, before_ms: int) -> int | None:
-    """Return the last time up to `before_ms` at which a client can have made an id.
+    """Return the latest time up to `before_ms` when a client can have made an id.
 
-    `before_ms` and the result are in ms since 1970. The client counts the month in its own time zone, so the result is
-    wrong by up to 14 hours. The result is None if the text is no such id. The rule is
+    `before_ms` and the result are in ms since 1970. The month begins in the time zone of the client, so the result may
+    be wrong by up to 14 hours. The result is None if `unique_key` does not have the form of an id. The rule is
     MessageClientIDSetter.getNearlyTimeFromID.
     """
     address = _SIZES.get(len(unique_key))

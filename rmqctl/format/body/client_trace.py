@@ -11,7 +11,8 @@ first field is its kind:
     EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
     Recall          time region group topic msgId success
 
-msgId is the message's UNIQ_KEY. KEYS of the message has the msgId and the keys of its records.
+msgId is the UNIQ_KEY of the traced message. The property KEYS of the trace message has the msgId and the keys of each
+record in the body.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The body of a message in RMQ_SYS_TRANS_OP_HALF_TOPIC.
 
-The body has the queue offset of one committed or rolled back half message (4.x), or the queue offsets of several, with
-commas between them (5.x). The half messages are in the queue of RMQ_SYS_TRANS_HALF_TOPIC that has the same queueId as
-the op message.
+In 4.x, the body has the queue offset of one half message that was committed or rolled back. In 5.x, the body may have
+the queue offsets of several such half messages, with commas between the offsets. The half messages are in the queue of
+RMQ_SYS_TRANS_HALF_TOPIC that has the same queueId as the op message.
 """
 
 from __future__ import annotations

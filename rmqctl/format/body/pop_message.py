@@ -43,8 +43,8 @@ class Pop(msgspec.Struct):
 class PopCheckpoint(Pop):
     """The body of a checkpoint.
 
-    The group popped `n` messages; `d` has the distance of each from `so`. Without `d`, the messages follow one another.
-    A bit of `bm` is set for each message that the group has acknowledged.
+    The group popped `n` messages; `d` has the distance of each message's queue offset from `so`. Without `d`, the
+    messages have successive queue offsets. A bit of `bm` is set for each message that the group has acknowledged.
     """
 
     n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0

@@ -1,8 +1,8 @@
 """The change of the process's user before root writes to a store.
 
-If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent: after it,
-the process has only the rights of the owner, even if the owner changes the store at the same time. Files that the
-process creates belong to the owner.
+If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent. After the
+change, the process has only the rights of this owner, even if somebody gives the store to another owner at the same
+time. Files that the process creates belong to the owner.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def is_root() -> bool:
 def owner_of(folder: Path) -> Owner:
     """Return the owner of a folder, or of the nearest existing folder above it.
 
-    If a folder of another user has root's group, it counts as a folder of that user's group. Raises OSError.
+    If the folder has root's group, the result has the group of the folder's user instead of root's group. Raises
+    OSError.
     """
     while not os.path.lexists(folder):
         folder = folder.absolute().parent
@@ -75,7 +76,7 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 def become(owner: Owner, folders: Iterable[Path]) -> None:
     """Change the user of this process to `owner`, permanently.
 
-    The process can still reach `folders`, even if the owner may not enter the folders above them. Raises OSError.
+    The process can still reach `folders`, even if `owner` may not enter the folders above `folders`. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):
@@ -88,7 +89,7 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 def _groups_of(owner: Owner) -> list[int]:
     """Return the store's group and the groups of the user.
 
-    The store's group comes first, even if the user is not a member of it.
+    The store's group is the first group, even if the user is not a member of the store's group.
     """
     try:
         user = pwd.getpwuid(owner.uid)

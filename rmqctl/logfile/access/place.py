@@ -1,11 +1,11 @@
 """Paths without symbolic links below a named folder.
 
 The owner of a store may replace a folder in the store by a link at any moment. If rmqctl gave the system a whole path,
-the system would follow this link. So, to change a store, rmqctl opens one folder after the other, each by its name in
-the folder above (openat with O_NOFOLLOW).
+the system would follow this link. Therefore, when rmqctl changes a store, rmqctl opens the folders of a path one after
+the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
 
-This process can still reach a folder that it holds, even if the folder's name later leads elsewhere, or if this process
-has no right to enter the folders above it.
+The function `hold` keeps a folder open. This process can still reach such a folder if the folder gets another name, or
+if this process has no right to enter the folders above.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return the name to open for a path, and the held folder above the path.
+    """Return the name to open for a path, and the open folder above the path.
 
-    If no folder above the path is held, the second result is None.
+    The open folder was opened by `hold`. If no folder above the path is open, the second result is None.
     """
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
@@ -49,10 +49,11 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the parts of a path below a folder; none for the folder itself.
+    """Return the names of a path below a folder.
 
-    The result is None if the path is not below the folder. A change of a store calls this function some hundred
-    thousand times. This function is faster than `relative_to`, which parses both paths again.
+    The result is empty if the path is the folder itself, and None if the path is not in the folder. A change of a store
+    calls this function some hundred thousand times. This function is faster than `relative_to`, which parses both paths
+    again.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -65,7 +66,7 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the name of `path` and a descriptor of its folder.
 
     Below one of `roots`, no link is followed. For any other path, the system follows links as usual. Raises OSError,
-    which names `path`.
+    whose text names `path`.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -118,7 +119,7 @@ def naming(path: Path) -> Iterator[None]:
 def _has_link(path: Path) -> bool:
     """Return whether one of the names in a path is a link.
 
-    This function only serves to explain an earlier error.
+    This function is only used to explain an earlier error.
     """
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
@@ -155,14 +156,18 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode of a new folder: no right that its parent does not give."""
+    """Return the mode of a new folder.
+
+    The mode gives only rights that the parent folder also gives.
+    """
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
     """Return the mode of a new file.
 
-    The mode gives no right that the folder or one of its files does not give.
+    The mode gives only rights that the first and the last file of the folder also give. If the folder has no file, the
+    mode gives only rights that the folder also gives.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -190,8 +195,8 @@ def mode_of(descriptor: int) -> int:
 def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and group that own new files of a folder.
 
-    None means the user of this process. Only root can give files to another user. If root did not do so, the files
-    would belong to root, and the broker could not write them.
+    None means the user of this process. Only root can give files to another user. If new files belonged to root, the
+    broker could not write them.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -200,9 +205,9 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 
 
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether a name leads to an open file.
+    """Return whether a name in a folder is the name of an open file.
 
-    The result is False if nothing has that name. Raises OSError for any other failure.
+    The result is False if the name does not exist. Raises OSError for any other failure.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

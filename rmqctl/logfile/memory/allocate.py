@@ -1,8 +1,8 @@
 """The next files of a queue, which a thread creates in advance.
 
-So an append does not wait for the file system. This is RocketMQ's AllocateMappedFileService: a request for a file also
-names the file that comes next. When the service stops, it deletes files that were not requested; after a crash they
-remain, full of zeros.
+Because of this thread, an append does not wait for the file system. RocketMQ has the same service,
+AllocateMappedFileService. A request for a file also names the next file. When the service stops, it deletes files that
+were not requested. After a crash, such files remain, and have only zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_SECONDS = 5.0
 class AllocateMappedFileService:
     """Makes files of one size in its own thread.
 
-    With `warm`, it also allocates the blocks of each file.
+    With `warm`, the thread also allocates the blocks of each file.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:

@@ -30,8 +30,8 @@ CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 class MappedMemory:
     """The `size` bytes of an open file, mapped as `mapping`.
 
-    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use it. Raises
-    OSError.
+    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use the object.
+    Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
@@ -62,7 +62,7 @@ class MappedMemory:
         return True
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the memory."""
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         self.mapping.close()
@@ -83,10 +83,10 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """Begin to prepare the pages up to `wanted`.
+        """Prepare the pages up to `wanted`, in another thread.
 
-        Returns the position where the writable memory ends now. If the attempt fails, it is repeated when the pages are
-        needed.
+        Returns the position where the writable memory ends now. If the attempt fails, the pages are prepared later,
+        when they are needed.
         """
         try:
             self._prepare(wanted)

@@ -1,11 +1,11 @@
-"""A store that is not on a file system of this host, for reading.
+"""Read access to a store that is not on a file system of this host.
 
 The file system is S3, Google Cloud Storage, Azure Storage, HDFS, or any other that pyarrow can open by a URL. Such a
-store has a URL, for example s3://bucket/store. A Path cannot contain a URL: the Path would merge the two slashes and
-would be relative to the working directory. So the store's path is /:s3:/bucket/store. For a URL without a host,
-hdfs:///store, it is /:hdfs:/@/store. The query of a URL (?endpoint_override=http://host:9000) stays directly after the
-host, and its slashes become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the
-store also has the query.
+store has a URL, for example s3://bucket/store. A Path cannot contain a URL, because the Path would merge the two
+slashes and would be relative to the working directory. Therefore the path of this store is /:s3:/bucket/store. For a
+URL without a host, for example hdfs:///store, the path of the store is /:hdfs:/@/store. The query of a URL
+(?endpoint_override=http://host:9000) stays directly after the host, and its slashes become %2F:
+/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the store also has the query.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def root_text(path: Path) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Return whether a path has the form that a URL gets (`root_path`)."""
+    """Return whether `root_path` made a path from a URL."""
     return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
 
 
@@ -121,9 +121,10 @@ class RemoteStorage(Storage):
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return the entry at `path`; its kind is MISSING if nothing is there.
+        """Return the entry at `path`.
 
-        A path outside the store counts as missing. Raises OSError, except for "no such file".
+        If nothing exists at `path`, the kind of the entry is MISSING. A path outside the store is treated as missing.
+        Raises OSError, except for "no such file".
         """
         if path.is_relative_to(self.root):
             with suppress(NotADirectoryError), _os_errors(path):  # what is above it is a file
@@ -236,9 +237,9 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL, with a time limit for retries if it is a URL of Google.
+    """Return the URL; a URL of Google Cloud Storage gets a time limit for retries.
 
-    Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops it.
+    Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops these retries.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -249,8 +250,9 @@ def _that_ends(url: str) -> str:
 def _os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
-    pyarrow's errors have no error number and more than one line, and the errors of Azure are not OSErrors. A local file
-    system that is opened by fsspec may have names that are not UTF-8. pyarrow cannot use such names.
+    pyarrow's errors have no error number, and their text has more than one line. The errors for Azure Storage are not
+    OSErrors. A local file system that is opened by fsspec may have names that are not UTF-8. pyarrow cannot use such
+    names.
     """
     from pyarrow import ArrowException
 

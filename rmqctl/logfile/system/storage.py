@@ -1,8 +1,9 @@
 """The operating system, for reading.
 
-Nothing else in rmqctl lists, opens, reads or locks a file. Files are read with `pread` and not mapped, for two reasons.
-If the disk fails, or if the file is cut while it is read, `pread` raises an OSError that can be reported; a mapping
-would end the process with SIGBUS. And memory use stays small.
+No other part of rmqctl lists, opens, reads or locks a file. Files are read with `pread` and not mapped, for two
+reasons. The first reason is that `pread` raises an OSError if the disk fails, or if the file is cut while it is read.
+rmqctl can report this error. With a mapping, SIGBUS would end the process. The second reason is that memory use stays
+small.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ class Stamp(NamedTuple):
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a file system: all, unused, and usable by a user.
+    """The number of all, of unused and of usable bytes of a file system.
 
-    `device` is its number.
+    A user who is not root can write the usable bytes. `device` is the number of the device.
     """
 
     total: int
@@ -95,8 +96,9 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Without `follow_links`, symbolic links are followed only if they stay in the trusted folders: `root`, and those that
-    `trust` adds. `named` are the folders that the user named: the store, and log folders elsewhere.
+    Without `follow_links`, symbolic links are followed only if they lead to a place in a trusted folder. The trusted
+    folders are `root` and the folders that `trust` adds. `named` are the folders that the user named: the store, and
+    log folders outside the store.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
@@ -116,7 +118,7 @@ class Storage:
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
-        """Return `path` as in findings: relative to the store if it is inside."""
+        """Return `path` as findings show it: relative if it is in the store."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
@@ -380,10 +382,10 @@ class Storage:
         return any(target.is_relative_to(trusted) for trusted in self._trusted)
 
     def _real_path(self, path: Path) -> Path:
-        """Return where a path leads.
+        """Return the real path of a path, with all links followed.
 
-        The links above a folder that the user named are not followed again: that was done before this process changed
-        its user.
+        The links above a folder that the user named are not followed again, because they were followed before this
+        process changed its user.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -393,9 +395,10 @@ class Storage:
 
 
 def is_path_text(text: str) -> bool:
-    """Return whether a text can be a path: it has no NUL, and it can be encoded.
+    """Return whether a text can be a path.
 
-    For a text that cannot be a path, calls of the system raise errors that are not OSErrors.
+    A text can be a path if it has no NUL and can be encoded. For any other text, calls of the system raise errors that
+    are not OSErrors.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -454,7 +457,7 @@ def entry_of(path: Path, found: os.stat_result) -> Entry:
 
 
 def within_time(time_ns: int) -> int:
-    """Return the nearest time that a journal can keep."""
+    """Return the time nearest to `time_ns` that a journal can contain."""
     return max(min(time_ns, TIME_NS_MAX), -TIME_NS_MAX)
 
 
@@ -468,7 +471,7 @@ def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
     Any other folder is returned unchanged. If STORE is a relative path and broker.conf has absolute paths, one folder
-    has two paths. Code that compares paths, for a journal or a finding, would then see two folders.
+    has two paths. Code that compares paths, for a journal or a finding, would then treat the folder as two folders.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),
@@ -480,9 +483,10 @@ def from_root(root: Path, path: str) -> Path:
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """Yield `path` and all that is below it.
+    """Yield `path` and all paths below `path`.
 
-    The contents of a folder come before the folder. If nothing exists at `path`, it yields nothing. Raises OSError.
+    The contents of a folder are yielded before the folder. If nothing exists at `path`, nothing is yielded. Raises
+    OSError.
     """
     waiting: list[tuple[Path, Stamp | None]] = [
         (path, None)

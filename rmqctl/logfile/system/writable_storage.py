@@ -1,9 +1,12 @@
-"""The operating system, for writing. Code that only reads never imports this.
+"""The operating system, for writing.
+
+Code that only reads does not import this module.
 
 If the disk is full, rmqctl must get an OSError that it can report. But if a process writes through a mapping to a hole
-of a file on a full disk, it gets SIGBUS. So files are written with `pwrite`, or through a mapping whose blocks were
-allocated first. (Some file systems copy a block when it is written again, for example ZFS, or Btrfs with snapshots.
-There, allocation guarantees nothing. A broker maps holes and has no guarantee either.)
+of a file on a full disk, the process gets SIGBUS. Therefore files are written with `pwrite`, or through a mapping whose
+blocks were allocated first. (Some file systems copy a block when it is written again, for example ZFS, or Btrfs with
+snapshots. On such a file system, allocation guarantees nothing. A broker maps holes, and has no guarantee on any file
+system.)
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
     All methods raise OSError. Below `root` and the folders that `trust` adds, links are followed only if `follow_links`
-    is set. The same rule holds for links that appear later. With `beneath`, links between the folder `beneath` and
+    is set. The same rule is used for links that are made later. With `beneath`, links between the folder `beneath` and
     `root` are not followed either. A new file belongs to the owner of its folder.
     """
 
@@ -44,7 +47,7 @@ class WritableStorage(Storage):
 
     @classmethod
     def like(cls, storage: Storage) -> WritableStorage:
-        """Return write access to the folders of `storage`, with its rules for links."""
+        """Return write access to the folders of `storage`, with the same rules for links."""
         found = cls(storage.root, follow_links=storage.follow_links)
         for folder in storage.named[1:]:
             found.trust(folder)
@@ -78,17 +81,17 @@ class WritableStorage(Storage):
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.
 
-        If there is a link in place of the file, it is not followed.
+        If `path` is a link, the link is not followed.
         """
         with self._in(path) as (name, folder):
             return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
 
     def create(self, path: Path, size: int) -> int:
-        """Create a file of `size` zero bytes, with its missing folders.
+        """Create a file of `size` zero bytes, and the missing folders above the file.
 
-        Returns a descriptor for reading and writing. If the system supports it, the file appears at its full size or
-        not at all, because no broker loads a shorter one. If a failed attempt left a file of this size that was never
-        written, this file is used.
+        Returns a descriptor for reading and writing. No broker loads a file that is too short. Therefore, if the system
+        supports this, the file gets its name only when it has its full size. If a failed attempt left a file of this
+        size that was never written, this file is used.
         """
         self.make_folder(path.parent)
         try:
@@ -128,7 +131,7 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Return a file without a name; it gets its name when it has its full size.
+        """Create a file without a name, and name it when it has its full size.
 
         The result is None if the system does not support files without a name. Raises OSError for any other failure.
         """
@@ -192,7 +195,7 @@ class WritableStorage(Storage):
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """Return the first `size` bytes of a file as memory.
 
-        The caller may write only where blocks are allocated. The mapping's `sync` flushes it to disk.
+        The caller may write only where blocks are allocated. The mapping's method `sync` flushes the mapping to disk.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -255,7 +258,8 @@ class WritableStorage(Storage):
     def check_may_change(self, path: Path) -> None:
         """Raise OSError if this process may not change a file or folder.
 
-        The process must be able to write the file, or to change the names in the folder, and to restore its time.
+        The process must be able to write the file, or to change the names in the folder. The process must also be able
+        to restore the time of the file or folder.
         """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
@@ -271,7 +275,7 @@ class WritableStorage(Storage):
     def set_owner(self, path: Path, like: Stamp) -> None:
         """Give a file or folder to the owner of `like`.
 
-        Only root can do that; for others, the owner stays unchanged.
+        Only root can change the owner. For any other user, the owner stays unchanged.
         """
         if os.geteuid() == 0:
             with self._in(path) as (name, folder):
@@ -416,7 +420,7 @@ class WritableStorage(Storage):
     def used_percent(self, folder: Path) -> int:
         """Return how full the disk of a folder is, in percent, rounded up.
 
-        The result is the same as that of UtilAll.getDiskPartitionSpaceUsedPercent: 0 if the folder does not exist yet.
+        As in UtilAll.getDiskPartitionSpaceUsedPercent, the result is 0 if the folder does not exist yet.
         """
         if self.entry(folder).kind is Kind.MISSING:
             return 0
@@ -425,7 +429,7 @@ class WritableStorage(Storage):
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
     def process_id(self) -> int:
-        """Return the number of this process, as 5.x writes it into `abort`."""
+        """Return the number of this process, which 5.x writes into `abort`."""
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
@@ -433,7 +437,7 @@ class WritableStorage(Storage):
 
         The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
-        Returns the descriptor that holds the lock, or None if another process has the lock. If this process closes any
+        Returns the descriptor that has the lock, or None if another process has the lock. If this process closes any
         descriptor of the file, the lock is lost. So nothing else in this process may open the file while the lock is
         held. The content and time of an existing file stay unchanged.
         """
