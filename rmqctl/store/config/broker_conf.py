@@ -94,7 +94,7 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return the delays of a text such as `1s 5s 10s` in ms.
+    """Return the delays, in ms, of a text such as `1s 5s 10s`.
 
     If the text is empty, the result is the broker's own list. Raises BadRequest if a word is not a duration.
     """

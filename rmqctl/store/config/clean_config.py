@@ -35,17 +35,17 @@ class ExpirySettings(NamedTuple):
     replicas_per_disk: int = 1  # replicasPerDiskPartition of 5.x
     logical_force_percent: float = 80.0  # logicalDiskSpaceCleanForciblyThreshold of 5.x, 0 to 1
     manual: bool = False
-    """Delete in 20 rounds at any hour, as after mqadmin's deleteExpiredCommitLog."""
+    """Delete expired files at any hour, in 20 rounds, as mqadmin's deleteExpiredCommitLog does."""
     keep_bytes: int | None = None
-    """The number of bytes down to which log files of any age are deleted."""
+    """Delete the oldest log files, of any age, until the log has at most this number of bytes."""
     keep_files: int | None = None
-    """The number of files down to which log files of any age are deleted."""
+    """Delete the oldest log files, of any age, until the log has at most this number of files."""
     by: Literal["mtime", "store-timestamp"] = "mtime"
     """The time from which a file's age is counted; brokers only use the mtime."""
     protect_unconsumed: bool = False
     """Keep files with messages that are not consumed yet, and all later files."""
     unused_topics: bool = False
-    """Delete the whole folder of an empty queue if topics.json lacks its topic."""
+    """Delete the whole folder of an empty queue if topics.json does not list the topic of the queue."""
 
 
 USUAL_EXPIRY = ExpirySettings()

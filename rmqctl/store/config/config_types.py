@@ -4,8 +4,8 @@ Only the values that rmqctl uses have types here. The rules describe the behavio
 1.2.69) and 5.3.3 (fastjson 1.2.83).
 
 A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
-ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If the value of a field of an
-object is null, "" or "null", the field has its default.
+ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If a field of an object has the
+value null, "" or "null", the broker uses the default of the field.
 
 If the file has any other value where a number, an object or a map is expected, the broker deletes the file and reads
 the .bak. The broker also deletes the file and reads the .bak if a map contains a null. All other fields may have any

@@ -34,8 +34,8 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
     A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of such a map has
-    its own line. The integer keys have no quotes. Keys are written in the order of the map. This function does not sort
-    the keys, although fastjson sorts the fields of a bean.
+    its own line. The integer keys have no quotes. Keys are written in the order of the map. fastjson sorts the fields
+    of a bean, but this function does not sort the keys.
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)

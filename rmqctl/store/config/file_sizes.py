@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Geometry(NamedTuple):
     """The lengths of a store's files in bytes, and the limits of the index.
 
-    `index_slots` and `index_entries` are the numbers of slots and entries of an index file. The defaults are the
-    broker's.
+    `index_slots` and `index_entries` are the numbers of slots and entries of an index file. The defaults are the same
+    as in the broker.
     """
 
     commitlog_file_size: int = 1 << 30

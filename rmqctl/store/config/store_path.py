@@ -57,10 +57,11 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 
 
 class Layout(Enum):
-    """Where a store keeps its queues.
+    """The place where a store has its queues.
 
-    FILES: in files. COMBINED: in files and in RocksDB. ROCKSDB: only in RocksDB. DLEDGER: in files, and a DLedger group
-    writes the log.
+    FILES means that the queues are in files. COMBINED means that the queues are in files and in RocksDB. ROCKSDB means
+    that the queues are only in RocksDB. DLEDGER means that the queues are in files, and that a DLedger group writes the
+    log.
     """
 
     FILES = "files"
@@ -181,7 +182,8 @@ def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
     """Return the folders in which a broker creates new files of the log.
 
-    The order is that of MultiPathMappedFileQueue, which creates each new file in the next of these folders.
+    The folders have the same order as in MultiPathMappedFileQueue, which creates each new file in the next folder of
+    this order.
     """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
@@ -210,7 +212,7 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
     """Return the folder of DLedger's log.
 
     The result is None if the store has an ordinary log. Raises LayoutNotSupported if this folder does not exist, or if
-    the store has several such folders and broker.conf does not name one.
+    the store has several such folders and broker.conf names none of these folders.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

@@ -38,7 +38,7 @@ def is_copy_topic(topic: str) -> bool:
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Return whether a topic is one of a broker's own, or an LMQ topic.
+    """Return whether a topic is a broker's own topic, or an LMQ topic.
 
     LMQ topics have their own consumer groups.
     """

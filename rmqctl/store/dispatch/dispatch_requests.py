@@ -46,8 +46,8 @@ class DispatchColumns(NamedTuple):
 class NotPassed:
     """A filter that leaves out messages that the index already has.
 
-    A broker does not index a message if the last message with keys has a higher physical offset
-    (IndexService.buildIndex). A later message has a lower physical offset only if files of the log overlap.
+    A broker does not index a message if the previous message with keys has a higher physical offset
+    (IndexService.buildIndex). The previous message can have a higher physical offset only if files of the log overlap.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class NotPassed:
 
 
 class DispatchRequestBuilder:
-    """A maker of dispatch columns from scanned columns, for use in any thread.
+    """Makes dispatch columns from scanned columns, in any thread.
 
     `queues` is a list of (topic bytes, queueId). The number of a queue is its position in this list. Keys are hashed
     only if `with_keys` is set. TAGS is hashed only if `with_tags` is also set. Only brokers from 5.4.0 on index TAGS.

@@ -91,8 +91,8 @@ def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> 
     """Return whether `code` is the tagsCode that dispatch writes.
 
     The right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store time plus a delay
-    of whole seconds. Any delay of whole seconds is accepted, because the broker's configuration sets the delays
-    (messageDelayLevel).
+    of whole seconds. The function accepts any delay of whole seconds, because the broker's configuration sets the
+    delays (messageDelayLevel).
     """
     if not target.scheduled:
         return code == target.tags_code

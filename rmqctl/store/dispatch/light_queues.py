@@ -1,4 +1,4 @@
-"""Light message queues (LMQ, since 4.9.3): the places of messages in them.
+"""The places of messages in light message queues (LMQ, since 4.9.3).
 
 The property INNER_MULTI_DISPATCH of a message names its light queues. The broker gives the message a queue offset in
 each light queue, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each light queue

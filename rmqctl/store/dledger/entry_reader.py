@@ -39,8 +39,8 @@ class EntryReader(RecordReader):
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record of the entry at `position`.
 
-        If a record itself begins at `position`, that record is returned. If the header of the entry is wrong, the
-        result is Damage `bad-entry`.
+        If a record begins at `position` instead of an entry, the function returns this record. If the header of the
+        entry is wrong, the result is Damage `bad-entry`.
         """
         room = self.file.size - position
         if room < BLANK_SIZE:
@@ -102,9 +102,9 @@ class EntryReader(RecordReader):
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
         """Return the fault of an entry's index or term; empty if both are right.
 
-        Index and term are compared with those of the previous entry, but only if the previous entry was read just
-        before. After an entry with a wrong index, the next entry may continue from the wrong number or from the
-        expected number.
+        The function compares index and term with the index and term of the previous entry, but only if the reader has
+        just read the previous entry. After an entry with a wrong index, the next entry may continue from the wrong
+        number or from the expected number.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -136,9 +136,10 @@ class EntryReader(RecordReader):
         return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
     def _blank_behind(self, position: int) -> int | None:
-        """Return the position of the blank, after which only zeros follow.
+        """Return the position of the blank that ends the file.
 
-        The result is None if the file has no blank at or after `position`.
+        After this blank, the file has only zeros. The result is None if the file has no such blank at or after
+        `position`.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):

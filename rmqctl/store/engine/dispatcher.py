@@ -42,8 +42,8 @@ class Dispatcher:
     """Adds messages to the queues and the index, and then calls `arriving`.
 
     Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
-    the index is off. `message_at` decodes the message at a physical offset. It is used for fields of the message that
-    the columns do not have. Methods raise OSError.
+    the index is off. `message_at` decodes the message at a physical offset. `message_at` is used for fields of the
+    message that the columns do not have. Methods raise OSError.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Dispatch messages of the log, which must come in log order."""
+        """Dispatch messages of the log. The caller gives the messages in log order."""
         messages = described.messages
         rows = messages[have_units(messages)]
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]

@@ -2,10 +2,10 @@
 
 | service | when | how much |
 |---|---|---|
-| GroupCommitService | a put waits for it (synchronous flush), or every 10 ms | up to the put's end, at most twice |
-| FlushRealTimeService | every 500 ms | 4 pages or more; every 10 s whatever there is |
-| CommitRealTimeService | every 200 ms (with a transient store pool) | 4 pages or more; every 200 ms whatever there is |
-| FlushDiskWatcher | a put waits for longer than 5 s | tells it FLUSH_DISK_TIMEOUT; the flush goes on |
+| GroupCommitService | a put waits for it (synchronous flush), or every 10 ms | the log up to the put's end, in at most two rounds |
+| FlushRealTimeService | every 500 ms | 4 pages or more; every 10 s all pages |
+| CommitRealTimeService | every 200 ms (with a transient store pool) | 4 pages or more; every 200 ms all pages |
+| FlushDiskWatcher | a put waits for longer than 5 s | nothing; the put gets FLUSH_DISK_TIMEOUT |
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ WATCH_INTERVAL_SECONDS = 0.1
 
 
 class FlushIntervals(NamedTuple):
-    """The intervals (seconds) and least pages (4 KiB each) of the flush services.
+    """The intervals (seconds) of the flush services, and the least numbers of pages.
 
-    The settings are flushIntervalCommitLog and similar ones in broker.conf. The default values are the broker's own.
+    A page has 4 KiB. The least number of pages says how many pages must be waiting before a service flushes or commits.
+    The settings in broker.conf are flushIntervalCommitLog and settings with similar names. The default values are the
+    broker's own.
     """
 
     flush: float = 0.5
@@ -44,7 +46,7 @@ class FlushIntervals(NamedTuple):
 
     @classmethod
     def of(cls, conf: WritingConf) -> FlushIntervals:
-        """Return the intervals and the least pages that broker.conf sets."""
+        """Return the intervals and the least numbers of pages that broker.conf sets."""
         return cls(
             conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000,
             conf.commit_thorough_ms / 1000, conf.flush_least_pages, conf.commit_least_pages,

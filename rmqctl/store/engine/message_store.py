@@ -253,7 +253,7 @@ class MessageStore:
         return None
 
     def dispatch(self) -> None:
-        """Bring topics.json, the queues and the index up to the log's end.
+        """Add all new messages of the log to topics.json, the queues and the index.
 
         After an OSError the store accepts no more messages.
         """
@@ -357,7 +357,7 @@ class MessageStore:
         return LogFiles(self._storage, lambda: queue.files, end, queue.file_size)
 
     def note_flushed(self) -> None:
-        """Note in the checkpoint that the log is flushed, if the whole log is flushed.
+        """If the whole log is flushed, note this fact in the checkpoint.
 
         The function sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
         """
@@ -475,8 +475,8 @@ class MessageStore:
     def _end_of_log(self) -> int:
         """Return the position in the log where the last record ends.
 
-        Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record is no
-        reason for this error if a broker reads on after the record and serves the record.
+        Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record does
+        not cause this error if a broker serves the record and continues to read after the record.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NewStore:
-    """A record of the files in `folders` before the store was created.
+    """A list of the files that `folders` had before the store was created.
 
     The folders are the store's root and the folders of its log. Raises OSError.
     """

@@ -1,9 +1,9 @@
 """The threads of a store that stays open for a long time.
 
-These threads flush, commit, dispatch and deliver, while a put does not have to wait for the disk.
+These threads flush, commit, dispatch and deliver, so that a put does not have to wait for the disk.
 
 `rmqctl append` needs none of these threads, because `rmqctl append` flushes all files when it ends. A program that
-embeds the engine starts them beside `MessageStore`.
+embeds the engine starts these threads in addition to `MessageStore`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Puts are recorded only if `MessageStore.stats` is set.
 
-Times are rounded down to whole milliseconds and counted in RocketMQ's own buckets: `[<=0ms]` has the times under 1 ms.
+Times are rounded down to whole milliseconds and counted in RocketMQ's own buckets. For example, the bucket `[<=0ms]`
+has the times under 1 ms.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the current time; call this before a put, and use it in `record`."""
+        """Return the current time. Call this function before a put, for `record`."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:

@@ -76,9 +76,9 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return the first fault of a journal, which is an entry rmqctl never writes.
+    """Return the first fault of a journal.
 
-    The result is empty if the journal has no fault.
+    A fault is an entry that rmqctl never writes. The result is empty if the journal has no fault.
     """
     return next(_faults(manifest, named), "")
 

@@ -208,7 +208,7 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Return the entry of a journal that has the form that rmqctl writes.
+    """Return the entry of a journal in the form that rmqctl writes.
 
     Raises Unreadable for any other journal. Raises OSError.
     """
@@ -320,9 +320,10 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
     """Return the paths whose state differs from the state after a change.
 
-    The result has paths that the change touched, and paths that any use of the store changes. If the change is half
-    done, the touched paths have no known state after the change. In this case, a touched path is returned only if it is
-    a missing file. The result is empty if an undo of the change has begun. Raises OSError.
+    The result contains two kinds of paths. The first kind are paths that the change touched. The second kind are paths
+    that any use of the store changes. If the change is half done, the touched paths have no known state after the
+    change. In this case, a touched path is returned only if it is a missing file. The result is empty if an undo of the
+    change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -373,7 +374,7 @@ def in_use(root: Path) -> StoreInUse:
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """Return how many bytes of the disk become free when a journal is removed.
+    """Return how many bytes of disk space the removal of a journal frees.
 
     The holes of sparse files are not counted. Raises OSError.
     """

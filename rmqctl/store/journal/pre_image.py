@@ -1,7 +1,7 @@
 """Keep the bytes of a file before they are changed, and restore them.
 
-The bytes are kept in a file of the journal. Of each range, only the blocks that are not all zero are kept. The rest of
-the range is set to zero when the range is restored.
+The bytes are kept in a file of the journal. Of each range, only blocks with at least one non-zero byte are kept. When
+the range is restored, the rest of the range is set to zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges of the same bytes, with a gap between two ranges.
+    """Return sorted ranges of the same bytes, with gaps between the ranges.
 
     Ranges that touch or overlap are joined, and empty ranges are removed.
     """
@@ -39,7 +39,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[Range]:
-    """Yield the ranges of blocks in [begin, end) that are not all zero.
+    """Yield the ranges of blocks in [begin, end) that have a non-zero byte.
 
     Neighbouring blocks are joined into one range. Raises OSError.
     """

@@ -162,8 +162,8 @@ class Journal:
         `commit` is called when the change is prepared and no file is changed yet. An exception from `commit` stops the
         change.
 
-        In-place changes of one file may overlap. No change may have a path that is equal to, or below, a path that
-        another change deletes or installs.
+        In-place changes of the same file may overlap. If a change deletes or installs a path, no other change may have
+        this path or a path below this path.
 
         Raises ValueError for such a path, for a path that no journal may change, for a range beyond a file's end, and
         for an installed file that was not built in the journal's folder. Raises NoRoom, without any change of the
@@ -439,9 +439,9 @@ def drop(
 ) -> list[JournalEntry]:
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
-    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten, and a damaged
-    journal whose change was completed is kept. If `damaged` is the name of a folder, only the damaged journal in this
-    folder is forgotten. `commit` is called in the same way as by `undo_last`.
+    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten. In this case,
+    a damaged journal is kept if its change was completed. If `damaged` is the name of a folder, only the damaged
+    journal in this folder is forgotten. `commit` is called in the same way as by `undo_last`.
 
     Raises NeedsRecovery if a change is half done, Unreadable if the change of a damaged journal may be half done, and
     StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
@@ -567,7 +567,7 @@ def _is_folder(storage: WritableStorage, path: Path) -> bool:
 
 
 def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
-    """Return the nearest existing folder above, and the missing folders.
+    """Return the nearest existing folder above a path, and the missing folders.
 
     The missing folders are returned in order, the outermost folder first.
     """

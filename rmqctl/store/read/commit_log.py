@@ -115,9 +115,8 @@ class CommitLog:
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the item at a physical offset.
 
-        The result is None if the log has eight zero bytes at the offset, because zeros mean that no record was written.
-        The result is Damage `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be
-        read.
+        If the log has eight zero bytes at the offset, no record was written at the offset, and the result is None. The
+        result is Damage `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -351,10 +350,10 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a damaged record that brokers still serve.
+    """Return whether a damage is a damaged record that a broker serves.
 
-    A broker's scan continues after a damaged record that brokers still serve. A record with an empty body and a wrong
-    checksum is also served, because brokers do not check an empty body.
+    If a broker serves a damaged record, the broker's scan continues after the record. A record with an empty body and a
+    wrong checksum is also served, because brokers do not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)

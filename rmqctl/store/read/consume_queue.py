@@ -235,8 +235,8 @@ class ConsumeQueue:
         """Return the first unit for which `holds` returns True.
 
         Pre-blank units are never returned. Because the unit is found by bisection, `holds` must also return True for
-        all later units. The result is None if `holds` returns True for no unit. If the caller knows the max offset,
-        `end` is the max offset.
+        all later units. The result is None if `holds` returns True for no unit. A caller that knows the max offset
+        gives the max offset as `end`.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -379,9 +379,9 @@ class BatchConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.
 
-        The min offset is the base offset of the first batch in the first file whose record the log still has. If the
-        log has no record of a batch of the first file any more, the min offset is the queue offset at which the first
-        file ends. If the queue has no batch, the min offset is -1.
+        The broker searches only the first file, and finds the first batch whose record the log still has. The min
+        offset is the base offset of this batch. If the log no longer has a record of any batch in the first file, the
+        min offset is the queue offset at which the first file ends. If the queue has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -407,7 +407,7 @@ class BatchConsumeQueue:
         return self._unit(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the batch that contains a queue offset; None if no batch does."""
+        """Return the batch that contains a queue offset; None if no batch contains it."""
         slot = self._slot_of(queue_offset)
         return None if slot is None else self._unit(slot)
 

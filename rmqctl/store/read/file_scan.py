@@ -166,7 +166,7 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Return the damage at eight zero bytes that other data follows.
+    """Return the damage at eight zero bytes if other data follows these bytes.
 
     The damage is a `hole` if a whole record follows in the file. Otherwise the damage is `bytes-behind-end`.
     """

@@ -84,7 +84,7 @@ def scan_part(
 
 
 class PartJoin:
-    """The join of the parts of one file, in the order of the file.
+    """Joins the parts of one file, in the order of the file.
 
     The position where a part begins is a guess. The guess is right if the previous part ended at the guessed position.
     If the guess is wrong, the part must be read again. A guess is wrong if bytes in a body, or after a blank, look like

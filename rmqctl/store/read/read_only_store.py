@@ -40,9 +40,9 @@ QUEUE_ID_DIGITS_MAX = 10
 class ReadOnlyStore:
     """The store at `root`, read through `storage`.
 
-    Settings that `conf` does not have are found from the files. If `storage` is None, the files at `root` are read
-    without any overlay. No method writes. `foreign` has a Damage for each file or folder that does not belong to the
-    store or cannot be read.
+    For settings that `conf` does not have, the files show the values. If `storage` is None, the files at `root` are
+    read directly. No method writes. `foreign` has a Damage for each file or folder that does not belong to the store or
+    cannot be read.
 
     `log_only` says that the caller reads only the log. With `log_only`, the queues may be only in RocksDB, and the log
     may be DLedger's. If the queues are only in RocksDB, `queues` is empty.
@@ -322,9 +322,9 @@ class ReadOnlyStore:
         """Yield the messages of `topic` that have `key`, in log order.
 
         A message has the key if `key` is one of its KEYS or its UNIQ_KEY. The messages are found by the index. If a
-        message is damaged, the function yields a Damage instead of the message. If the index points to bytes of the log
-        that contain no record any more, the function yields the Damage of these bytes, because the lost record may have
-        had the key.
+        message is damaged, the function yields a Damage instead of the message. The index may point to bytes of the log
+        that contain no record any more. The function then yields the Damage of these bytes, because the lost record may
+        have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)

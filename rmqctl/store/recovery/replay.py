@@ -1,8 +1,8 @@
 """A simulation of the two passes in which a starting broker reads its log.
 
 The first pass is the scan of recovery. The second pass is the dispatch of start() (4.x). Another scan finds the good
-messages, and gives them to the simulation in batches. If the broker would read the messages of a batch next, the batch
-is accepted as a whole. Every other record is checked by the broker's own rules.
+messages, and gives them to the simulation in batches. If the batch begins at the position where the broker continues to
+read, the whole batch is accepted. Every other record is checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """The dispatch to `queues` of the messages that one pass reads in the log.
+    """Dispatches to `queues` the messages that one pass reads in the log.
 
-    Good messages are dispatched without a further check. A message that is not good but that the broker's check accepts
-    is dispatched with the fields of the message's record.
+    Good messages are dispatched without a further check. A message that is not good is dispatched if the broker's check
+    accepts the message. Such a message is dispatched with the fields of its record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:

@@ -10,9 +10,8 @@ name of a file is not an offset.
 **2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
 from the end. The broker accepts all units before the first unit that is not in use. A unit is in use if physicalOffset
 >= 0 and size > 0. The first unit that is not in use ends the queue, and the files after this unit are deleted.
-Therefore one bad unit can end a queue too early. Files before the last three files are not checked. Take the last unit
-of each queue, and the physical offset at which the unit's record ends. The largest of these offsets is called the
-*queues' end*.
+Therefore one bad unit can end a queue too early. Files before the last three files are not checked. The record of a
+queue's last unit ends at a physical offset. The largest of these offsets, over all queues, is called the *queues' end*.
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
@@ -142,7 +141,10 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profil
 
 
 def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
-    """Return whether load() deletes a file: 5.x deletes a last file of 0 bytes."""
+    """Return whether load() deletes a file.
+
+    5.x deletes the last file of a folder if this file has 0 bytes.
+    """
     return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
 
 
@@ -245,7 +247,7 @@ def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None
 
 
 def cuts_queues(queues_end: int, log_end: int) -> bool:
-    """Return whether the broker cuts the queues to the log.
+    """Return whether the broker cuts the queues at the log's end.
 
     `queues_end` is the end of the queues before the scan.
     """

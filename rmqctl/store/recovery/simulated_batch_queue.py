@@ -113,7 +113,7 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = message.physical_offset, base + count
 
     def cut(self, log_end: int) -> None:
-        """Cut the queue to batches that point before the log's end.
+        """Remove all batches that point to the log's end or after it.
 
         If the last file is kept, its first unit is kept, even if this unit is not in use.
         """

@@ -192,7 +192,7 @@ class RecoveredQueue:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
-        """Cut the queue to units that point before the log's end.
+        """Remove all units that point to the log's end or after it.
 
         The rule is ConsumeQueue.truncateDirtyLogicFiles.
         """

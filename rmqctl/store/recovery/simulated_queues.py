@@ -1,8 +1,8 @@
 """All queues in a simulated recovery.
 
-The queues are loaded, cut and filled by the broker's rules, but nothing is written. For a unit that recovery adds, the
-memory has only the place in the queue. The place is enough, because added units point between the log's start and the
-log's end, in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
+The queues are loaded, cut and filled by the broker's rules, but nothing is written. For a unit that recovery adds, only
+the unit's place in the queue is kept in memory. The place is enough, because added units point between the log's start
+and the log's end, in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class RecoveredQueues:
         self._put(message, is_odd=True)
 
     def cut(self, log_end: int) -> None:
-        """Cut every queue to units that point before the log's end."""
+        """Remove all units that point to the log's end or after it."""
         for queue in self._queues.values():
             queue.cut(log_end)
 
@@ -212,7 +212,7 @@ class RecoveredQueues:
             self._row_of_number[number] = self._rows[key]
 
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
-        """Add a queue with its state; `queue` is None if it has no folder."""
+        """Add a queue with its state; `queue` is None for a queue without a folder."""
         row = self._rows[key] = len(self._rows)
         if row == len(self._states):
             self._states = np.concatenate((self._states, np.zeros_like(self._states)))

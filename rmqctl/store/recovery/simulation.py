@@ -109,8 +109,8 @@ class RestartSimulation:
     """Simulates one restart of a broker of `profile` on `store`.
 
     The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, `abort`
-    decides the mode. `builder` describes the messages of `on_messages`. `refused` is the reason if the store does not
-    load. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
+    decides the mode. `builder` makes the dispatch columns that `on_messages` gets. `refused` is the reason if the store
+    does not load. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
     `scanned_from`. `built` are queues that will exist in addition to the queues of `store`. Raises OSError if log or
     queues cannot be read.
     """
@@ -239,7 +239,7 @@ class RestartSimulation:
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut the log, start, correct the min offsets, and return the result.
+        """Cut the log, simulate start(), correct the min offsets, and return the result.
 
         No message and no damage may be added after this call.
         """
@@ -260,7 +260,7 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return the fault of a config file because of which the broker exits.
+        """Return the fault of a config file that makes the broker exit.
 
         A broker exits at its start if neither a config file nor the `.bak` of this file is valid
         (ConfigManager.loadBak). The result is None if the broker does not exit.

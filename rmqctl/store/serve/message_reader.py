@@ -47,7 +47,7 @@ TIME_MAX = 2**63 - 1
 class QueueEnd(NamedTuple):
     """The end of a queue.
 
-    `max_offset` is in units. `files_end` is the end of the last file, in bytes.
+    `max_offset` is in units. `files_end` is the byte offset at which the last file ends.
     """
 
     max_offset: int

@@ -84,10 +84,10 @@ class _Search:
         return files[-1]
 
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
-        """Return the first unit of a file that was stored at a time or later.
+        """Return a file's first unit whose message was stored at a time or later.
 
-        If every unit of the file was stored before the time, the result is the end of the file's units. The result is 0
-        if the search needs a message that does not exist any more.
+        If every message of the file's units was stored before the time, the result is the end of the file's units. The
+        result is 0 if the search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -112,10 +112,10 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """Return the unit of a file that was stored nearest to a time.
+        """Return a file's unit whose message was stored nearest to a time.
 
-        If several units were stored exactly at the time, the result is one of these units. The result is 0 if the
-        search needs a message that does not exist any more.
+        If several messages were stored exactly at the time, the result is the unit of one of these messages. The result
+        is 0 if the search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:

@@ -32,7 +32,7 @@ class ReadableLog:
     def has(self, physical_offset: int, size: int) -> bool:
         """Return whether `size` bytes exist at an offset, all in one file.
 
-        If these bytes exist, a broker's CommitLog.getMessage returns bytes.
+        If these bytes exist, a broker's CommitLog.getMessage returns these bytes.
         """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)

@@ -157,7 +157,7 @@ class CommitLogWriter:
         """Put each message as `put_message` does, but several times as fast.
 
         One write stores all records of one file. If the store fails, the remaining messages are not written, and their
-        results show the same failure. Therefore the stored messages have no gap between them.
+        results show the same failure. Therefore no message is missing between two stored messages.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -208,7 +208,7 @@ class CommitLogWriter:
         return self._put(first, batch)
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for records that `put_encoded` takes.
+        """Return the rules for records that `put_encoded` accepts.
 
         The result is None if records depend on their offsets (`__CRC32#`).
         """
@@ -227,7 +227,7 @@ class CommitLogWriter:
         return is_topic(topic) and topic not in DEFERRED_TOPICS and topic not in self._batch_topics and queue_id >= 0
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        """Store records from row `begin` on by one write.
+        """Store encoded records with one write. The first record is in row `begin`.
 
         The call stores as many records as the current file has room for.
         """
@@ -392,7 +392,7 @@ class CommitLogWriter:
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append records one after the other, by one write for each record.
 
-        If the store fails, the list may have fewer results than records.
+        If the store fails, the returned list may have fewer results than `run` has records.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
@@ -550,7 +550,7 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether a message can be put by one record and no other step.
+    """Return whether one record is enough to store a message.
 
     The result is True if the message is not delayed, is not for LMQ, and is not an inner batch.
     """

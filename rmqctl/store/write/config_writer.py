@@ -1,8 +1,8 @@
 """config/*.json, written as a broker writes it.
 
 The files are in fastjson's dialect. The previous content is kept in `.bak` (MixAll.string2File). To write the file, 4.x
-renames a `.tmp` file, and 5.x overwrites the file. rmqctl replaces both files by a rename. Because of these renames,
-each file is complete after a crash, with either the old or the new content.
+renames a `.tmp` file, and 5.x overwrites the file. rmqctl uses a rename to replace the file and its `.bak`. Because of
+these renames, each file is complete after a crash, with either the old or the new content.
 
 A main file that is empty or broken does not become the `.bak`, because the existing `.bak` may be good. Brokers also
 replace a good `.bak` by an empty or broken main file.

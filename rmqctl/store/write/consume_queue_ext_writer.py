@@ -5,7 +5,8 @@ of the tags code.
 
 No unit uses the last four bytes of a file. If the next unit would need these bytes, a size of -1 is written at the end
 of the file's units (ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap). Without a bitmap,
-a unit has 20 bytes. A broker's replay may leave units to which no address points. rmqctl writes no such units.
+a unit has 20 bytes. When a broker dispatches messages again, the extension may get units to which no address points.
+rmqctl does not write such units.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ConsumeQueueWriter:
         broker writes units immediately. 4.x uses the modification times to find the file for a time
         (MappedFileQueue.getMappedFileByTime).
 
-        `extended` is not set for units of LMQ queues, because they never use the extension.
+        `extended` is not set for units of LMQ queues, because LMQ queues never use the extension.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)

@@ -188,7 +188,7 @@ class IndexWriter:
     def _begin_file(self, described: DispatchColumns) -> None:
         """Begin a new file for the next key.
 
-        Until the file has an entry, its header begins at the time and offset where the previous file ended.
+        Until the file has an entry, its header has the time and the offset at which the previous file ended.
         """
         state = self._state[0]
         if self._file is not None:

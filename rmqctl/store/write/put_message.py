@@ -144,7 +144,7 @@ class EncodedLines(NamedTuple):
     `records` (uint8) are the bytes, `rows` (LINE_COLUMNS) describe them, and `queues` has the queues by the numbers in
     `rows`.
 
-    `end` is the position after the last of the lines. The data is valid until the encoder's next call.
+    `end` is the position after the last line. The data is valid until the encoder's next call.
     """
 
     records: Any

@@ -1,4 +1,4 @@
-"""Which consumer group reads which queue, and from which offset.
+"""The consumer groups of a store, with the queues and offsets that they read.
 
 The sources are the broker's files in config/ and the names of topics.
 
@@ -73,8 +73,8 @@ class ConsumerGroups:
     """The consumer groups that the files of a store name.
 
     `known` has the names of all these groups. `without_topic` lists each group of subscriptionGroup.json for which no
-    file shows a topic that the group reads. %RETRY% topics do not count. The groups that every broker adds by itself
-    are not in `without_topic`.
+    file shows a topic that the group reads. For this list, %RETRY% topics are ignored. The groups that every broker
+    adds by itself are not in `without_topic`.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

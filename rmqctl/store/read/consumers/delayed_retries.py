@@ -1,7 +1,7 @@
 """Retries that wait for their delay.
 
-The broker first stores a message that a group could not consume in SCHEDULE_TOPIC_XXXX. When the delay of the message
-is over, the broker copies the message to the group's %RETRY% topic, which the property REAL_TOPIC names.
+If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. When the delay of
+the message is over, the broker copies the message to the group's %RETRY% topic, which the property REAL_TOPIC names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
     """Return how many retries wait for their delay, by their %RETRY% topic.
 
-    Only messages after the offset in delayOffset.json are read. A queue that cannot be read is appended to `problems`.
+    Only messages after the offset in delayOffset.json are read. For each queue that cannot be read, a text is appended
+    to `problems`.
     """
     delivered = {found.queue_id: found.offset for found in delay_offsets(store)}
     found: Counter[str] = Counter()

@@ -1,10 +1,10 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-The offset of the group is after these popped messages, but a checkpoint still points to these messages. A broker stores
-checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the checkpoints
-as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its queue to a
-retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read messages of queue `q`
-of topic `t`, from queue offset `so` on.
+The offset of a group is after the messages that the group popped. A checkpoint points to the popped messages. A broker
+stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the
+checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its
+queue to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read messages of
+queue `q` of topic `t`, from queue offset `so` on.
 
 A checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When the
 checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the
@@ -59,7 +59,7 @@ class TimerProgress(NamedTuple):
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return the first queue offset that an open checkpoint points to.
+    """Return the lowest queue offset that an open checkpoint points to.
 
     The result has one queue offset for each queue and group. The last checkpoint that the broker has processed is also
     used, because the broker may not have copied all messages of this checkpoint. If a checkpoint or a file cannot be
