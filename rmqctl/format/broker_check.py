@@ -1,4 +1,4 @@
-"""A record as a broker checks it (CommitLog.checkMessageAndReturnSize).
+"""A broker's check of a record (CommitLog.checkMessageAndReturnSize).
 
 A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
 A broker ignores PHYSICALOFFSET, although the broker copies this offset into the queue. A broker ignores the checksum of

@@ -39,7 +39,7 @@ class Checkpoint(NamedTuple):
 
 
 def decode(raw: bytes) -> Checkpoint | None:
-    """Return the fields of a checkpoint file, or None when it is too short."""
+    """Return the fields of a checkpoint file, or None if the file is too short."""
     if len(raw) < CHECKPOINT.size:
         return None
     return Checkpoint._make(CHECKPOINT.struct.unpack_from(raw))

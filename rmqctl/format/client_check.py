@@ -1,4 +1,4 @@
-"""Messages that a consumer's client cannot decode, although brokers serve them.
+"""Messages that brokers serve, but that a consumer's client cannot decode.
 
 The client rejects such a message, and all messages after this message in the same pull. The client returns only the
 messages before the rejected message. These rules were measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and

@@ -6,8 +6,8 @@ physicalOffset >= 0 and size > 0:
 {cq}
 
 A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is the hashCode of TAGS. For
-SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, it is an address into the extension
-(offset there = address + 2^63).
+SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, tagsCode is an address in the
+extension (byte offset in the extension = address + 2^63).
 
 ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. A size of -1 is the
 blank at the file's end:

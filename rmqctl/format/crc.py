@@ -74,7 +74,7 @@ def stored_property_crc(properties: bytes) -> int | None:
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """Return what is wrong with the record's `__CRC32#`.
+    """Return the fault of the record's `__CRC32#`.
 
     The result is None if the property is right, or if the record has no such property. `record` is the whole record,
     and `properties` are the properties of the record. If the value is the right checksum but the name is damaged, the

@@ -10,7 +10,7 @@ BIG_ENDIAN = ">"
 
 
 class Field(NamedTuple):
-    """One field: RocketMQ's name, its struct code, and a remark.
+    """One field: its name in RocketMQ, its struct code, and a remark.
 
     The codes are `i` (4 bytes), `q` (8 bytes), `h` (2 bytes) and `8s` (8 raw bytes).
     """

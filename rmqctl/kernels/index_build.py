@@ -1,6 +1,6 @@
 """Add many keys to an index file at once (IndexFile.putKey).
 
-The kernels build entries, and the slots that point to them.
+The kernels build entries, and the slots that point to these entries.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def build(
     have the same form as on disk. `slots` has the number of the slot of each hash. The file has room for entries whose
     number is less than `capacity`. `changed` (int32) gets the slots of the new entries. If `changed` has too little
     room, the last of these slots are left out. A message that begins before the end of the index is left out, because
-    the index already has its keys.
+    the index already has the keys of this message.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

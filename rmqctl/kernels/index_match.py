@@ -232,7 +232,7 @@ def merge(
 ) -> None:
     """Compare messages with the entries of a block, continuing from `state`.
 
-    `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
+    `state` is one row of MERGE_STATE. Messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
     when all messages are done, or when `events` is nearly full. `more` says that other blocks may follow. In this case,
     the kernel also ends at the end of the block. An entry that points to an offset before `log_start` belongs to an
     expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks entries that are

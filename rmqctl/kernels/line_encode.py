@@ -400,7 +400,7 @@ def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
 def _write_properties(
     b: Bytes, pairs: Numbers, count: int, unique: Bytes, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
-    """Write the properties, and return the position after them.
+    """Write the properties, and return the position after the properties.
 
     If `counter` is not negative, a UNIQ_KEY is made from `unique` and `counter`.
     """

@@ -1,4 +1,4 @@
-"""Queues as a broker fills and recovers them, many messages or units at once.
+"""Fill and recover queues as a broker does, with many messages or units at once.
 
 `fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. `fill` needs
 no units, but only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each, as
@@ -80,9 +80,9 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
 
 def are_dispatched(messages: Rows) -> Flags:
-    """Return for each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
+    """Return, for each message, whether `fill` dispatches the message.
 
-    Messages of open or rolled-back transactions are not dispatched.
+    `messages` are rows of DISPATCH_COLUMNS. Messages of open or rolled-back transactions are not dispatched.
     """
     kind = messages["sys_flag"] & _MASK
     found: Flags = (kind != _PREPARED) & (kind != _ROLLBACK)

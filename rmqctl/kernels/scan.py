@@ -1,4 +1,4 @@
-"""Read many records at once as columns: the kernel that reads whole files.
+"""The kernel that reads whole files: many records at once, as columns.
 
 `walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before anything that is not a
 good message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then
@@ -159,7 +159,7 @@ def walk(
     Returns the number of these messages. `buffer` is uint8 and contiguous. Its first byte is at physical offset `base`,
     and `room` is the number of bytes from `base` to the end of the file. The kernel stops at the first place that is
     not a good message, at the buffer's end, or when `columns` is full. Without `check_bodies`, a message with a wrong
-    BODYCRC is good, too. The kernel runs without the GIL.
+    BODYCRC is also treated as good. The kernel runs without the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -4,8 +4,8 @@ A tail is the part after a record's body: topic, length of the properties, prope
 messages with the same topic and the same property names. Only the values differ. So most tails are compared with a
 layout, 64 bytes at once, and are not parsed. A layout keeps one tail as an example. In the layout, `fixed` has a bit
 for each byte outside values, and `ends` has a bit for each byte that ends a value. If a tail and the example agree in
-all these bytes, they have the same topic, and their values are at the same positions. Tails longer than LENGTH_MAX have
-no layout.
+all these bytes, the tail has the same topic as the example, and has its values at the same positions. Tails longer than
+LENGTH_MAX have no layout.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MARGIN = 64 * 1024  # read after `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
-    """Good messages that follow one another: `size` bytes from `physical_offset` on.
+    """Successive good messages: `size` bytes from `physical_offset` on.
 
     `path` is the path of the file, as findings show it. `rows` is a numpy array of
     `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` are relative to `buffer` (numpy, uint8). The next read

@@ -1,6 +1,6 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-The file has three positions and a hold count. `wrote_position` is the position after the appended bytes.
+The file has three positions and a count of holds. `wrote_position` is the position after the appended bytes.
 `committed_position` is the position after the bytes that were written to the file. Without a buffer of the transient
 store pool, `committed_position` equals `wrote_position`. `flushed_position` is the position after the bytes that are
 flushed to disk.
@@ -140,9 +140,9 @@ class WritableMappedFile(MappedFile):
     def mend(self) -> None:
         """Overwrite with zeros the bytes that a failed append wrote.
 
-        Otherwise, a complete record in these bytes could become valid when a shorter record is appended before it.
-        Zeros are written only over non-zero bytes. On a full disk, the non-zero bytes already have disk blocks, but
-        other bytes may have no disk blocks.
+        Otherwise, a complete record in these bytes could become valid when a shorter record is appended before the
+        complete record. Zeros are written only over non-zero bytes. On a full disk, the non-zero bytes already have
+        disk blocks, but other bytes may have no disk blocks.
         """
         if not self._torn:
             return

@@ -84,7 +84,7 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the first root that is above a path, and the names below it.
+    """Return the first root that is above a path, and the names below this root.
 
     If no root is above the path, the result is (None, the path's own name).
     """

@@ -219,7 +219,7 @@ class RemoteStorage(Storage):
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path that it uses."""
+    """Return the file system of a URL, and the path in this file system."""
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem

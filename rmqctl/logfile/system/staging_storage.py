@@ -20,7 +20,7 @@ class StagingStorage(WritableStorage):
     """
 
     def sync(self, descriptor: int) -> None:
-        """Do nothing: the whole folder is synced later."""
+        """Do nothing, because the whole folder is synced later."""
 
     def sync_folder(self, folder: Path) -> None:
-        """Do nothing: the whole folder is synced later."""
+        """Do nothing, because the whole folder is synced later."""

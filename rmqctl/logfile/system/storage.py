@@ -162,7 +162,7 @@ class Storage:
     def stamp(self, path: Path) -> Stamp | None:
         """Return the state of `path`.
 
-        The result is None if nothing exists there. Raises OSError, except for 'no such file'.
+        The result is None if nothing exists at `path`. Raises OSError, except for 'no such file'.
         """
         try:
             found = self._status(path)
@@ -176,7 +176,7 @@ class Storage:
     def disk_space(self, path: Path) -> DiskSpace | None:
         """Return the free space on the disk of `path`.
 
-        The result is None if nothing exists there, or if the system does not know the free space.
+        The result is None if nothing exists at `path`, or if the system does not know the free space.
         """
         try:
             found = self._disk(path)
@@ -205,7 +205,7 @@ class Storage:
     def open(self, path: Path) -> int:
         """Open a regular file for reading.
 
-        Raises OSError if it is not a regular file, or if a link leads out of the store. The call never waits.
+        Raises OSError if `path` is not a regular file, or if a link leads out of the store. The call never waits.
         """
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
@@ -280,7 +280,7 @@ class Storage:
     def read_file(self, path: Path, limit: int) -> bytes:
         """Return all of a small regular file.
 
-        Raises OSError, also if it has more than `limit` bytes.
+        Raises OSError, also if the file has more than `limit` bytes.
         """
         data = self.read_start(path, limit + 1)
         if len(data) > limit:
@@ -409,7 +409,7 @@ def is_path_text(text: str) -> bool:
 def with_path(error: OSError, descriptor: int) -> OSError:
     """Return the error with the path of the file.
 
-    If a call uses a descriptor, its error has no path.
+    If a call uses a descriptor, the error of the call has no path.
     """
     try:
         path = _path_of(descriptor)
@@ -436,7 +436,7 @@ def _path_of(descriptor: int) -> str:
 def regular(descriptor: int, path: Path) -> int:
     """Return the descriptor if the file opened at `path` is a regular file.
 
-    If it is not, the descriptor is closed and OSError is raised.
+    If the file is not a regular file, the descriptor is closed and OSError is raised.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -89,9 +89,9 @@ class WritableStorage(Storage):
     def create(self, path: Path, size: int) -> int:
         """Create a file of `size` zero bytes, and the missing folders above the file.
 
-        Returns a descriptor for reading and writing. No broker loads a file that is too short. Therefore, if the system
-        supports this, the file gets its name only when it has its full size. If a failed attempt left a file of this
-        size that was never written, this file is used.
+        Returns a descriptor for reading and writing. No broker loads a file that is too short. Therefore the file gets
+        its name only when it has its full size, if the system supports files without a name. If a failed attempt left a
+        file of this size that was never written, this file is used.
         """
         self.make_folder(path.parent)
         try:

@@ -21,7 +21,7 @@ class BrokerConf(NamedTuple):
     """The settings of broker.conf that rmqctl uses.
 
     Most of these settings define the layout of the store. Sizes are in bytes, times in ms. A value is None if the file
-    does not set it.
+    does not set the value.
     """
 
     commitlog_paths: tuple[str, ...] = ()

@@ -22,10 +22,10 @@ message. Therefore a message with offset 0 gets the next place in a queue that h
 in such queues because 4.9.3 and 4.9.4 count from 0 again after each start of the broker, and because 5.5.0 keeps copied
 offsets in %DLQ%.
 
-A name without the prefix %LMQ% is the name of a topic. Such a name means the queue of this topic with the message's
-queueId. Up to 5.1.4, the broker counts light messages and the topic's own messages together when it gives offsets in
-such a queue. 5.2 and later write an empty offset for such a queue. Let `x` be such a name. If `x` is the only name, the
-message has no offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last
+A name without the prefix %LMQ% is the name of a topic, and means the queue of this topic with the message's queueId. Up
+to 5.1.4, the broker counts light messages and the topic's own messages together when the broker gives offsets in this
+queue. Brokers of 5.2 and later write an empty offset for a name without the prefix. Let `x` be a name without the
+prefix. If `x` is the only name, the message has no offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last
 part. In both cases, dispatch adds no unit. With `x,%LMQ%a`, every attempt to dispatch the message ends with an
 exception, because the first offset is not a number. A broker whose recovery reaches this message does not load the
 store (5.3.3).
@@ -60,7 +60,7 @@ def is_left_out_topic(topic: str) -> bool:
 
 
 def light_offsets(message: Message) -> list[tuple[str, int]]:
-    """Return the light queues of a message, and its queue offset in each.
+    """Return the light queues of a message, and its queue offset in each queue.
 
     The list is empty if the message names more or fewer queues than offsets. The list is also empty if the message is a
     copy that 5.2 or later kept out of LMQ. A queue is skipped if its name has a `/`, or if the offset for this queue is

@@ -210,7 +210,7 @@ class MessageStore:
         return results
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store all messages of a batch, or none of them."""
+        """Store all messages of a batch, or no message."""
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_messages(messages)
         if self.stats is not None:

@@ -5,8 +5,8 @@ this queue, the tagsCode of a unit is the time when the unit's message is due. T
 order. If a message is not due yet, or is not accepted, all later messages of the same level must wait.
 
 The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
-because the broker clears it only after it has encoded the properties. The message gets a new offset and a new store
-time.
+because the broker clears DELAY only after the broker has encoded the properties. The message gets a new offset and a
+new store time.
 
 Three kinds of messages are skipped: messages that the log does not have any more, messages whose real topic is
 RMQ_SYS_TRANS_HALF_TOPIC, and messages without REAL_TOPIC or a valid REAL_QID. A broker of 4.9.7 does not skip messages

@@ -61,8 +61,8 @@ class StoreServices:
     `ha_host`. The protocol has no authentication: a broker listens on all addresses, but here the default is loopback.
     Raises OSError if the port cannot be used.
 
-    This class is a context manager. At its end, the context manager stops the threads, dispatches and flushes the
-    remaining messages, and closes the store.
+    This class is a context manager. When the block ends, the context manager stops the threads, dispatches and flushes
+    the remaining messages, and closes the store.
     """
 
     def __init__(

@@ -322,7 +322,7 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
 
     The result contains two kinds of paths. The first kind are paths that the change touched. The second kind are paths
     that any use of the store changes. If the change is half done, the touched paths have no known state after the
-    change. In this case, a touched path is returned only if it is a missing file. The result is empty if an undo of the
+    change. In this case, a touched path is returned only if its file is missing. The result is empty if an undo of the
     change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:

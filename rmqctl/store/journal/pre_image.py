@@ -78,7 +78,7 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
 
 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
-    """Copy the pieces of the file at `path` to `kept`, and flush them to disk.
+    """Copy the pieces of the file at `path` to `kept`, and flush `kept` to disk.
 
     The name of `kept` is on disk only after a sync of the folder of `kept`. Raises OSError.
     """

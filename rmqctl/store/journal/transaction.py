@@ -14,8 +14,9 @@ A change has these steps, in this order. The steps "keep", "write" and "restore"
                2. restore everything; each step can be repeated
                3. delete journal.json, then the folder
 
-`journals.py` has the layout of the folder and reads it. If journal.json exists without `done`, or with `undoing`, the
-store may be half changed. No other program may change a half changed store before `undo_last` is finished.
+`journals.py` describes the layout of the folder, and reads the folder. If journal.json exists without `done`, or with
+`undoing`, the store may be half changed. No other program may change a half changed store before `undo_last` is
+finished.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def nothing() -> None:
-    """Do nothing: the default `commit` callback."""
+    """Do nothing. This function is the default `commit` callback."""
 
 
 class Journal:

@@ -202,8 +202,8 @@ class CommitLog:
     ) -> Iterator[ScanItem]:
         """Yield the items of [start, stop), including damage, in log order.
 
-        `start` and `stop` are physical offsets. Without them, the whole log is scanned. If `start` is inside a record,
-        the scan begins with the next record. A strict scan ends after the first damage.
+        `start` and `stop` are physical offsets. Without `start` and `stop`, the whole log is scanned. If `start` is
+        inside a record, the scan begins with the next record. A strict scan ends after the first damage.
         """
         files = self._files_from(start)
         items = (self._one_by_one(file, start) for file in files)
@@ -226,11 +226,11 @@ class CommitLog:
     ) -> Iterator[ScanItem | RecordRun]:
         """Yield the items of the files of [start, stop), read by several threads.
 
-        `threads` is the number of threads; `start` and `stop` are physical offsets. Without them, the whole log is
-        scanned. The scan begins at the first byte of the file that has `start`. The items are yielded in log order.
-        Good messages are yielded in record runs, and all other items one by one. The threads call `take` with the
-        columns of each record run. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
-        In DLedger's log, all items are yielded one by one.
+        `threads` is the number of threads; `start` and `stop` are physical offsets. Without `start` and `stop`, the
+        whole log is scanned. The scan begins at the first byte of the file that has `start`. The items are yielded in
+        log order. Good messages are yielded in record runs, and all other items one by one. The threads call `take`
+        with the columns of each record run. Without `check_bodies`, a record run may have messages whose body has a
+        wrong CRC. In DLedger's log, all items are yielded one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -360,7 +360,7 @@ def is_served(damage: Damage) -> bool:
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether a broker's scan at its start continues after an item."""
+    """Return whether the scan of a starting broker continues after an item."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 

@@ -340,7 +340,7 @@ class ConsumeQueue:
 class BatchConsumeQueue:
     """A batch consume queue of 5.x (queue.type=BatchCQ).
 
-    Each unit has 46 bytes and stands for a batch of `count` queue offsets.
+    Each unit has 46 bytes and represents a batch of `count` queue offsets.
     """
 
     unit_size = BATCH_CQ_UNIT.size

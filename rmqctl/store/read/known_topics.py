@@ -2,7 +2,7 @@
 
 If a store has a topics.json, a topic that topics.json does not list was deleted. This rule has two exceptions.
 
-The first exception is the brokers' own topics. 4.x does not write some of its own topics into any file, for example
+The first exception is the brokers' own topics. Some topics of the brokers of 4.x are not in any file, for example
 RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 rebuilds the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC from the log, and needs
 this queue.
 

@@ -4,7 +4,7 @@ Each file is cut into segments. The first segment of a file begins at the start 
 the first record found in the segment. The begin of a later segment is a guess, because the body of a message may
 contain bytes that look like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first
 record begins. If the previous segment ended at another place, the segment is scanned again from the end of the previous
-segment. The result is the same as that of a scan by one thread.
+segment. A scan by one thread has the same result.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PartJoin:
         return self.ended or self.position >= stop
 
     def joins(self, part: Part) -> bool:
-        """Return whether a part begins where the part before it ended.
+        """Return whether a part begins where the previous part ended.
 
         If the result is False, the part must be read again from `position`.
         """

@@ -360,9 +360,9 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        A commit log folder that does not exist is a problem. An entry of another kind in the place of a single file
-        (for example the checkpoint) or of the folder config is a problem, too. A link out of the store is treated as an
-        entry of another kind.
+        A commit log folder that does not exist is a problem. It is also a problem if the path of a single file (for
+        example the checkpoint) or of the folder config has an entry of another kind. A link out of the store is treated
+        as an entry of another kind.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"

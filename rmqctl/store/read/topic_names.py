@@ -15,10 +15,9 @@ NAMES_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
-    """Return the error text if a topic does not exist, and None if it exists.
+    """Return the error text if a topic does not exist, and None otherwise.
 
-    A topic does not exist if it has no queue and topics.json does not list it. The text proposes the nearest known
-    name.
+    A topic exists if it has a queue, or if topics.json lists the topic. The text proposes the nearest known name.
 
     The result is also None if the topic may have queues that could not be read.
     """

@@ -68,8 +68,8 @@ def _has_topic_attributes(store: ReadOnlyStore) -> bool:
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the first records end with 0x02.
 
-    The majority of these records decides, because the properties of a message in a batch are written by its client, not
-    by the broker. The result is None if these records have no properties.
+    The majority of these records decides, because the client, and not the broker, writes the properties of a message in
+    a batch. The result is None if these records have no properties.
     """
     votes = []
     position = store.commit_log.min_offset

@@ -47,8 +47,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        If the damage is a message whose PHYSICALOFFSET is not its position, the message is counted, unless the log also
-        has the message at its PHYSICALOFFSET.
+        If the damage is a message whose PHYSICALOFFSET is not its position, the message is normally counted. The
+        message is not counted if the log also has the message at the position in PHYSICALOFFSET.
         """
         message = damage.message
         if message is not None and self._is_copy(message):

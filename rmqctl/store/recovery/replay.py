@@ -30,8 +30,8 @@ LONGEST_V1_TOPIC = 127
 class Dispatch:
     """Dispatches to `queues` the messages that one pass reads in the log.
 
-    Good messages are dispatched without a further check. A message that is not good is dispatched if the broker's check
-    accepts the message. Such a message is dispatched with the fields of its record.
+    Good messages are dispatched without a further check. If the broker's check accepts a message that is not good, the
+    message is dispatched with the fields of its record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -133,7 +133,7 @@ class RecoveryScan:
         self._damage: tuple[int, str] | None = None
 
     def on_messages(self, messages: Rows) -> None:
-        """Scan good messages (rows of DISPATCH_COLUMNS) that follow one another."""
+        """Scan successive good messages (rows of DISPATCH_COLUMNS)."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
         while self.end is None and self.position < behind:
@@ -217,7 +217,7 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:
-        """Dispatch good messages that follow one another.
+        """Dispatch successive good messages.
 
         Messages at physical offset `limit` or after it are not dispatched.
         """

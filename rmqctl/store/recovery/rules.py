@@ -2,7 +2,7 @@
 
 A start of the broker has two parts, which are load() and then start(). Before the broker locks the store, load()
 recovers first the queues and then the log. After that, load() cuts the queues and the log to the same end. `4.7, 4.9`
-stands for all versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
+means all versions from 4.0 to 4.9, and `5.3` means 5.0 and later.
 
 **1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
 name of a file is not an offset.

@@ -38,7 +38,7 @@ class ReadableLog:
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
 
     def message(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None if the log has no whole record at it.
+        """Return the message at an offset; None if the offset has no whole record.
 
         A broker does not check the record, and returns the bytes at the offset. For offset 0, a broker returns the
         bytes of the first file if the log does not begin at 0 any more.

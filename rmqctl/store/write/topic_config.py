@@ -50,7 +50,7 @@ USUAL_QUEUE_NUMS = 4
 class TopicConfigs:
     """The file topics.json in the `config` folder of a store.
 
-    `now` returns the time in ms since 1970. Any thread may call a method to note queues.
+    `now` returns the time in ms since 1970. Any thread may call `note`.
 
     `queues` are the queues that the store has. If the store has no topics.json yet, the new topics.json also lists
     these queues, because a topic that is not in the file is treated as deleted. If the existing file must not be

@@ -1,4 +1,4 @@
-"""Retries that wait for their delay.
+"""Retries whose delay is not over yet.
 
 If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. When the delay of
 the message is over, the broker copies the message to the group's %RETRY% topic, which the property REAL_TOPIC names.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
-    """Return how many retries wait for their delay, by their %RETRY% topic.
+    """Return, for each %RETRY% topic, how many retries wait for their delay.
 
     Only messages after the offset in delayOffset.json are read. For each queue that cannot be read, a text is appended
     to `problems`.

@@ -2,13 +2,13 @@
 
 The offset of a group is after the messages that the group popped. A checkpoint points to the popped messages. A broker
 stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the
-checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its
-queue to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read messages of
-queue `q` of topic `t`, from queue offset `so` on.
+checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a message was not acknowledged in time, PopReviveService copies
+the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read
+messages of queue `q` of topic `t`, from queue offset `so` on.
 
 A checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When the
-checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to which the
-broker has copied due checkpoints. Without config/timercheck, every checkpoint is counted.
+checkpoint is due, the broker copies the checkpoint to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to
+which the broker has copied due checkpoints. Without config/timercheck, every checkpoint is counted.
 
 Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as checkpoints. The broker reads an
 acknowledgement after the checkpoint of the same message. `popped_offsets` does not read acknowledgements, and counts a
@@ -73,7 +73,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return how many messages are popped and not acknowledged, by queue and group.
+    """Return, for each queue and group, how many popped messages are unacknowledged.
 
     If a checkpoint or a file cannot be read or understood, a text about the fault is appended to `problems`.
     """

@@ -66,8 +66,9 @@ class IndexFile:
     def _fits(self, slots: int, header: IndexHeader) -> bool:
         """Return whether the first and the last entry agree with a number of slots.
 
-        The entries agree with the number if their physical offsets are beginPhyOffset and endPhyOffset of the header,
-        and if the slot of the last entry has the number of the last entry.
+        Two conditions must be met. The first condition is that the physical offsets of the first and the last entry are
+        beginPhyOffset and endPhyOffset of the header. The second condition is that the slot of the last entry points to
+        the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
