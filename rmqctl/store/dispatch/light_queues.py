@@ -18,17 +18,17 @@ rollback) never gets a unit.
 Dispatch adds a unit at the end of a light queue, even if the message's offset for this queue is different from the
 queue's end. This rule has two exceptions. If the offset is greater than 0 and less than the queue's end, the queue
 already has this message, and dispatch adds no unit. If the queue is new, the queue begins at the offset of its first
-message. Therefore a message with offset 0 gets the next place in a queue that has units. Messages with offset 0 exist
-in such queues because 4.9.3 and 4.9.4 count from 0 again after each start of the broker, and because 5.5.0 keeps copied
-offsets in %DLQ%.
+message. Therefore, if a queue has units, a message with offset 0 gets a unit at the queue's end. Messages with offset 0
+exist in queues with units, because 4.9.3 and 4.9.4 count from 0 again after each start of the broker, and because 5.5.0
+keeps copied offsets in %DLQ%.
 
 A name without the prefix %LMQ% is the name of a topic, and means the queue of this topic with the message's queueId. Up
 to 5.1.4, the broker counts light messages and the topic's own messages together when the broker gives offsets in this
 queue. Brokers of 5.2 and later write an empty offset for a name without the prefix. Let `x` be a name without the
-prefix. If `x` is the only name, the message has no offset. With `%LMQ%a,x`, the message has one offset too few, because Java's split drops an empty last
-part. In both cases, dispatch adds no unit. With `x,%LMQ%a`, every attempt to dispatch the message ends with an
-exception, because the first offset is not a number. A broker whose recovery reaches this message does not load the
-store (5.3.3).
+prefix. If `x` is the only name, the message has no offset. With `%LMQ%a,x`, the message has one offset too few, because
+Java's split drops an empty last part. In both cases, dispatch adds no unit. With `x,%LMQ%a`, every attempt to dispatch
+the message ends with an exception, because the first offset is not a number. A broker whose recovery reaches this
+message does not load the store (5.3.3).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | service | when | how much |
 |---|---|---|
-| GroupCommitService | a put waits for it (synchronous flush), or every 10 ms | the log up to the put's end, at most twice |
+| GroupCommitService | a put waits (synchronous flush), or every 10 ms | the log up to the put's end, at most twice |
 | FlushRealTimeService | every 500 ms | 4 pages or more; every 10 s all pages |
 | CommitRealTimeService | every 200 ms (with a transient store pool) | 4 pages or more; every 200 ms all pages |
 | FlushDiskWatcher | a put waits for longer than 5 s | nothing; the put gets FLUSH_DISK_TIMEOUT |
