@@ -80,8 +80,8 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
     The result is None if broker.conf does not set the length. Brokers of 5.x do not round this length. If the length is
-    not a multiple of the size of a unit, brokers of 5.x do not load the queue. Raises BadRequest if the length is not
-    such a multiple.
+    not a multiple of the size of a unit, brokers of 5.x do not load the queue. Raises BadRequest if the length is not a
+    multiple of the size of a unit.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:

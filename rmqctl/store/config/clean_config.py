@@ -1,6 +1,6 @@
 """The settings that say when a broker deletes files, and how many.
 
-Some of the settings belong to RocketMQ's CleanCommitLogService. The others are rmqctl's own.
+Some of the settings belong to RocketMQ's CleanCommitLogService. The other settings are rmqctl's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ HOUR_MS = 3_600_000
 class ExpirySettings(NamedTuple):
     """The settings for the deletion of files; times in ms, sizes in bytes.
 
-    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
+    The defaults are the same as in the broker. The comment beside a setting gives the key of the setting in
+    broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours

@@ -1,7 +1,7 @@
 """The types of values in config/*.json, as a broker's fastjson reads them.
 
-Only the values that rmqctl uses have types here. The rules describe the behaviour of the real brokers 4.9.7 (fastjson
-1.2.69) and 5.3.3 (fastjson 1.2.83).
+Only the values that rmqctl uses have types in this module. The rules describe the behaviour of the real brokers 4.9.7
+(fastjson 1.2.69) and 5.3.3 (fastjson 1.2.83).
 
 A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
 ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If a field of an object has the

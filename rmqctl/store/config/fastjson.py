@@ -21,9 +21,9 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 def fastjson_loads(text: str) -> Any:
     """Parse JSON as fastjson writes it.
 
-    Keys may be integers without quotes, as in `{0:375,1:375}`. These keys are returned as strings. `bounded_json`
-    parses the JSON after this change. Raises ValueError if the text is not JSON, if the JSON is nested too deeply, or
-    if the JSON is too large.
+    Keys may be integers without quotes, as in `{0:375,1:375}`. These keys are returned as strings. The keys first get
+    quotes, and then `bounded_json` parses the JSON. Raises ValueError if the text is not JSON, if the JSON is nested
+    too deeply, or if the JSON is too large.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
@@ -50,7 +50,7 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
 
 
 def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
-    """Return JSON in a charset.
+    """Return a JSON text as bytes in a charset.
 
     If the charset lacks a character, or the text has a lone surrogate, all characters outside ASCII are escaped.
     """

@@ -70,16 +70,16 @@ class JavaProperties:
     def flag(self, name: str) -> bool | None:
         """Return whether a key is set to `true`.
 
-        The result is False if the key has another value, and None if the file does not set the key. Upper and lower
-        case are the same.
+        The result is False if the key has another value, and None if the file does not set the key. The function
+        ignores the difference between upper case and lower case.
         """
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the number of the first of `names` that the file sets.
+        """Return the number that is the value of the first key in `names`.
 
-        The result is None if the file sets none of `names`. Raises BadRequest if the value is not a whole number, has
-        more than 15 digits, or is less than `least`.
+        Keys that the file does not set are skipped. The result is None if the file sets none of `names`. Raises
+        BadRequest if the value is not a whole number, has more than 15 digits, or is less than `least`.
         """
         for name in names:
             if name in self._said:

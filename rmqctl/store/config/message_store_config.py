@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 class WritingConf(NamedTuple):
     """The settings for writing; sizes in bytes, times in ms, pages of 4 KiB.
 
-    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
+    The defaults are the same as in the broker. The comment beside a setting gives the key of the setting in
+    broker.conf.
     """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize

@@ -65,7 +65,7 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 
 
 def batch_size(message: Message) -> int:
-    """Return how many queue offsets of a batch consume queue a message has.
+    """Return how many queue offsets a message has in a batch consume queue.
 
     For an inner batch, the number is the property INNER_NUM. For any other message, or if INNER_NUM is not valid, the
     number is 1.

@@ -26,9 +26,9 @@ A name without the prefix %LMQ% is the name of a topic, and means the queue of t
 to 5.1.4, the broker counts light messages and the topic's own messages together when the broker gives offsets in this
 queue. Brokers of 5.2 and later write an empty offset for a name without the prefix. Let `x` be a name without the
 prefix. If `x` is the only name, the message has no offset. With `%LMQ%a,x`, the message has one offset too few, because
-Java's split drops an empty last part. In both cases, dispatch adds no unit. With `x,%LMQ%a`, every attempt to dispatch
-the message ends with an exception, because the first offset is not a number. A broker whose recovery reaches this
-message does not load the store (5.3.3).
+Java's split drops an empty last part. If `x` is the only name, or with `%LMQ%a,x`, dispatch adds no unit. With
+`x,%LMQ%a`, every attempt to dispatch the message ends with an exception, because the first offset is not a number. A
+broker whose recovery reaches this message does not load the store (5.3.3).
 """
 
 from __future__ import annotations

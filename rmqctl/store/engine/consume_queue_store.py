@@ -32,7 +32,7 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class ConsumeQueueStore:
-    """Continues the queues of the store `before`.
+    """Continues to fill the queues of the existing store `before`.
 
     The log of this store ends at `log_end` (bytes). New files get the sizes in `geometry`. `offsets` has the next queue
     offset of each existing queue.

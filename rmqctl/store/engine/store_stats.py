@@ -27,7 +27,7 @@ _BUCKET_STARTS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_
 
 
 class StoreStats:
-    """A counter of puts, for any thread. `clock` gives seconds."""
+    """A counter of puts, which any thread may use. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the current time. Call this function before a put, for `record`."""
+        """Return the current time. Call this function before a put."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:

@@ -24,8 +24,8 @@ class PreImage(msgspec.Struct, frozen=True):
     the parts of `ranges` that are not zero. The file `kept` has the bytes of all pieces, one piece directly after the
     other.
 
-    `path` is written as in the changes. `kept` is relative to the journal's folder. If the file has no pieces, `kept`
-    is None.
+    `path` has the same form as in the changes. `kept` is relative to the journal's folder. If the file has no pieces,
+    `kept` is None.
     """
 
     path: str

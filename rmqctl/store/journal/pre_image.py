@@ -57,7 +57,7 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 
 
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Yield the begin of each block that has a byte other than zero.
+    """Yield the position of each block that has a non-zero byte.
 
     Blocks are counted from `begin`.
     """
@@ -170,7 +170,7 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
-    """Copy the pieces from a file to the kept bytes, or back."""
+    """Copy the pieces from a file to the kept bytes, or in the other direction."""
     for at, kept_at, size in _parts(pieces):
         data = storage.read(source, kept_at if of_kept else at, size)
         if len(data) != size:

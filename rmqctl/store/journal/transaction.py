@@ -166,10 +166,10 @@ class Journal:
         In-place changes of the same file may overlap. If a change deletes or installs a path, no other change may have
         this path or a path below this path.
 
-        Raises ValueError for such a path, for a path that no journal may change, for a range beyond a file's end, and
-        for an installed file that was not built in the journal's folder. Raises NoRoom, without any change of the
-        store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not exist, or if
-        this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if two changes break this rule, if no journal may change a path, if a range ends after the end
+        of a file, or if an installed file was not built in the journal's folder. Raises NoRoom, without any change of
+        the store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not exist,
+        or if this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:

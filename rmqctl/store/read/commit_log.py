@@ -164,9 +164,9 @@ class CommitLog:
         """Return where a broker's scan of the log ends, and the last message.
 
         The result is (physical offset, message). Only the last file in use is scanned. The message is None if the scan
-        finds no message. `hint` is the physical offset of a record in that file, for example of the record to which a
-        queue's last unit points. With `hint`, the scan begins at this record and does not read the records before it.
-        Raises OSError.
+        finds no message. `hint` is the physical offset of a record in the last file in use, for example of the record
+        to which a queue's last unit points. With `hint`, the scan begins at this record and does not read the records
+        before it. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:

@@ -40,7 +40,7 @@ QUEUE_ID_DIGITS_MAX = 10
 class ReadOnlyStore:
     """The store at `root`, read through `storage`.
 
-    For settings that `conf` does not have, the files show the values. If `storage` is None, the files at `root` are
+    If `conf` does not have a setting, the value is found from the files. If `storage` is None, the files at `root` are
     read directly. No method writes. `foreign` has a Damage for each file or folder that does not belong to the store or
     cannot be read.
 
@@ -185,7 +185,7 @@ class ReadOnlyStore:
     def reopen_queue(self, key: QueueKey) -> None:
         """List the files of a queue again.
 
-        Use this if the queue is new, or if another program writes to the queue. Raises OSError.
+        Call this function if the queue is new, or if another program writes to the queue. Raises OSError.
         """
         if key in self.queues:
             self.queues[key].queue.refresh()

@@ -78,7 +78,7 @@ class LossCounter:
         return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
 
     def total(self) -> DataLoss:
-        """Return the whole loss.
+        """Return the total loss.
 
         If the store has only the unit of a message, the message is counted with 0 bytes.
         """

@@ -91,7 +91,7 @@ class RecoveryPass:
         return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
-        """Return the broker's check of the bytes at an offset of a file.
+        """Return the result of the broker's check at an offset of a file.
 
         Raises OSError.
         """

@@ -43,7 +43,7 @@ class _OddUnit(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Units [start, end) of one file, all of one kind."""
+    """The units [start, end) of a file, which are all of the same kind."""
 
     kind: int
     start: int
@@ -291,7 +291,7 @@ class RecoveredQueue:
             state["base"] = base - self._units_a_file
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
-        """Yield units [start, end) of one file in runs of one kind."""
+        """Yield the units [start, end) of a file in runs of units of the same kind."""
         state = self._state
         regions = list(self._regions)
         if state["appended_from"] >= 0:

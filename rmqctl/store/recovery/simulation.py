@@ -210,7 +210,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Simulate one item of a log scan that uses the same request builder.
+        """Simulate one item of a log scan. The scan must use this request builder.
 
         Calls `on_messages` or `damage`. For a blank, the function does nothing.
         """

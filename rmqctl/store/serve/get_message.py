@@ -19,8 +19,8 @@ rules, with two exceptions. The first exception is the rule up to 4.9.3 in the t
 of a queue (logic_queue.py).
 
 This module leaves out a slave's rules for offsets, the advice to pull from a slave, maxTotalMsgSize of remote clients
-(5.x), compacted topics, and the statistics. Without a running broker, the size of the log's part in memory is not
-known, and `TransferLimits` gives this size.
+(5.x), compacted topics, and the statistics. Only a running broker knows the size of the log's part in memory. Therefore
+`TransferLimits` has a setting for this size.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one call, such as maxTransferBytesOnMessageInMemory.
 
-    Limits are bytes and counts of messages; the defaults are the broker's own. A message more than `memory_bytes`
-    before the end of the log is treated as a message on disk. In a broker, this number of bytes is 40 % of the
-    machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
+    A limit is a number of bytes or of messages. The defaults are the same as in the broker. A message more than
+    `memory_bytes` before the end of the log is treated as a message on disk. In a broker, this number of bytes is 40 %
+    of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
     """
 
     bytes_in_memory: int = 262_144

@@ -1,6 +1,6 @@
 """The reading side of DefaultMessageStore.
 
-A reader finds messages by queue offset, key, id and physical offset. It also finds queue offsets by time.
+A reader finds messages by queue offset, key, id and physical offset. A reader also finds queue offsets by time.
 
 If a store is open only for reading, the ends of the queues and of the log are found in the store's files. If a store is
 open for writing, the store's writer (`WritingSide`) knows these ends. If an offset is after the known files, the folder

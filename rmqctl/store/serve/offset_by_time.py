@@ -52,8 +52,8 @@ def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at a time or later.
 
     If the last batch was not stored after the time, the result is the offset of the last batch. 5.x searches the last
-    file that begins at the time or before the time. If batches in several files have the same time, 5.x does not return
-    the first of these batches, but a later batch.
+    file whose first batch was stored at the time or before the time. If batches in several files have the same time,
+    5.x does not return the first of these batches, but a later batch.
     """
 
     def stored(unit: CqUnit) -> int:

@@ -60,6 +60,6 @@ class ReadableLog:
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return the begin of the next file after the file of a physical offset."""
+        """Return the first offset of the file after the file of a physical offset."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

@@ -112,7 +112,7 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutEncodedResult(NamedTuple):
-    """The result of putting a number of encoded records.
+    """The result of a put of encoded records.
 
     `records` is the number of records. `failure` is set if the records were not stored. Otherwise `queues` has, for
     each queue, the range of queue offsets [first, behind) that the records got.
@@ -124,7 +124,7 @@ class PutEncodedResult(NamedTuple):
 
 
 class EncodingRules(NamedTuple):
-    """The rules for records that a log accepts already encoded.
+    """The rules for encoded records that a log accepts.
 
     Sizes are in bytes. `takes` says whether a queue accepts such records.
 
@@ -141,8 +141,8 @@ class EncodingRules(NamedTuple):
 class EncodedLines(NamedTuple):
     """Encoded records that have no place in the log yet.
 
-    `records` (uint8) are the bytes, `rows` (LINE_COLUMNS) describe them, and `queues` has the queues by the numbers in
-    `rows`.
+    `records` (uint8) are the bytes, `rows` (LINE_COLUMNS) describe the records, and `queues` has the queues by the
+    numbers in `rows`.
 
     `end` is the position after the last line. The data is valid until the encoder's next call.
     """

@@ -4,8 +4,8 @@ The file also says how many queues each topic has (TopicConfigManager). A broker
 each topic, a broker serves only the queues whose queueId is below readQueueNums (PullMessageProcessor). A broker adds a
 topic when the broker receives the first message of the topic. This module adds a topic in the same case.
 
-Existing entries are kept, with one exception. If a message has a queueId that is too large for the queue numbers of its
-topic, these numbers are raised. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a
+Existing entries are kept, with one exception. If the queueId of a message is too large for the queue numbers of its
+topic, the queue numbers are increased. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a
 `stateVersion`.
 """
 
