@@ -20,9 +20,9 @@ reused file. No broker checks PHYSICALOFFSET.
 bytes. Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, which are zeros or
 old data.
 
-A blank ends a file. Its TOTALSIZE is the length of the rest of the file, and its MAGICCODE is CBD43194. The bytes after
-these 8 bytes have no meaning. Eight zero bytes are not a record. Eight zero bytes mean that nothing was written at this
-position yet.
+A blank ends a file. The TOTALSIZE of a blank is the length of the rest of the file, and the MAGICCODE of a blank is
+CBD43194. The bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes are not a record. Eight zero bytes
+mean that nothing was written at this position yet.
 
 A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
 STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be detected, because no checksum

@@ -15,7 +15,7 @@ class Profile(NamedTuple):
     ends_properties_with_separator: bool
     """Whether 0x02 also follows the last property (MessageDecoder.messageProperties2String)."""
     knows_long_topics: bool
-    """Whether V2 records exist: topics longer than 127 bytes."""
+    """Whether V2 records exist, which can have topics longer than 127 bytes."""
     writes_pid_into_abort: bool
     """Whether `abort` has the PID, and the old content of `abort` is moved to `abort.bak` (5.x, MixAll.string2File)."""
     knows_topic_attributes: bool
@@ -23,7 +23,7 @@ class Profile(NamedTuple):
     overflow_restarts_queue: bool
     """Whether a consumer with an offset far after a queue's end continues at offset 0 (up to 4.9.3).
 
-    This rule is only for queues that begin at 0. Otherwise, the consumer continues at the queue's end.
+    This rule is only for queues that begin at 0. In all other cases, the consumer continues at the queue's end.
     """
     expired_queue_begins_at_end: bool
     """Whether the min offset of a queue without remaining messages becomes the queue's end (5.x)."""
@@ -45,7 +45,7 @@ class Profile(NamedTuple):
     checks_room: bool
     """Whether a record or blank is invalid if its TOTALSIZE is larger than the rest of its file (5.x)."""
     recovers_from_queues: bool
-    """Whether a normal recovery begins at the log file with the queues' end (since 5.3.2).
+    """Whether a normal recovery begins at the log file that contains the queues' end (since 5.3.2).
 
     Otherwise, a normal recovery begins at the third file from the end of the log.
     """

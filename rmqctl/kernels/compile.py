@@ -2,12 +2,13 @@
 
 These parts are compilation, big-endian numbers, CRC-32 and Java's hash.
 
-A kernel is a function over numpy arrays that numba compiles at its first use. The compiled function runs without the
-GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread and bodies of 1 KiB, C reads
-22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4 GB/s, and numba reads 6.2
-GB/s. A scan spends most of its time reading, so C would save little. C also needs a compiler, or a wheel of rmqctl for
-each platform. No tool would check the types in C code. With C, the rules of `rmqctl/format` would be in two languages.
-Numba costs 280 MB of disk and 0.3 s of start-up, so only code that reads whole files imports numba.
+A kernel is a function over numpy arrays. numba compiles a kernel at the first call of the kernel. The compiled function
+runs without the GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread and bodies
+of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4 GB/s, and
+numba reads 6.2 GB/s. A scan spends most of its time reading, so C would save little. C also needs a compiler, or a
+wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of `rmqctl/format` would
+be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only code that reads whole files imports
+numba.
 
 Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). The warm-up stores the kernels in a cache
 for later runs.
@@ -386,7 +387,7 @@ def _hash_of_eight(eight: Any) -> Any:
 
     The first character is in the lowest byte.
 
-    One step combines all pairs of characters, the next step all groups of four, and the last step all eight.
+    The first step combines pairs of characters, the second step groups of four, and the last step all eight characters.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22

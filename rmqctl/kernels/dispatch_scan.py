@@ -263,7 +263,7 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
     """Return the table's slot for a queue whose topic has a known layout.
 
-    The result is -1 if the layout does not know the slot.
+    The result is -1 if the layout does not have the slot.
     """
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)

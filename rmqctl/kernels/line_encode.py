@@ -2,14 +2,14 @@
 
 `encode` writes plain lines as records. After that, `place` fills in the offsets and the store time of each record. The
 code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the
-same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. These are
-rare lines, and lines with a fault, because only the code for one line reports faults. A line is plain if all of these
-are true:
+same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. Lines
+that are not plain are rare lines, and lines with a fault. Only the code for one line reports faults. A line is plain if
+all of these are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
-  (2) Its keys are keys that dump prints, each at most once, with values of the right type and range. The value of a key
-  that append ignores is a string or an integer.
-  (3) Its queue is in the table, its topic has at most 127 bytes, and its queueId is not negative.
+  (2) The keys of the line are keys that dump prints, each at most once, with values of the right type and
+  range. The value of a key that append ignores is a string or an integer.
+  (3) The queue of the line is in the table, its topic has at most 127 bytes, and its queueId is not negative.
   (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE` do not occur,
   because a message with such a name needs more than one record.
   (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. The body matches
@@ -17,8 +17,8 @@ are true:
   (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
   (7) No part is longer than its limit, and the record fits into a file.
 
-A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`. Such lines are too rare to
-need fast code.
+A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`, because these cases are too
+rare to need fast code.
 """
 
 from __future__ import annotations
@@ -569,7 +569,7 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
 
 
 def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
-    """Give records their places from physical `offset` on, up to `limit`.
+    """Give records places in the log from physical `offset` on, up to `limit`.
 
     Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
     queue, by the queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in

@@ -64,7 +64,7 @@ def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: in
     """Return whether `__CRC32#` at a record's end is right or missing.
 
     The result is also False if some bytes only look like the property. If the result is False, the one-record decoder
-    decides.
+    decides whether the record is good.
     """
     named = True
     for i in range(8):
@@ -156,10 +156,10 @@ def walk(
 ) -> int:
     """Fill `columns` (RECORD_COLUMNS) with the good messages at the start.
 
-    Returns the number of these messages. `buffer` is uint8 and contiguous. Its first byte is at physical offset `base`,
-    and `room` is the number of bytes from `base` to the end of the file. The kernel stops at the first place that is
-    not a good message, at the buffer's end, or when `columns` is full. Without `check_bodies`, a message with a wrong
-    BODYCRC is also treated as good. The kernel runs without the GIL.
+    Returns the number of these messages. `buffer` is uint8 and contiguous. The first byte of `buffer` is at physical
+    offset `base`, and `room` is the number of bytes from `base` to the end of the file. The kernel stops at the first
+    place that is not a good message, at the buffer's end, or when `columns` is full. Without `check_bodies`, a message
+    with a wrong BODYCRC is also treated as good. The kernel runs without the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

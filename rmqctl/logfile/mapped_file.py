@@ -114,7 +114,8 @@ class MappedFile:
     def read_exact(self, position: int, size: int) -> bytes:
         """Return exactly `size` bytes at `position`.
 
-        Raises OSError if the file has fewer bytes. This happens if the file was truncated after the folder was listed.
+        Raises OSError if the file has fewer bytes. A file can have fewer bytes if the file was truncated after the
+        folder was listed.
         """
         data = self.read(position, size)
         if len(data) < size:

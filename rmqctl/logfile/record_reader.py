@@ -75,8 +75,8 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the first position in [position, stop) of a record or blank.
 
-        A record counts only if its lengths are right and its PHYSICALOFFSET is the record's own position. The result is
-        None if there is no such record.
+        A record is accepted only if its lengths are right and its PHYSICALOFFSET is the record's own position. The
+        result is None if there is no such record.
         """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:

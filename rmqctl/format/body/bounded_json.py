@@ -62,7 +62,7 @@ def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
     The check examines one level after another, without recursion. Code that prints or converts a value is recursive.
-    After this check, the value is not nested too deep for such code.
+    After this check, the value is not nested too deeply for recursive code.
     """
     level, depth = [value], 0
     while level:

@@ -38,7 +38,7 @@ _BEGINNINGS = tuple((kind + _FIELD_SEPARATOR).encode() for kind in (PUB, *_FIELD
 
 
 class ClientRecord(NamedTuple):
-    """What a client recorded about one message.
+    """The data that a client recorded about one message.
 
     `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
     is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
@@ -63,7 +63,10 @@ def is_trace(body: bytes) -> bool:
 
 
 def decode(body: bytes) -> Iterator[ClientRecord]:
-    """Yield the records of a body in order. Text that is no record is left out."""
+    """Yield the records of a body in order.
+
+    Text that does not have the form of a record is left out.
+    """
     for text in body.decode("utf-8", "replace").split(_RECORD_END):
         kind, *values = text.split(_FIELD_SEPARATOR)
         fields = dict(zip(_names_of(kind, len(values)), values, strict=False))

@@ -1,7 +1,7 @@
 """The body of a message in RMQ_SYS_TRANS_OP_HALF_TOPIC.
 
 In 4.x, the body has the queue offset of one half message that was committed or rolled back. In 5.x, the body may have
-the queue offsets of several such half messages, with commas between the offsets. The half messages are in the queue of
+the queue offsets of several half messages, with commas between the offsets. The half messages are in the queue of
 RMQ_SYS_TRANS_HALF_TOPIC that has the same queueId as the op message.
 """
 
@@ -16,7 +16,7 @@ _DIGITS_MAX = 19  # of a queue offset, which has 64 bits; int() raises ValueErro
 class OpBody(NamedTuple):
     """The queue offsets in a body.
 
-    `is_whole` is False if a word of the body is no queue offset.
+    `is_whole` is False if a word of the body is not a queue offset.
     """
 
     half_offsets: list[int]

@@ -62,7 +62,7 @@ class PopCheckpoint(Pop):
 
 
 class PopAck(Pop):
-    """The body of an acknowledgement of one message (`ao`), or of several (`aol`).
+    """The body of an acknowledgement of one message (`ao`) or of many (`aol`).
 
     In an acknowledgement of several messages, `ao` has no meaning.
     """

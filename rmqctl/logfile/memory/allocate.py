@@ -2,7 +2,7 @@
 
 Because of this thread, an append does not wait for the file system. RocketMQ has the same service,
 AllocateMappedFileService. A request for a file also names the next file. When the service stops, it deletes files that
-were not requested. After a crash, such files remain, and have only zeros.
+were not requested. After a crash, files that were not requested remain, and have only zeros.
 """
 
 from __future__ import annotations

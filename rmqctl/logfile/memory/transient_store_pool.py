@@ -1,4 +1,4 @@
-"""Buffers as large as a commit log file, for the file that is written to.
+"""Buffers of the size of a commit log file, for the file that is being written.
 
 RocketMQ's setting transientStorePoolEnable turns these buffers on.
 """

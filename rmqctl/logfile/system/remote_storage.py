@@ -1,9 +1,9 @@
 """Read access to a store that is not on a file system of this host.
 
-The file system is S3, Google Cloud Storage, Azure Storage, HDFS, or any other that pyarrow can open by a URL. Such a
-store has a URL, for example s3://bucket/store. A Path cannot contain a URL, because the Path would merge the two
-slashes and would be relative to the working directory. Therefore the path of this store is /:s3:/bucket/store. For a
-URL without a host, for example hdfs:///store, the path of the store is /:hdfs:/@/store. The query of a URL
+The file system is S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a
+URL. The store has a URL, for example s3://bucket/store. A Path cannot contain a URL, because the Path would merge the
+two slashes and would be relative to the working directory. Therefore the path of this store is /:s3:/bucket/store. For
+a URL without a host, for example hdfs:///store, the path of the store is /:hdfs:/@/store. The query of a URL
 (?endpoint_override=http://host:9000) stays directly after the host, and its slashes become %2F:
 /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the store also has the query.
 """

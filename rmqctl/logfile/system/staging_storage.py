@@ -1,4 +1,4 @@
-"""Write files that become part of a store only when all of them are complete.
+"""Write files that become part of a store only when all files are complete.
 
 All these files are synced together before they are moved into the store.
 """

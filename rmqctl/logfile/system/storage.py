@@ -252,7 +252,7 @@ class Storage:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`.
+        """Fill `buffer` with the bytes from `position` on.
 
         Returns the number of bytes. The number is less than the buffer's size at the file's end and before a bad
         sector. Raises OSError.
@@ -267,7 +267,7 @@ class Storage:
         return got
 
     def read_start(self, path: Path, size: int) -> bytes:
-        """Return the first `size` bytes of a regular file, or all if it is shorter.
+        """Return the first `size` bytes of a regular file; all bytes of a shorter file.
 
         Raises OSError.
         """

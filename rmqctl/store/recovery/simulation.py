@@ -210,9 +210,10 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Simulate one item of a log scan. The scan must use this request builder.
+        """Simulate one item of a log scan.
 
-        Calls `on_messages` or `damage`. For a blank, the function does nothing.
+        The scan must use the request builder of this simulation. The function calls `on_messages` or `damage`. For a
+        blank, the function does nothing.
         """
         if isinstance(item, Damage):
             self.damage(item)
