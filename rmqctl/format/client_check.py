@@ -8,7 +8,7 @@ messages before the rejected message. These rules were measured with MessageDeco
 |---|---|
 | BORNHOST or STOREHOST with a port outside 0 to 65535 | reject |
 | COMPRESSED, and the body does not inflate as its compression type says (0 and 3 zlib, 1 lz4, 2 zstd) | reject |
-| COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 takes all types for zlib |
+| COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 treats all types as zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
 BODYCRC covers the body. So if the checksum is right and the compression type is wrong, SYSFLAG is damaged. The first

@@ -272,7 +272,7 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
 def _value(
     b: Bytes, p: int, end: int, key: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
 ) -> Any:
-    """Return the position after the value of a key at `p`; -1 for a wrong value."""
+    """Return the position after the value of a key at `p`; -1 if not plain."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
         kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG

@@ -3,8 +3,8 @@
 The tag of a message says what its body is:
 
     ck    a checkpoint: a group popped these messages of a queue (PopCheckPoint)
-    ack   an acknowledgement of one of them (AckMsg)
-    bAck  an acknowledgement of several of them (BatchAckMsg, 5.2 and later)
+    ack   an acknowledgement of one message (AckMsg)
+    bAck  an acknowledgement of several messages (BatchAckMsg, 5.2 and later)
 
 A message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
 """

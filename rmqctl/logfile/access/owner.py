@@ -1,8 +1,8 @@
 """The change of the process's user before root writes to a store.
 
 If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent. After the
-change, the process has only the rights of this owner, even if somebody gives the store to another owner at the same
-time. Files that the process creates belong to the owner.
+change, the process has only the rights of this owner, even if the owner changes the store at the same time. Files that
+the process creates belong to the owner.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The owner of a store may replace a folder in the store by a link at any moment. 
 the system would follow a link in the path. Therefore, when rmqctl changes a store, rmqctl opens the folders of a path
 one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
 
-The function `hold` keeps a folder open. This process can still reach an open folder if the folder gets another name, or
-if this process has no right to enter the folders above.
+The function `hold` keeps a folder open. This process can still reach an open folder if the folder's name later means
+another folder, or if this process has no right to enter the folders above.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The folder of a store: the places of its parts, and signs of its writer.
 
-| sign | who leaves it |
+| sign | brokers that create the sign |
 |---|---|
 | `lock` | 4.3 and later, not 4.1 |
-| `abort.bak` (each start leaves it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
+| `abort.bak` (each start creates it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
-| `consumequeue/CURRENT` (RocksDB), no topics beside it | 5.x with storeType=defaultRocksDB: only the log is read |
-| the same with topics beside it, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds of queues: read-only |
+| `consumequeue/CURRENT`, without topics in `consumequeue` | 5.x, storeType=defaultRocksDB: only the log is read |
+| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds of queues: read-only |
 | `dledger-ID/` | a broker of a DLedger group, its log in `data/`, each record with a header: only the log is read |
 """
 

@@ -253,7 +253,7 @@ class MessageStore:
         return None
 
     def dispatch(self) -> None:
-        """Add all new messages of the log to topics.json, the queues and the index.
+        """Add new messages of the log to the queues and the index; update topics.json.
 
         After an OSError the store accepts no more messages.
         """

@@ -3,11 +3,11 @@
 A journal is a folder in the store, and the person who made the store may also have written the journal. Therefore a
 journal is checked when it is read, and also before it is written.
 
-| change | may reach |
+| change | allowed paths |
 |---|---|
-| bytes and length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
-| moved or put there | what lies below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
-| folders made, or given their time back | those above |
+| changed bytes or length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
+| moved or installed path | all paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
+| made folder, or restored time of a folder | the folders above these paths |
 
 QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits; in `index`, a name of
 digits. CONFIG is `config/FILE`, a config file of brokers or its `.bak`. A file of the log may also be in another folder

@@ -5,10 +5,10 @@ The journals also show whether a change is unfinished.
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
     STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
     STORE/.rmqctl/journal/0001-recover/     one change, with its number and verb
-        staging/                            new files, before they are put in their place
+        staging/                            new files, before they are installed in the store
         kept/                               deleted and replaced files, and overwritten bytes
-        journal.json                        what is changed, and what it was before; changes may have begun
-        done                                the change is finished; shows what it left, so that undo sees later changes
+        journal.json                        what will be changed, and the state before; the change may have begun
+        done                                the change is finished; the state after it, for undo's check for later changes
         undoing                             an undo of the change has begun
 
 If the folder of a change has no journal.json, either the change has not begun or the change is undone.

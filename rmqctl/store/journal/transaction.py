@@ -5,14 +5,14 @@ The undo restores the store byte for byte, even if the change was interrupted at
 A change has these steps, in this order. The steps "keep", "write" and "restore" include a flush to disk.
 
     begin      take the store's lock; create a folder for the change
-    execute    1. keep the bytes that are going to be overwritten
-               2. write journal.json: what is going to be changed
+    execute    1. keep the bytes that will be overwritten
+               2. write journal.json, which lists what will be changed
                3. make the changes; rename deleted and replaced files into the journal
                4. flush the changes to disk
-               5. write `done`: what the changes left
+               5. write `done`, which has the state after the changes
     undo_last  1. write `undoing`
                2. restore everything; each step can be repeated
-               3. delete journal.json, then the folder
+               3. delete journal.json, and then the folder
 
 `journals.py` describes the layout of the folder, and reads the folder. If journal.json exists without `done`, or with
 `undoing`, the store may be half changed. No other program may change a half changed store before `undo_last` is

@@ -107,7 +107,7 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Return the position after all positions at which an item can begin.
+    """Return the position after the last position at which an item can begin.
 
     If a file ends without a blank, the missing blank is an item (Damage `no-blank`) that begins at the end of the file.
     The result is 0 for an empty file.

@@ -15,10 +15,10 @@ queue's last unit ends at a physical offset. The largest of these offsets, over 
 
 **3. Start file.** Without abort, the log scan begins at this file:
 
-| profile  | the scan begins at                                     | it dispatches these good records           |
+| profile  | the scan begins at                                     | the scan dispatches these good records     |
 |----------|--------------------------------------------------------|--------------------------------------------|
 | 4.7, 4.9 | the third file from the end                            | none                                       |
-| 5.3      | the last file that begins at or before the queues' end | those with PHYSICALOFFSET > queues' end    |
+| 5.3      | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end  |
 
 With abort, all versions begin at the last file that was stored before the checkpoint, and dispatch all good records.
 The first record of such a file has a good magic code, and a storeTimestamp that is not 0 and not after the safe time.
@@ -30,18 +30,18 @@ first record that the queues lack begins exactly at the queues' end, 5.3 never d
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
-| what it finds                                         | 4.7, 4.9                | 5.3                     |
+| what the scan finds                                   | 4.7, 4.9                | 5.3                     |
 |-------------------------------------------------------|-------------------------|-------------------------|
-| a good record (`rmqctl.format.broker_check`)          | it goes on              | it goes on              |
-| a V2 record                                           | **the log ends here**   | it goes on              |
+| a good record (`rmqctl.format.broker_check`)          | the scan continues      | the scan continues      |
+| a V2 record                                           | **the log ends here**   | the scan continues      |
 | a blank                                               | next file               | next file               |
 | a blank of the last file                              | **the log ends here**   | **the log ends here**   |
-| a blank that claims more than is left of the file     | next file               | **the log ends here**   |
+| a blank whose TOTALSIZE exceeds the rest of the file  | next file               | **the log ends here**   |
 | zeros, a bad magic, size, length or body checksum     | **the log ends here**   | **the log ends here**   |
 | the file's end without a blank                        | **the log ends here**   | **the log ends here**   |
-| a wrong PHYSICALOFFSET or `__CRC32#`                  | it goes on (no check)   | it goes on (no check)   |
-| a wrong checksum of an empty body                     | it goes on (no check)   | it goes on (no check)   |
-| a missing file                                        | it goes on (no check)   | it goes on (no check)   |
+| a wrong PHYSICALOFFSET or `__CRC32#`                  | continues (no check)    | continues (no check)    |
+| a wrong checksum of an empty body                     | continues (no check)    | continues (no check)    |
+| a missing file                                        | continues (no check)    | continues (no check)    |
 
 Therefore *one flipped bit removes all records after this bit*. In the table, the next file is the next file that
 exists. If files are missing, the log continues after the missing files. If only a pre-allocated file follows, the log

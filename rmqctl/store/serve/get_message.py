@@ -4,13 +4,13 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|
-| max is 0, or there is no such queue | NO_MESSAGE_IN_QUEUE | 0 |
+| max is 0, or the queue does not exist | NO_MESSAGE_IN_QUEUE | 0 |
 | offset < min | OFFSET_TOO_SMALL | min |
 | offset = max | OFFSET_OVERFLOW_ONE | max |
-| offset > max | OFFSET_OVERFLOW_BADLY | max; up to 4.9.3, where min is 0: 0 |
-| no file has the unit | OFFSET_FOUND_NULL | the next file's first |
-| a message goes through | FOUND | after the last unit that was looked at |
-| none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
+| offset > max | OFFSET_OVERFLOW_BADLY | max; but 0 up to 4.9.3 if min is 0 |
+| no file has the unit | OFFSET_FOUND_NULL | the first offset of the next file |
+| a message matches | FOUND | the offset after the last examined unit |
+| no message matches | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the offset after the last examined unit |
 
 One call reads one file of the queue. One call reads at most 800 units, or `max_messages` units if `max_messages` is
 greater than 800. The call ends when the batch is full (isTheBatchFull), but always returns the first message that
