@@ -7,7 +7,7 @@
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
 | `consumequeue/CURRENT`, without topics in `consumequeue` | 5.x, storeType=defaultRocksDB: only the log is read |
-| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds of queues: read-only |
+| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds; read-only |
 | `dledger-ID/` | a broker of a DLedger group, its log in `data/`, each record with a header: only the log is read |
 """
 

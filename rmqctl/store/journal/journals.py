@@ -8,7 +8,7 @@ The journals also show whether a change is unfinished.
         staging/                            new files, before they are installed in the store
         kept/                               deleted and replaced files, and overwritten bytes
         journal.json                        what will be changed, and the state before; the change may have begun
-        done                                the change is finished; the state after it, for undo's check for later changes
+        done                                the change is finished; the state that undo compares with later states
         undoing                             an undo of the change has begun
 
 If the folder of a change has no journal.json, either the change has not begun or the change is undone.
