@@ -86,8 +86,8 @@ class StorePath:
 
     `conf` can also show which layout the store has. `log_only` says that the caller reads only the log.
 
-    Raises NotAStore if there is no store at `root`. Raises LayoutNotSupported if the store's layout is DLedger, or
-    RocksDB without queue files, unless `log_only` is set. Raises Unreadable if the folder cannot be opened.
+    Raises NotAStore if there is no store at `root`. Without `log_only`, raises LayoutNotSupported if the store's layout
+    is DLedger, or RocksDB without queue files. Raises Unreadable if the folder cannot be opened.
     """
 
     def __init__(

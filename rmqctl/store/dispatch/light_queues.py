@@ -142,8 +142,9 @@ def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later kept out of LMQ.
 
     The result is True if the topic of the message is kept out of LMQ, and if the message's properties show a broker of
-    5.2 or later. Properties from such a broker end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are not a
-    property. Brokers from 4.9.1 to 5.1.4 never end properties in this way.
+    5.2 or later. The properties from a broker of 5.2 or later end with 0x02. The properties from 5.2.0 and 5.3.0 can
+    also end with 20 bytes that are not a property. The properties from brokers of 4.9.1 to 5.1.4 never end in these
+    ways.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -260,7 +260,7 @@ def words_of_unfinished(entry: JournalEntry) -> str:
 def check_none_unfinished(storage: Storage, root: Path) -> None:
     """Check that every journal is undamaged and every change is complete.
 
-    Raises NeedsRecovery if a change is half done, Unreadable if a journal is damaged, and OSError.
+    Raises NeedsRecovery if a change is half done. Raises Unreadable if a journal is damaged. Raises OSError.
     """
     entries = list_journals(storage, root)
     check_finished(root, entries)

@@ -166,10 +166,10 @@ class Journal:
         In-place changes of the same file may overlap. If a change deletes or installs a path, no other change may have
         this path or a path below this path.
 
-        Raises ValueError if two changes break this rule, if no journal may change a path, if a range ends after the end
-        of a file, or if an installed file was not built in the journal's folder. Raises NoRoom, without any change of
-        the store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not exist,
-        or if this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if two changes break this rule, if a journal must not change a path, if a range ends after the
+        end of a file, or if an installed file was not built in the journal's folder. Raises NoRoom, without any change
+        of the store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not
+        exist, or if this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:
@@ -444,8 +444,8 @@ def drop(
     a damaged journal is kept if its change was completed. If `damaged` is the name of a folder, only the damaged
     journal in this folder is forgotten. `commit` is called in the same way as by `undo_last`.
 
-    Raises NeedsRecovery if a change is half done, Unreadable if the change of a damaged journal may be half done, and
-    StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
+    Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
+    done. Raises StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):

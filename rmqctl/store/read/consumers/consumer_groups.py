@@ -13,7 +13,7 @@ A group reads a topic if one of these files or topic names shows this:
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
 A group that reads the topic may have no offset for a queue of the topic. In this case, the group begins at the queue's
-first message (ConsumerManageProcessor answers 0), or at an offset that the group's client chooses. Therefore a group
+first message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. Therefore a group
 without an offset may still need every message of the queue.
 """
 
