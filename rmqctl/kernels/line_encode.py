@@ -2,9 +2,9 @@
 
 `encode` writes plain lines as records. After that, `place` fills in the offsets and the store time of each record. The
 code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the
-same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. Lines
-that are not plain are rare lines, and lines with a fault. Only the code for one line reports faults. A line is plain if
-all of these are true:
+same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. A line
+that is not plain is a rare line, or has a fault. Only the code for one line reports faults. A line is plain if all of
+these are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
   (2) The keys of the line are keys that dump prints, each at most once, with values of the right type and

@@ -56,7 +56,7 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row, from `start` on, with a message unknown to the broker.
+        """Return the first row, from `start` on, whose message the broker does not know.
 
         4.x does not know V2 records, which only long topics have. If the broker knows all messages, the result is the
         number of rows.

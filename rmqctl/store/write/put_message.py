@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PutMessageStatus(Enum):
     """RocketMQ's names for the results of a put.
 
-    If a name has two spellings, it is spelled as in 5.x.
+    If a name has two spellings, the spelling of 5.x is used.
     """
 
     PUT_OK = "PUT_OK"
@@ -51,9 +51,9 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """The place in the log and in the queue where messages were stored.
 
     Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are the offsets of
-    the first message. The time is in ms since 1970. The topic and the queue are the topic and the queue that received
-    the messages. A delayed message is received by SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset`
-    says whether the messages are in the queue.
+    the first message. The time is in ms since 1970. The result gives the topic and the queue that received the
+    messages. A delayed message is received by SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset` says
+    whether the messages are in the queue.
     """
 
     topic: str
