@@ -20,7 +20,7 @@ BODIES = ("bodySha256", "properties")
 class Limits(NamedTuple):
     """Where a log begins, and where its last good record ends.
 
-    `begin` and `end` are physical offsets. `begin` is None if the log is empty; `end` is None if the log has no good
+    `begin` and `end` are physical offsets. `begin` is None if the log is empty. `end` is None if the log has no good
     record.
     """
 
@@ -62,7 +62,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    The result has rows for damage that is in only one log, but `diff` leaves out these rows.
+    The result includes damage that is in only one log, but the result of `diff` does not include this damage.
     """
     from pyspark.sql import functions as f
 
@@ -83,7 +83,8 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    Damage that is in only one log is left out. Other rows already report the records that this damage destroyed.
+    The result does not include damage that is in only one log, because the result already has rows for the records that
+    this damage destroyed.
     """
     from pyspark.sql import functions as f
 
@@ -117,8 +118,8 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
     """Return two columns: physicalOffset, and the fingerprint of each record.
 
-    The column of the fingerprint has the name `side`. Damage also has a fingerprint, which is made of the fields that
-    the damaged bytes still show.
+    The column of the fingerprint has the name `side`. Damage also has a fingerprint. This fingerprint is made of the
+    fields that can still be read in the damaged bytes.
     """
     from pyspark.sql import functions as f
 

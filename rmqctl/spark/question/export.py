@@ -41,7 +41,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """Return the messages as `rmqctl dump` prints messages, with the broker.
+    """Return the messages with the keys of `rmqctl dump`, and the broker.
 
     The bodies are included, in base64, if `records` has the column `body`.
     """
@@ -87,7 +87,7 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a path to write to. After the block, rename this path to `target`.
+    """Yield a path for writing. After the block, rename the path to `target`.
 
     If the block fails, the path is removed.
 
@@ -115,7 +115,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 class Leftovers(NamedTuple):
-    """The hidden folders of old exports that were found beside a target.
+    """The hidden folders of earlier exports, found beside a target.
 
     `removed` lists the folders of exports that were killed. These folders were removed. `unknown` lists folders that
     another program may have made. These folders were kept.
@@ -126,7 +126,7 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove the hidden folders that killed exports to `target` left behind.
+    """Remove the hidden folders of earlier exports to `target` that were killed.
 
     These folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an export
     to `target` is still running. Also raises OSError.
@@ -144,10 +144,10 @@ def remove_leftovers(target: Path) -> Leftovers:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether a hidden folder was left behind by a killed export.
+    """Return whether a hidden folder belongs to an export that was killed.
 
-    The result is True if the folder has rmqctl's marker, and no process locks the marker. It is False if the folder has
-    no marker that can be opened. Raises BadRequest if an export locks the marker.
+    The result is True if the folder has rmqctl's marker, and no process locks the marker. The result is False if the
+    folder has no marker, or if the marker cannot be opened. Raises BadRequest if an export locks the marker.
     """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,7 +1,7 @@
 """The log records that a job reads from its stores.
 
-A job reads only the columns that it needs. The records are counted while the job reads them. A proof shows that the job
-read all records.
+A job reads only the columns that it needs. The records are counted while the job reads them. A `Proof` shows that the
+job read all records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 class Scan(NamedTuple):
     """What a job read: the counts of the records, and the splits.
 
-    The counts and the splits are for all stores that were read as one table. The splits are proved to join, which means
-    that each split begins where the previous split ended.
+    The counts and the splits are for all stores that were read as one table. It was checked that each split begins
+    where the previous split ended.
     """
 
     counts: RecordCounts
@@ -68,13 +68,13 @@ class LogRecords(NamedTuple):
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
-    """Return the answer of `question`, and what was read.
+    """Return the result of `question`, and a report of what was read.
 
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
     all these DataFrames.
 
-    Each task guesses where the first record of its split begins. If a guess was wrong, `question` is called again, with
-    other splits. Raises Unreadable if a part of a log was not read.
+    Each task guesses where the first record of its split begins. If a guess of a task was wrong, `question` is called
+    again, with other splits. Raises Unreadable if a part of a log was not read.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:

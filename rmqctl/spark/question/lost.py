@@ -83,10 +83,11 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """Return the places in LMQ queues that a message names.
+    """Return the places of a message in LMQ queues.
 
-    A message names its LMQ queues in one property, and its offsets in these queues in another. If the number of names
-    differs from the number of offsets, there are no places. Names and offsets that are not valid are skipped.
+    One property of a message has the names of its LMQ queues, and another property has its offsets in these queues. If
+    the number of names differs from the number of offsets, there are no places. Names and offsets that are not valid
+    are skipped.
 
     Later brokers keep some topics out of LMQ. Messages of these topics have no places either, because their offsets may
     be copies of the offsets of other messages (`rmqctl.store.dispatch.light_queues`).
@@ -118,8 +119,8 @@ def _light_places() -> Column:
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
     """Add the column `begin`: the physical offset where a queue last began.
 
-    A queue begins again if its topic is deleted and created again. `begins` marks the messages with the queue offset 0
-    to which a unit points. The last of these messages in a queue is where the queue last began. `begin` is null if a
+    A queue begins again if its topic is deleted and created again. `begins` is true for messages to which a unit points
+    and whose queue offset is 0. A queue last began at the last of these messages in the queue. `begin` is null if a
     queue has no such message.
     """
     from pyspark.sql import Window

@@ -27,15 +27,15 @@ class Proof:
         self._observation = observation
 
     def coverage(self) -> Coverage:
-        """Return whether the splits that were read join.
+        """Return whether each split begins where the previous split ended.
 
-        If they do not join, `splits` of the result must be read instead. `splits_to_json` turns these splits into the
-        option `splits`. Raises Unreadable if a split is missing.
+        If a split does not begin where the previous split ended, `splits` of the result must be read instead.
+        `splits_to_json` turns these splits into the option `splits`. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
     def check(self) -> None:
-        """Raise Unreadable unless the action read every byte of every log once."""
+        """Raise Unreadable if the action did not read each byte of each log once."""
         found = self.coverage()
         if not found.joined:
             hint = f"read {len(found.splits)} other splits: option `splits`"
@@ -46,8 +46,8 @@ class Proof:
     def _observed(self) -> dict[str, Any]:
         """Return what Spark observed while it read the table.
 
-        If Spark did not need to read the table, the result is empty. In this case, PySpark raises an error, which is
-        ignored here.
+        If Spark did not need to read the table, PySpark raises an error. The function ignores this error, and returns
+        an empty result.
         """
         from py4j.protocol import Py4JError
 
@@ -59,7 +59,7 @@ class Proof:
 
 
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
-    """Return a table without its rows of kind 'range', and its `Proof`.
+    """Return `table` without the rows of kind 'range', and a `Proof`.
 
     `table` must come from the data source `rocketmq`, with the option `ranges` set. The `Proof` is valid for one action
     on the returned table. Raises BadRequest if `table` does not have the columns NEEDED.

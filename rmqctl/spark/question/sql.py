@@ -42,7 +42,7 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 def is_named(view: str, query: str) -> bool:
     """Return whether the text of a query contains the name of a view.
 
-    If it does, the query may read the view. If not, the query does not read the view.
+    A query can read a view only if the text of the query contains the name of the view.
     """
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
@@ -50,8 +50,8 @@ def is_named(view: str, query: str) -> bool:
 def columns_of(query: str) -> list[str]:
     """Return the columns of messages and damage that a query may need.
 
-    These are the columns that the query names. If the query may use columns without naming them (for example with `*`),
-    all columns are returned.
+    A column is returned if the query names the column. If the query may use columns without naming these columns (for
+    example with `*`), all columns are returned.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -65,8 +65,8 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
     Raises BadRequest if Spark does not understand the query, or if the query would change something. Also raises
-    BadRequest if two columns of the answer have the same name. The reason is that each row becomes a JSON object, in
-    which every name must be different.
+    BadRequest if two columns of the answer have the same name. Each row becomes a JSON object, in which every name must
+    be different.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -99,7 +99,7 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _refused(error: Exception) -> RmqctlError:
-    """Return the rmqctl error that caused `error`, otherwise BadRequest.
+    """Return the rmqctl error that caused `error`, or a BadRequest.
 
     Line numbers in the message count from the first line of the user's query.
     """
@@ -111,8 +111,7 @@ def _nearest(error: Exception) -> str:
     """Return a hint with the known column whose name is most similar to a wrong name.
 
     The hint is empty if `error` is not about an unknown column, or if no column has a similar name. The suggestions of
-    Spark are not enough, because Spark knows only the columns that are read. These are the columns that the query
-    names.
+    Spark are not enough, because Spark knows only the columns that the query names.
     """
     from pyspark.errors import PySparkException
 

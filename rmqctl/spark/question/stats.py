@@ -19,7 +19,7 @@ def stats(records: DataFrame) -> DataFrame:
     whole records. `bodyBytes` counts the bytes of bodies as they are stored. Timestamps are ms since 1970.
     `minQueueOffset` and `maxQueueOffset` are the queue offsets of messages, so the queue ends one offset after
     `maxQueueOffset`. `messagesPerSecond` is the number of messages divided by the seconds between the first and the
-    last message. It is null if there is no time between them.
+    last message. `messagesPerSecond` is null if the first and the last message were stored at the same time.
     """
     from pyspark.sql import functions as f
 

@@ -1,13 +1,13 @@
-"""The scan of a log by Spark's tasks; the driver yields the items in order.
+"""The scan of a log by Spark's tasks.
 
-The items are the same as those of a scan by one thread.
+The driver yields the items of the log in order. A scan by one thread would yield the same items.
 
 If a split is not the first of its file, its task guesses where the first record of the split begins. If the part that a
-task found does not join the part before it, the driver reads this split again (`PartJoin`). So the parts join without a
-gap, or the job fails.
+task found does not begin where the previous part ended, the driver reads the task's split again (`PartJoin`). So each
+part begins where the previous part ended, or the job fails.
 
-The splits are read in waves. Each wave is one Spark job, whose results are small enough for the driver. While the
-driver works on one wave, Spark's tasks read the next wave.
+The splits are read in waves. Each wave is one Spark job. The results of this job are small enough for the driver. While
+the driver works on one wave, Spark's tasks read the next wave.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ClusterScan:
 
 
 class _Parts:
-    """The parts of all files, in the order of the log.
+    """All parts of the log, in log order, grouped by file.
 
     The caller asks for the items of one file after the other.
     """

@@ -1,13 +1,13 @@
-"""The check that all splits of a log were read, and that the splits join.
+"""The check that all splits of a log were read, without gaps between splits.
 
 The check reads no file. It uses only what each task reports about its own split.
 
 A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The driver does
-not correct a wrong guess here. Instead, if two splits do not join, both must be read once more, as one split. If no
-record begins in a split, the whole split belongs to the split before it.
+not correct a wrong guess here. Instead, if a split does not begin where the previous split ended, both splits must be
+read again, as one split. If no record begins in a split, the whole split counts as part of the previous split.
 
-Spark may run a task twice (speculation, or a lost executor). In this case, the range of its split is reported twice,
-but counts once.
+Spark may run a task twice (speculation, or a lost executor). In this case, the range of the task's split is reported
+twice, but counts once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Range(NamedTuple):
 class Coverage(NamedTuple):
     """The result of checking the ranges of a job.
 
-    If `joined` is True, all ranges join, and `counts` are the counts of all ranges. If `joined` is False, `splits` must
-    be read instead.
+    If `joined` is True, each range begins where the previous range ended, and `counts` are the counts of all ranges. If
+    `joined` is False, `splits` must be read instead.
     """
 
     joined: bool
@@ -68,11 +68,11 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
-    """Return whether the ranges of one job join in every file.
+    """Return whether the ranges of one job join in every file, without gaps.
 
-    If two ranges do not touch each other, `splits` of the result must be read again. Raises Unreadable if a split is
-    missing, if all splits are missing, if the splits of a file leave out a part of the file, or if two tasks found
-    different records in one split.
+    If a range does not begin where the previous range ended, `splits` of the result must be read again. Raises
+    Unreadable if a split is missing, if all splits are missing, if the splits of a file leave out a part of the file,
+    or if two tasks found different records in one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
@@ -115,7 +115,7 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """Return the splits of a file, after merging splits that do not join.
+    """Return the splits of a file. Neighbours that do not join become one split.
 
     If a split does not begin where the split before it ended, both splits become one split. Empty splits between these
     two splits also become part of this split.

@@ -55,8 +55,8 @@ class Split(NamedTuple):
 class Found(NamedTuple):
     """What a task found: a part of the log, and the queues of its messages.
 
-    `queues` is a list of (topic, queueId). The columns of the part have numbers of queues, which are positions in this
-    list. If dispatch columns were not requested, `queues` is empty.
+    `queues` is a list of (topic, queueId). In the columns of the part, the number of a queue is the position of this
+    queue in `queues`. If dispatch columns were not requested, `queues` is empty.
     """
 
     part: Part
@@ -66,8 +66,8 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """How splits are read.
 
-    With `described`, the result has dispatch columns. With `with_keys`, these columns have the hashes of the keys. With
-    `with_tags`, TAGS counts as a key.
+    With `described`, the result has dispatch columns. With `with_keys`, the dispatch columns include the hashes of the
+    keys. With `with_tags`, TAGS counts as a key.
     """
 
     described: bool
@@ -111,7 +111,7 @@ class _Pickler(pickle.Pickler):
 
 
 def packed(found: Found) -> bytes:
-    """Return, as bytes, what a task found.
+    """Return what a task found, packed into bytes.
 
     The task sends these bytes to the driver.
     """
@@ -121,7 +121,7 @@ def packed(found: Found) -> bytes:
 
 
 def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """Return what a task found, from the bytes that `packed` returned.
+    """Return what a task found, unpacked from the result of `packed`.
 
     The bytes must come from a task of this job, because unpickling runs code.
     """
@@ -133,8 +133,8 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     """Read a split, and return what the split contains.
 
     Without `position`, the part begins at the first record of the split. If `position` is given, the part begins at
-    this position in the file, where an item must begin. Raises Unreadable if the file does not exist, or is not the
-    file that the driver sees.
+    this position in the file, where an item must begin. Raises Unreadable if the file does not exist, or if it
+    differs from the file on the driver's host.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
@@ -151,7 +151,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 def opened(split: Split) -> Iterator[MappedFile]:
     """Open the file of a split, and close the file after the block.
 
-    Raises Unreadable if the file does not exist, or is not the file that the driver sees.
+    Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host.
     """
     storage = storage_of(
         root_path(split.root), follow_links=True
@@ -162,10 +162,10 @@ def opened(split: Split) -> Iterator[MappedFile]:
 
 
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Raise Unreadable unless this host sees the same file as the driver.
+    """Raise Unreadable if this host has another file than the driver's host.
 
-    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read these bytes, or
-    if all these bytes were zero.
+    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the 64 bytes, or
+    if all of them were zero.
     """
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
@@ -185,8 +185,8 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 def warm_up_once(*modules: KernelModule) -> None:
     """Compile or load the kernels in a task, once for each process.
 
-    The kernels are cached in a folder of the user who runs the task. If this user also runs the driver on the same
-    host, the driver uses the same folder.
+    The kernels are cached in a folder of the user who runs the task. If the same user runs the driver on the same host,
+    the driver uses the same folder.
     """
     cache_in(find_folder())
     warm_up(*modules)

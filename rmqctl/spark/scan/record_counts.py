@@ -36,7 +36,8 @@ class RecordCounts(NamedTuple):
     def plus(self, other: RecordCounts) -> RecordCounts:
         """Return the sum of these counts and of `other`.
 
-        The sum has the lower `begin` and the higher `end` of both.
+        Of the two values of `begin`, the sum has the lower value. Of the two values of `end`, the sum has the higher
+        value.
         """
         return RecordCounts(
             self.messages + other.messages,

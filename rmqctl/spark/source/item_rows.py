@@ -36,7 +36,8 @@ def broker_of(root: str) -> str:
 class ItemRows:
     """A maker of rows for items of the store at `root`.
 
-    Each row is a dict of columns. `store` returns the open store, for values that only other files show.
+    Each row is a dict of columns. `store` returns the open store, which is needed for values that the log does not
+    have.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:

@@ -24,7 +24,8 @@ class Step(NamedTuple):
     """One or more items of the log.
 
     `begin` and `end` are the physical offsets where the items begin and end. `last` is the message that ends at `end`.
-    This message may be half written. `last` is None if the step does not end with a message.
+    This message may be incomplete, because a broker may still write it. `last` is None if the step does not end with a
+    message.
     """
 
     begin: int
@@ -43,7 +44,7 @@ class Written(NamedTuple):
 
 
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
-    """Yield the steps of the log from a physical offset on.
+    """Yield the steps of the log, beginning at a physical offset.
 
     An item must begin at this offset, `position`. The last step ends where nothing is written yet.
     """
@@ -54,7 +55,7 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """Return how far the log is written, from a physical offset on.
+    """Return how far the log is written, searching from a physical offset.
 
     The search begins at this offset, `position`, and stops soon after `most` bytes. If `most` is None, the search
     continues to the end of the log.

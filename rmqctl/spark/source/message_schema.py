@@ -36,7 +36,7 @@ def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
-    """Return the columns that a comma-separated list names, in its order.
+    """Return the columns that a comma-separated list names, in the list's order.
 
     If `wanted` is None, all columns are returned. Raises BadRequest if the list is empty or names an unknown column.
     """

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Task(NamedTuple):
     """What one task reads.
 
-    `part` is a split, or the damage between files. `of` is the number of tasks. Each task carries this number, because
-    Spark copies the reader to the tasks before the number is known.
+    `part` is a split, or the damage between files. `of` is the number of tasks. The number is stored in each task and
+    not in the reader, because Spark copies the reader before the number is known.
     """
 
     part: Split | Wrong

@@ -22,7 +22,7 @@ class SourceStores(NamedTuple):
     """The stores that a data source reads.
 
     `roots` are the absolute paths, or the URLs, of the stores. `conf` defines the layout of all stores. If `conf` does
-    not set a value, the files of each store show this value.
+    not set a value, the value is read from the files of each store.
     """
 
     roots: tuple[str, ...]

@@ -65,8 +65,8 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
     `exact` says that the split begins where an item begins, and ends where an item ends.
 
-    Raises Unreadable if the file does not exist, or is not the file that the driver sees. Raises the errors of
-    ReadOnlyStore.
+    Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host. Raises the errors
+    of ReadOnlyStore.
     """
     warm_up_once(scan, row_scan, filter_scan)
     with opened(split) as file:
