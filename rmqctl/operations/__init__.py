@@ -1,1 +1,1 @@
-"""Operations on stores that only rmqctl has; brokers do not have them."""
+"""Operations on stores. Only rmqctl has these operations; brokers do not."""

@@ -29,8 +29,8 @@ _Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of 
 class Refused(NamedTuple):
     """Messages that were not stored.
 
-    The fields are the line numbers of the messages, and the reason. If a put failed, the reason names its
-    PutMessageStatus.
+    The fields are the line numbers of the messages, and the reason why the messages were not stored. If a put failed,
+    the reason names its PutMessageStatus.
     """
 
     lines: tuple[int, ...]
@@ -55,8 +55,8 @@ class Appender:
 
     `on_stored` and `on_refused` are called with the result of each put. `on_stored` is not called for stored messages
     of `put_encoded`. `stored` counts the stored messages. `unqueued` counts the stored messages that are only in the
-    log (prepared, rollback). If the store itself fails, the appender ends. `ended` then names the first message that is
-    not stored because of the failure. Later messages are not stored either.
+    log (prepared, rollback). If the store itself fails, the appender ends. After such a failure, `ended` names the
+    first message that was not stored. Later messages are not stored either.
     """
 
     store: MessageStore
@@ -74,7 +74,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """Put one message; `line` is its number in reports."""
+        """Put one message. In reports, the message has the number `line`."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -85,7 +85,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put the messages that still wait for a batch or a write."""
+        """Put the messages that are still collected for a batch or for one write."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return
@@ -100,7 +100,7 @@ class Appender:
         self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """Call `finish`, then put the messages of consecutive lines, each alone."""
+        """Call `finish`, then put the messages of consecutive lines one by one."""
         done = 0
         while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)
@@ -148,7 +148,7 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Count messages that got the queue offsets [first, behind)."""
+        """Count messages whose queue offsets are [first, behind)."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

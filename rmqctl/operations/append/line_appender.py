@@ -53,7 +53,7 @@ class LineAppender:
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the next whole lines; only the last line may lack its line feed."""
+        """Put the next lines. Only the last line may be without a line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:
@@ -94,7 +94,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
-        """Put some lines one by one; return the position after them, in bytes."""
+        """Put some lines one by one; return the byte position after the last line."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

@@ -49,7 +49,7 @@ class LineEncoder:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the kernels now, instead of when an encoder is created."""
+        """Compile or load the kernels before an encoder is created."""
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
@@ -61,7 +61,7 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Bytes, position: int) -> EncodedLines:
-        """Encode the plain lines from `position` on, up to the first other line.
+        """Encode the plain lines that begin at `position`, up to the first other line.
 
         `lines` is a writable array of uint8.
         """

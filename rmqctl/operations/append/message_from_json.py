@@ -5,8 +5,8 @@
 `topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
 ignored, because the message gets a new offset and a new store time. A line with `physicalOffset` is a stored message
 and is copied unchanged. Any other line is a new message. The DELAY of a new message is obeyed. A new message without a
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum, because the text that `dump --body
-utf8` prints is not always exactly the stored body.
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum. This matters for the text of `dump
+--body utf8`, which is not always exactly the stored body.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 
 
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The keys that a line may have.
+    """The keys that are allowed in a line.
 
-    First, this lists the keys that append reads. Then, this lists the other keys that dump prints for a stored record.
-    Times are in ms since 1970.
+    The first keys are the keys that append reads. The other keys are keys that dump prints for a stored record. Times
+    are in ms since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -124,7 +124,7 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return the message of msgspec's error, with the key first.
+    """Return the text of an error of msgspec, with the key first.
 
     msgspec writes the key last, as in `... - at $.queueId`. The marks around names are removed.
     """
@@ -171,7 +171,7 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    24 digits identify this process. The other 8 digits are a counter. Only one thread at a time may use it.
+    24 digits identify this process. The other 8 digits are a counter. Only one thread at a time may use the object.
     """
 
     def __init__(self) -> None:
@@ -205,8 +205,9 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
     """Return properties in the form in which they can be stored.
 
-    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. Only the value of a
-    copied message may contain 0x01. The copy keeps this value: 4.9 and later read such a value, but 4.7 drops it.
+    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
+    only if the message is a copy. The copy then has this value, too. 4.9 and later can read such a value, but 4.7 drops
+    such a value.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

@@ -38,14 +38,14 @@ class Room:
     def stops_writing(self) -> str:
         """Return why a broker accepts no more messages.
 
-        The result is empty if it accepts messages.
+        The result is empty if the broker accepts messages.
         """
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
         """Return whether deleting log files frees space on the disk that is too full.
 
-        If this is not known, the result is False.
+        If the size of this disk is not known, the result is False.
         """
         disk = full.disk
         if disk is None:
@@ -54,7 +54,7 @@ class Room:
         return bool(disk.size) and (disk in self._disks or is_shared)
 
     def free(self, folder: Path, size: int, allocated: int) -> None:
-        """Count a removed file of `size` bytes, which took `allocated` bytes of disk."""
+        """Count a removed file of `size` bytes that used `allocated` bytes of disk."""
         self._stored -= size
         home = next((disk for disk in self._disks if disk.path == folder), None)
         if home is None:

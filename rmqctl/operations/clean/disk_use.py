@@ -25,9 +25,10 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """How full the partition of a folder is, as a broker counts.
 
-    `used_percent` is the share of `used` in `size` (bytes). `used_percent` is -1 if the share cannot be read. `total`
-    is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is not known.
-    Folders with the same `device` are on the same disk. Device 0 means that no other folder is known to be on the disk.
+    `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the share cannot
+    be read. `total` is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is
+    not known. Folders with the same `device` are on the same disk. Device 0 means that no other folder is known to be
+    on the disk.
     """
 
     path: Path
@@ -51,8 +52,8 @@ class Full(NamedTuple):
 class Pressure(NamedTuple):
     """The reasons to delete files because a disk is full.
 
-    `asks` is the disk because of which expired files are deleted, or None. `forces` is the disk because of which files
-    of any age are deleted, or None. `calm` is the text for the case that no disk is too full.
+    `asks` is the disk that makes a broker delete expired files. `forces` is the disk that makes a broker delete files
+    of any age. A field is None if there is no such disk. `calm` is the text for the case that no disk is too full.
     """
 
     asks: Full | None
@@ -63,9 +64,9 @@ class Pressure(NamedTuple):
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
     """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
 
-    The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a whole percent, rounded up, of the space that users
-    can have. Before 4.9.2, the result is a share of the whole disk. If the folder does not exist, its nearest existing
-    parent counts, because a broker creates the folder at its start.
+    The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a percentage of the space that users can have,
+    rounded up to a whole number. Before 4.9.2, the result is a share of the whole disk. If the folder does not exist,
+    the nearest existing parent folder counts, because a broker creates missing folders when the broker starts.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -91,7 +92,7 @@ def pressure(
 ) -> Pressure:
     """Return whether the disks are so full that files must be deleted.
 
-    Of the log's `disks`, only the least full disk counts. `stored` is the size of log, queues and index, in bytes.
+    Only the least full of the log's `disks` counts. `stored` is the size of log, queues and index, in bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -111,8 +112,8 @@ def pressure(
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
     """Return why a broker accepts no more messages.
 
-    The result is empty if it accepts messages. A broker accepts no messages if a disk is fuller than
-    diskSpaceWarningLevelRatio.
+    The result is empty if the broker accepts messages. A broker accepts no messages if the used share of a disk is
+    above diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -122,7 +123,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the two disks that count.
+    """Return the two disks whose use decides.
 
     These are the least full disk of the log, and the disk of the queues.
     """
@@ -144,7 +145,7 @@ def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
-    """Return the pressure on a disk that several stores share.
+    """Return the reasons to delete files of a disk that several stores share.
 
     Each store has its own part of the disk.
     """

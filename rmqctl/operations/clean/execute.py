@@ -7,16 +7,17 @@ file takes these steps:
     told   Its receipt is appended to the receipts and flushed to disk.
     gone   The file is unlinked.
 
-Only then is the next file deleted. So after a crash, at most one file is in STORE/.rmqctl/expired. The next `clean`
-deletes this file. Each deleted file has a receipt. If rmqctl crashed before it deleted the file, the file has two
-receipts. A moved file needs a separate folder, because a broker treats every name in its folders of files as one of its
-files (4.x even the name of a folder). If `.rmqctl` is on another disk than the file, or if the disk has no room for a
-folder, the file is unlinked in its place, as a broker does.
+After these steps, the run continues with the next file. So after a crash, at most one file is in STORE/.rmqctl/expired.
+The next `clean` deletes this file. Each deleted file has a receipt. If rmqctl crashed after it wrote a receipt and
+before it deleted the file, the file has two receipts. A moved file needs a separate folder, because a broker treats
+every name in its folders of files as a file of its own. 4.x even treats the name of a folder in this way. The file is
+unlinked without a move, as by a broker, if `.rmqctl` is on another disk than the file, or if the disk has no room for a
+folder.
 
 There is no undo, because the operator wants the space. The broker must be down, because a running broker keeps its
-files mapped and open. The space of such a file would become free only when the broker unmaps the file in a round of its
-own (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until then, the broker's file lists and the min offset that clients
-see would also be wrong.
+files mapped and open. The disk space of a deleted file would become free only when the running broker itself deletes
+and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Before this, the broker's file lists and the min
+offset that clients get would also be wrong.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Cleaned:
     """What has been deleted so far.
 
     `files` and `folders` are numbers of deleted files and folders of the plan. `left` counts deleted files that an
-    interrupted clean had left. `allocated_bytes` is the disk space that became free.
+    interrupted clean had moved but not deleted. `allocated_bytes` is the disk space that became free.
     """
 
     files: int = 0
@@ -63,7 +64,7 @@ class Cleaned:
 
 
 class Pace:
-    """The pace of deletion, which is the wait before each next file.
+    """The pace of deletion: how long to wait after each deleted file.
 
     The wait is `interval_ms`, or longer if `bytes_per_second` requires it.
     """
@@ -95,7 +96,7 @@ class Leftover(NamedTuple):
 
 
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
-    """Return the files that an interrupted `clean` left.
+    """Return the files that an interrupted `clean` moved but did not delete.
 
     Raises OSError. Raises Unreadable if the path of their folder is not a folder.
     """
@@ -121,7 +122,7 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
     """Hold the store's lock.
 
-    Raises StoreInUse and OSError. While the lock is held, nothing else in this process may open the file `lock`.
+    Raises StoreInUse and OSError. Until the lock is released, no other code of this process may open the file `lock`.
     """
     lock = storage.lock(root / LOCK)
     if lock is None:
@@ -232,7 +233,7 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Remove the folder that only this run needed."""
+        """Remove the folder for moved files, and its parent, if empty."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
@@ -273,7 +274,7 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 def _one_name(path: str) -> str:
     """Return a file name that is made from a path.
 
-    Each `/` of the path becomes a colon, because no topic contains a colon. If the path is too long, only its end is
-    used.
+    Each `/` of the path becomes a colon, because no topic contains a colon. If the path is too long, only the end of
+    the path is used.
     """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

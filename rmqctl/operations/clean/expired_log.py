@@ -1,16 +1,18 @@
 """The log files to delete, by the rules of RocketMQ's CleanCommitLogService.
 
-A broker checks every 10 seconds. It deletes files of the log in three cases: in an hour of deleteWhen; while a disk is
-too full; and in 20 rounds after mqadmin's deleteExpiredCommitLog. It deletes the oldest files first, at most `batch` in
-a round. The first file that must stay ends the round. The last file of the log is never deleted.
+A broker makes a round every 10 seconds. In three cases, a broker deletes files of the log in a round: in an hour of
+deleteWhen, while a disk is too full, and in the 20 rounds after mqadmin's deleteExpiredCommitLog. A broker deletes the
+oldest files first, and at most `batch` files in a round. The first file that must stay ends the round. The last file of
+the log is never deleted.
 
-One run of `clean` does the work of many rounds. In an hour of deleteWhen, it deletes every expired file. If a disk is
-too full, it deletes files until the disk is below its limit, by the disk space of each file. If deletion does not free
-space on the disk that is too full, or if the size of the disk is not known, the run does the work of only one round.
+One run of `clean` does the work of many rounds. In an hour of deleteWhen, the run deletes every expired file. If a disk
+is too full, the run deletes files until the disk is below its limit. For this, the run adds up the disk space of the
+deleted files. If deletion does not free space on the disk that is too full, or if the size of the disk is not known,
+the run does the work of only one round.
 
-In two cases, a broker would continue, but the run stops: at an obstacle (`log_files.py`), and at messages that must be
-protected. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except these two, and except the rule
-that the last file stays.
+The run stops at an obstacle (`log_files.py`), and at messages that must be protected. A broker would continue in both
+cases. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except three: the last file stays, and the
+run stops at an obstacle and at protected messages.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """Decide by the operator's limits; without limits, decide as a broker does."""
+        """Decide by the operator's limits, or without limits, as a broker does."""
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:
@@ -152,7 +154,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return why a file must stay in any case.
+        """Return the reason why a file must stay, whatever its age.
 
         The result is empty if the file may be deleted.
         """
@@ -167,7 +169,7 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Return why a file that has not expired stays."""
+        """Return the reason why a file that has not expired stays."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:

@@ -4,16 +4,16 @@ Files of extensions are deleted, too.
 
 The rules are those of RocketMQ's CleanConsumeQueueService:
 
-- Of a queue, the first files are deleted, as long as their last unit points before the log. The last file always stays
-(MappedFileQueue.deleteExpiredFileByOffset).
-- Of the extension of a queue, files are deleted if they end before the extension unit of the first remaining queue unit
+- In a queue, files are deleted from the first file on, as long as the last unit of a file points before the log. The
+last file always stays (MappedFileQueue.deleteExpiredFileByOffset).
+- In the extension of a queue, a file is deleted if it ends before the extension unit of the first remaining queue unit
 (ConsumeQueueExt.truncateByMinAddress).
-- Of the index, the first files are deleted, as long as their endPhyOffset is before the log. The last file always stays
-(IndexService.deleteExpiredFile).
+- In the index, files are deleted from the first file on, as long as the endPhyOffset of a file is before the log. The
+last file always stays (IndexService.deleteExpiredFile).
 
 If a file stays, all later files stay, too. If the last unit of a file is not in use, or if the header of an index file
-shows no entry, nobody knows what the file contains. A broker would continue at such a file, but this run stops at such
-a file.
+shows no entry, the content of the file is not known. A broker would continue after such a file, but this run stops
+before such a file.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """The files that are deleted besides log files if the log begins later.
+    """The files to delete, apart from log files, when the log begins later.
 
-    The log begins at `new_min_offset` instead of `min_offset` (physical offsets). With `unused_topics`, a queue is
-    deleted as a whole, with its `folders`, if no message of it is left and topics.json does not list its topic. A
-    broker's cleanUnusedTopic also destroys queues with messages. After `look`, `decisions` has the queues by name, each
-    before its extension, and then the index.
+    After the deletion, the log begins at `new_min_offset` instead of `min_offset` (physical offsets). With
+    `unused_topics`, a queue is deleted as a whole, with its `folders`, if the queue has no message any more and
+    topics.json does not list its topic. A broker's cleanUnusedTopic also destroys queues with messages. After a call of
+    `look`, `decisions` has the queues in the order of their names, then the index. The extension of a queue comes
+    directly after the queue.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -136,8 +137,8 @@ class ExpiredQueues:
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
         """Return whether a file is deleted, and why.
 
-        The decision depends on the last physical offset in the file. This offset is None if the file should have such
-        an offset but does not have it.
+        The decision depends on the last physical offset in the file. This offset is None if the file does not show the
+        offset.
         """
         if offset is None:
             self.warnings.append(

@@ -1,8 +1,8 @@
 """The files of the log, each with its age and with obstacles to its deletion.
 
-There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap. In this case, the
-user may have forgotten to name a log folder. (2) The file has a wrong length. (3) Two files have the same offsets. A
-file that a broker has allocated in advance does not belong to the log yet.
+There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap. The reason may be
+that the user forgot to name a log folder. (2) The file has a wrong length. (3) Two files have the same offsets. A file
+that a broker has allocated in advance does not belong to the log yet.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, and the decision on it if no rule applies.
+    """A log file in use, with the default decision on this file.
 
-    `blocked_by` is the reason why this file and all later ones must stay.
+    `blocked_by` is the reason why this file and all later files must stay.
     """
 
     file: MappedFile
@@ -49,7 +49,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """Return the files after those in use, which were allocated in advance."""
+    """Return the files that were allocated in advance, after the files in use."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 

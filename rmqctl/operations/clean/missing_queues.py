@@ -1,11 +1,11 @@
-"""Queues that messages of the log belong to, but that have no folder.
+"""Queues without a folder, although the log has messages of these queues.
 
 A count of messages by queues does not include these messages. No file in config/ lists every queue: a group may read a
 topic although neither topics.json nor an offset names the queue. So each log file is searched for such messages, unless
 units of the existing queues point to every message in the file (`unit_coverage.py`).
 
-Deleted topics also leave messages without a queue. A topic counts as deleted if topics.json, the groups' offsets and
-the groups' subscriptions do not name it.
+Deleted topics also leave messages without a queue. A topic counts as deleted if neither topics.json nor the offsets nor
+the subscriptions of a group name the topic.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ A broker deletes a file without looking for such messages. There are four kinds:
                 is in a %DLQ% topic that no group reads: an operator may still send it again.
 
 Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
-queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. Whether
-timer messages (5.x) were delivered cannot be seen in these files.
+queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. These
+files do not show whether timer messages (5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_
 class Outstanding:
     """The messages in each of `files` that are still needed.
 
-    `files` are the oldest ones of the log. `problems` names the queues that cannot be read.
+    `files` are the oldest files of the log. `problems` names the queues that cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
@@ -68,9 +68,9 @@ class Outstanding:
         )
         self.problems: list[str] = []
         self.slowest: dict[str, int] = {}
-        """Messages in the files that the slowest group has not consumed, by group."""
+        """Unconsumed messages in the files, by group. Only the slowest group of a queue counts."""
         self.dead_letters: dict[str, int] = {}
-        """Messages in the files by the %DLQ% topic that no group reads."""
+        """Dead letters in the files, by the %DLQ% topic. Only topics that no group reads count."""
         self._scheduled = self._nothing()
         self._half = self._nothing()
         self._unconsumed = self._nothing()
@@ -101,7 +101,7 @@ class Outstanding:
         return self._groups.without_topic
 
     def has_no_reader(self, topic: str) -> bool:
-        """Return whether no file names a reader of a topic."""
+        """Return whether no file names a group that reads a topic."""
         return topic not in COUNTED_APART and not self._groups.groups_of(topic)
 
     def _find(self) -> None:
@@ -139,7 +139,7 @@ class Outstanding:
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return how many messages the slowest group of a queue has not consumed."""
+        """Return how many messages of a queue its slowest group has not consumed."""
         readers = self._readers(key)
         if not readers:
             return self._nothing()
@@ -169,7 +169,7 @@ class Outstanding:
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield physical offsets of units from `offset` to the end of the files.
 
-        Each offset comes with the number of messages that its unit stands for.
+        Each offset is returned together with the number of messages that its unit represents.
         """
         first = self._first(queue, offset)
         if first is None:
@@ -204,7 +204,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return the unchecked half messages that no op message decides."""
+        """Count the half messages that are not decided and not yet checked."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -218,7 +218,7 @@ class Outstanding:
         return counts
 
     def _checked(self) -> dict[QueueKey, int]:
-        """Return the queue offset that the broker's check of half messages has reached."""
+        """Return the offsets, by queue, up to which half messages were checked."""
         return {
             (known.topic, known.queue_id): known.offset
             for known in consumer_offsets(self._store)
@@ -251,7 +251,7 @@ class Outstanding:
 
 
 def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
-    """Return `counts`, after adding their sum to the total for a name."""
+    """Add the sum of `counts` to the total for a name, and return `counts`."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

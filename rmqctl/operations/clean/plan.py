@@ -1,8 +1,8 @@
 """The plan of the files that RocketMQ's clean services would delete.
 
 The services are CleanCommitLogService and CleanConsumeQueueService. This module writes nothing. One plan covers many
-rounds of a broker, so one run from cron does what the broker would do in its hour. `expired_log.py` decides which log
-files are deleted, and `expired_queues.py` decides on the other files.
+rounds of a broker. Therefore one run from cron deletes the same files as a broker in one hour of deleteWhen.
+`expired_log.py` decides which log files are deleted, and `expired_queues.py` decides on the other files.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return which files are deleted and which files stay at `now_ms`, and why.
 
-    The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are the disks
-    of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues' folder. Raises
-    OSError, BadRequest if `now_ms` is not a date, and Unreadable if messages are to be protected but their state cannot
-    be determined.
+    The whole store must have been read before the call, because a part of the log that was not read may look like a
+    gap. `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume
+    queues' folder. Raises OSError, and BadRequest if `now_ms` is not a date. Raises Unreadable if messages must be
+    protected, but cannot be counted.
     """
     local = _local(now_ms)
     files = log_files(store)
@@ -132,7 +132,7 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """Return which groups and offsets cannot be read."""
+    """Return which files of groups and offsets cannot be read."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)
@@ -173,7 +173,7 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
 
 
 def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
-    """Return the topics without a group, by name, and the messages that each loses."""
+    """Return topics without a group that lose messages, ordered by name."""
     found: dict[str, int] = {}
     for rise in rises:
         if outstanding.has_no_reader(rise.topic):

@@ -59,8 +59,8 @@ class FileDecision:
     `bytes` is the length of the file, `allocated_bytes` its disk space. Times are in ms since 1970.
     `last_store_timestamp` is the store time of the first record after the file. The file's own last record is not
     later, unless a clock was set back. `last_store_timestamp` is None if this time is not known, or if the file is not
-    a log file. `waiting` has the messages that are still needed. These messages are counted for log files that are
-    deleted, and for log files that stay because of such messages.
+    a log file. `waiting` counts the messages that are still needed. The messages are counted only in log files that are
+    deleted, and in log files that stay because of such messages.
     """
 
     path: str
@@ -84,15 +84,15 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:
-    """Return how many bytes of the disk become free if a name is deleted.
+    """Return how many bytes of the disk become free if a path is deleted.
 
-    For a link, the result is 0, because the file that it points to stays. Raises OSError.
+    For a link, the result is 0, because the file to which the link points stays. Raises OSError.
     """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 
 
 def is_link(storage: Storage, path: Path) -> bool:
-    """Return whether a name is itself a symbolic link. Raises OSError."""
+    """Return whether a path is a symbolic link. Raises OSError."""
     stamp = storage.stamp(path)
     return stamp is not None and stamp.kind is Kind.OTHER
 
@@ -127,7 +127,7 @@ class ExpiryPlan:
     reason for the deletion. If `trigger` is None, no log file is deleted, but files of queues and index that an earlier
     run left may be deleted. `reason` is the reason as text. `hour` and `time_zone` are the local hour and time zone of
     this host at the time of the plan. `folders` are folders of queues and topics that are deleted as a whole, after
-    their files. `unread` lists topics without a group that lose messages.
+    their files. `unread` lists the topics that no group reads and that lose messages.
     """
 
     trigger: Trigger | None

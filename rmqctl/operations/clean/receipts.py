@@ -24,10 +24,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receipts:
-    """The receipt files at `paths`; each of them gets every receipt.
+    """The receipt files at `paths`. Each receipt is written to all of these files.
 
     This is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a deletion has made
-    room. The deletion does not wait, because only the deletion frees the disk.
+    room. The deletion continues in the meantime, because only the deletion makes room on the disk.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -45,7 +45,7 @@ class Receipts:
     def open(self, paths: Collection[Path] | None = None) -> None:
         """Open the files, or the files at `paths`, before the first deletion.
 
-        So it is known before the first deletion whether receipts can be written. A full disk is not an error.
+        An error of opening a file is thus raised before the first deletion. A full disk is not an error.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -60,7 +60,7 @@ class Receipts:
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
-        """Append a line, with the time, and flush it to each disk that has room."""
+        """Append a line with the time, and flush the line to each disk that has room."""
         now = time.time_ns() // 1_000_000
         line = json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
         for file in self._files:
@@ -107,7 +107,7 @@ class _ReceiptFile:
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, line: bytes) -> None:
-        """Append a line. On a full disk, the line waits."""
+        """Append a line. If the disk is full, keep the line and write it later."""
         self._waiting += line
         try:
             self.flush()

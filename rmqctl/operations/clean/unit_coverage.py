@@ -1,15 +1,15 @@
-"""A test whether units point to every message of a log file.
+"""The test whether units point to every message of a log file.
 
 The test does not read the file. If units point to all messages of a file, they form a chain: the first unit begins
 where the file begins, each other unit begins where another unit ends, and the last unit ends at the blank record. The
 test proves this without building the chain. Each offset gets +1 for each unit that begins there, and -1 for each unit
-that ends there. If the sum is 0 at every offset except the two ends of the chain, the units are one chain, because a
-unit never ends before it begins. Instead of each offset, a 64-bit hash of it is added, so a file takes only a few bytes
-of memory.
+that ends there. If the sum is 0 at every offset except the two ends of the chain, the units are one chain, because no
+unit ends before its own begin. To save memory, the test does not keep a sum for each offset, but one sum of 64-bit
+hashes of the offsets for each file.
 
-Units of LMQ queues are left out, because such a message also has a unit in its own queue. If there is no proof, the
-file may still be complete: messages without a queue (prepared messages of 3.x), damage and deleted topics also break
-the chain.
+Units of LMQ queues are left out, because each message of an LMQ queue also has a unit in the queue of its own topic. If
+the units are not one chain, the file may still be complete, because the chain is also broken by messages without a
+queue (prepared messages of 3.x), by damage, and by deleted topics.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """The units of each of `files`, as sums of their begins and ends.
+    """The units of each of `files`, kept as sums of their begins and ends.
 
     `files` must not be empty.
     """
@@ -88,7 +88,7 @@ def _hashes(places: Numbers) -> Numbers:
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield (physical offsets, sizes) of a queue's units in [begin, end).
 
-    The unit after this range is also included.
+    Some units after this range may also be included.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
