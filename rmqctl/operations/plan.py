@@ -52,7 +52,7 @@ class RebuildIndex(NamedTuple):
 class SetCheckpoint(NamedTuple):
     """Write these times into the checkpoint.
 
-    If `is_wrong` is set, the checkpoint must be corrected even if nothing else changes.
+    If `is_wrong` is set, the checkpoint must be corrected even if no other step is planned.
     """
 
     values: Checkpoint
@@ -96,7 +96,8 @@ class AddLogFile(NamedTuple):
 class Step:
     """One action of the plan, and its reason.
 
-    `findings` counts, by code, the findings that the step repairs, if this is not certain.
+    `findings` counts, by code, the findings that a rebuild is meant to repair. Only a trial rebuild shows whether the
+    rebuild repairs these findings.
     """
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
@@ -113,7 +114,7 @@ class Step:
 
 
 class Contested(NamedTuple):
-    """Queues that are rebuilt and have messages whose places are not certain.
+    """Queues to rebuild that have messages without a certain place.
 
     These queues are rebuilt `rounds` times; each round uses the result of the previous round.
     """

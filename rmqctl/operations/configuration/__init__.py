@@ -1,1 +1,1 @@
-"""Changes of config/: offsets of consumer groups, and restored files."""
+"""Changes of files in config/: offsets of consumer groups, restored files."""

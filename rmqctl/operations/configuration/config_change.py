@@ -1,7 +1,7 @@
 """The change of a file in config/, made through a journal.
 
 The file gets its new content, and the old content becomes its `.bak`, as when a broker writes the file. If a broker
-cannot load the old content, the `.bak` stays unchanged, because the existing `.bak` may be good.
+cannot load the old content, the present `.bak` stays unchanged, because its content may be good.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ JOURNAL_VERB = "config"
 class ConfigChange:
     """A change that gives the file config/`name` the content `after`.
 
-    `before` is the present content of the file; `before` is None if the file does not exist. `keeps_before` says that a
-    broker can load the old content, so that the old content becomes the `.bak`.
+    `before` is the present content of the file, or None if the file does not exist. If `keeps_before` is set, a broker
+    can load the present content, and the present content becomes the `.bak`.
     """
 
     name: str

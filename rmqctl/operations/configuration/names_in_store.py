@@ -47,7 +47,7 @@ def prepare_scan() -> None:
 
 
 def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
-    """Return the queues of all messages, read by `threads` threads. Raises OSError."""
+    """Return the queues of all messages of the log. Raises OSError."""
     builder = DispatchRequestBuilder(with_keys=False)
     for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
         if isinstance(item, Message):
@@ -74,7 +74,7 @@ def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInS
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether a topic can have a name, also a topic made for a group."""
+    """Return whether a topic can have this name."""
     return len(name) > 0 and all("!" <= letter <= "~" for letter in name) and not set('"/@\\') & set(name)
 
 

@@ -1,12 +1,11 @@
 """The plan of a change by which the operator sets a group's offsets.
 
-A broker keeps the offsets of consumer groups in config/consumerOffset.json. With enableLmq, a broker keeps these
-offsets in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both are
-changed, because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
+A broker keeps the offsets of consumer groups in config/consumerOffset.json. A broker with the setting enableLmq keeps
+these offsets in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both
+are changed, because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
 lmqConsumerOffset.json.
 
-If the operator gives a time, the offset is the offset that the broker finds for this time, as in mqadmin's
-resetOffsetByTime.
+If the operator gives a time, the new offset is the same as after mqadmin's resetOffsetByTime with this time.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class QueueOffset(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetPlan:
-    """The new offsets of `group` in queues of `topic`, and the changed files.
+    """The new offsets of `group` in queues of `topic`, and the files to change.
 
     `notes` are further remarks for the operator.
     """
@@ -93,7 +92,7 @@ def plan_offsets(
     *,
     new_group: bool = False,
 ) -> OffsetPlan:
-    """Return the plan after which a group continues at `goal`.
+    """Return the plan that makes a group continue at `goal`.
 
     `queue_id` is None for all queues of the topic. With `new_group`, no file needs to name the group.
 
@@ -239,7 +238,7 @@ def _change(
 
 
 def _new(profile: Profile) -> bytes:
-    """Return a file without offsets."""
+    """Return the content of an offset file that has no offsets."""
     if not profile.versions_delay_offsets:  # brokers that version one file of offsets version both
         return b"{\n}"
     return fastjson_bytes(fastjson_dumps({DATA_VERSION: next_version(None, profile, _now())}))

@@ -1,7 +1,7 @@
 """Entries of topics.json and subscriptionGroup.json, as the store shows them.
 
-An entry has the settings that a broker gives to a topic or a group that it creates itself. All other settings of the
-operator are lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
+An entry has the default settings: the settings of a topic or group that a broker creates by itself. The operator's own
+settings are lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ RETRY_NUMS = "retryQueueNums"
 def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the missing and the corrected entries of topics.json.
 
-    A corrected entry replaces an entry that does not fit the store. `listed` are the entries that the file has. A topic
-    gets as many queues as the store shows for it. An entry that has fewer queues, or another type of queue, is
-    corrected, because a broker serves no queue beyond readQueueNums, and 5.x does not load a topic of the wrong type.
+    A corrected entry replaces an entry that does not fit the store. `listed` are the entries that the file has. The
+    entry of a topic gets as many queues as the store shows for this topic. An entry that has fewer queues is corrected,
+    because a broker serves no queue beyond readQueueNums. An entry with the wrong type of queue is corrected, because
+    5.x does not load such a topic.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -100,7 +101,7 @@ def _owner(rest: str, topics: set[str]) -> str:
 def _retry_nums(names: NamesInStore) -> dict[str, int]:
     """Return how many queues the store shows for each %RETRY% topic.
 
-    A queueId that a broker never gives does not count.
+    A queueId that no broker assigns does not count.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -110,7 +111,7 @@ def _retry_nums(names: NamesInStore) -> dict[str, int]:
 
 
 def _new_group(group: str, profile: Profile, retry_nums: int) -> Entry:
-    """Return the entry of a group with the settings that a broker gives it."""
+    """Return the entry of a group, with the default settings of a broker."""
     of_5 = {
         ATTRIBUTES: {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
         "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0,

@@ -78,8 +78,8 @@ def plan_restore(
     """Return the plan that restores config/`name`.
 
     If `source` is None, a file that a broker loads stays unchanged. Any other file is restored from its .bak. If the
-    .bak is not good, the file is restored from the store. `scan_log` returns the queues of all messages of the log; the
-    function calls `scan_log` only if necessary.
+    .bak is not good, the file is restored from the store. `scan_log` returns the queues of all messages of the log. The
+    function calls `scan_log` only if the log is needed.
 
     Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
     OSError.
@@ -157,7 +157,7 @@ def _from_store(
     """Return the plan that adds to the file what the store shows.
 
     The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither the
-    file nor its .bak has entries, the log is scanned, too. Otherwise the log is not needed, because a topic with
+    file nor its .bak has entries, the log is scanned, too. Otherwise the log is not scanned, because a topic with
     messages in the log but without a queue was deleted.
     """
     if config.name not in TABLES:

@@ -1,1 +1,1 @@
-"""Records that replace damaged ones."""
+"""Records that replace damaged records."""

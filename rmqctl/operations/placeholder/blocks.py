@@ -30,10 +30,10 @@ _BLOCKS_UNPACKED = 2
 class PlaceholderBlock(NamedTuple):
     """Records that follow one another, to be written into the log's file `path`.
 
-    The `size` bytes of `data` go to byte `offset` of the file; the file may be missing, or too short for these bytes.
-    The first record is at `physical_offset`. `code` is the finding for the damage that the records replace. If the last
-    record is a blank, `data` has only the first 8 bytes of the blank. `served` is the number of records that consumers
-    receive.
+    The `size` bytes of `data` are written at byte `offset` of the file. The file may not exist yet, or may be too short
+    for these bytes. The first record is at `physical_offset`. `code` is the code of the finding on the damage that the
+    records replace. If the last record is a blank, `data` has only the first 8 bytes of the blank. `served` is the
+    number of records that consumers receive.
     """
 
     physical_offset: int
@@ -46,7 +46,7 @@ class PlaceholderBlock(NamedTuple):
 
     @classmethod
     def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> PlaceholderBlock:
-        """Return a block of these bytes."""
+        """Return a block with these values."""
         block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
         return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
 
@@ -101,10 +101,10 @@ class PlaceholderBlocks:
             insort(self._blocks, block)
 
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
-        """Return the placeholders for damages; the first damage begins at `offset`.
+        """Return the placeholders for the damage at a physical offset.
 
-        For all later damages of the same range, the sequence is empty. The result is None if the damage stays
-        unchanged.
+        If one range has several damages, the result for its first damage has all placeholders of the range, and the
+        results for the other damages are empty. The result is None if the damage stays unchanged.
         """
         return self._by_damage.get(physical_offset)
 

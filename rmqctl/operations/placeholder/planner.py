@@ -39,7 +39,7 @@ class _Home(NamedTuple):
 
 
 class Placeholders:
-    """The placeholders of a store; `blocks` has all of these placeholders."""
+    """Plans the placeholders of a store, and collects them in `blocks`."""
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
         self.blocks = PlaceholderBlocks()
@@ -53,16 +53,16 @@ class Placeholders:
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
         """Return the placeholders for damages between two good records.
 
-        The damages follow one another; the good records are at physical offsets `before` and `after`. The bytes that
-        are missing in a short file, and whole missing files, get placeholders, too. Raises ValueError, and creates no
-        placeholder, if there is no room for a record, or if no good record is near.
+        The damages follow one another. The good records before and after the damages are at physical offsets `before`
+        and `after`. Placeholders also fill the missing bytes of a short file, and whole missing files. Raises
+        ValueError, and creates no placeholder, if there is no room for a record, or if no good record is near.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield damages in groups; adjacent damages of one file form a group."""
+        """Yield damages in groups. A group has adjacent damages of one file."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -107,7 +107,7 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield parts of the range; each begins where a queue unit points."""
+        """Yield parts of the range. After the first, each begins where a unit points."""
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
             if cut is None or cut >= span.end:
@@ -117,7 +117,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the first offset, from `start` on, that a unit points to."""
+        """Return the lowest offset of a unit that is at least `physical_offset`."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -125,9 +125,9 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the file that has the damage, or will have the damage.
+        """Return the file with the damage, as it will be after the repair.
 
-        The file may be too short now, or missing. If files overlap, the damage names its own file.
+        The file may be too short now, or missing. If files overlap, the damage itself names the file.
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
@@ -164,8 +164,8 @@ class Placeholders:
         """Return the queue to which the units around [first, end) really belong.
 
         If a file was moved to a wrong folder, its units belong to another queue. A placeholder for the queue of the
-        folder would then take the place of an intact message. Light queues have messages of other queues, so the name
-        of the folder counts for a light queue.
+        folder would then replace an intact message in that queue. Light queues have messages of other queues, so the
+        name of the folder counts for a light queue.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -1,16 +1,16 @@
 """Records that replace damaged bytes, so that later messages can be consumed.
 
-Together, these records have the same size as the damaged bytes. There are three kinds:
+The total size of these records is the size of the damaged bytes. There are three kinds:
 
-- A *placeholder* replaces a message. It keeps the message's place in its queue, so the queue has no hole.
-- A *filler* covers bytes whose content is unknown. It is a rollback record: brokers do not put it into a queue or into
-  the index.
-- A *blank* covers the rest of a file.
+- A *placeholder* replaces a message. It has the queue offset of this message, so the queue has no hole.
+- A *filler* replaces bytes whose content is unknown. It is a rollback record, which brokers add neither to a queue nor
+  to the index.
+- A *blank* replaces the rest of a file.
 
-Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN; no broker and no client reads that field.
-If there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is
-a small JSON object and spaces. The body is empty only if the body of the message was empty. There are three reasons
-(*run*: seen in a test with real brokers):
+Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN, because no broker and no client reads this
+field. If there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a
+placeholder is a small JSON object and spaces. The body is empty only if the body of the message was empty. There are
+three reasons for a body that is not empty (*run* means: tested with real brokers):
 
 - 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
   broker of 4.x fails when it reads an op message without a body.
@@ -19,14 +19,15 @@ a small JSON object and spaces. The body is empty only if the body of the messag
 (TransactionalMessageServiceImpl).
 
 If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. The
-placeholder also keeps the body if the body matches its CRC. Otherwise (`placeholder_records`), the fields come from the
-units that point into the damaged range (`Claim`). Fields that the units do not show get these values:
+placeholder also keeps the body if the body matches its CRC. If the frame is not whole (`placeholder_records`), the
+fields are taken from the units that point into the damaged range (`Claim`). Fields that the units do not show get these
+values:
 
-- BORNTIMESTAMP is 0. A broker does not ask the producer about a half message that is so old (needSkip).
+- BORNTIMESTAMP is 0. Therefore a half message is so old that a broker does not ask the producer about it (needSkip).
 - In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, because every
 version discards a delayed message for this topic when it is due (run).
-- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. If a timer
-  message lacks TIMER_OUT_MS, the timer of 5.3.3 stops at this message forever (TimerMessageStore.enqueue).
+- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. TIMER_OUT_MS is set, because the
+  timer of 5.3.3 stops forever at a timer message without TIMER_OUT_MS (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
 
 Real brokers do this (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
@@ -97,9 +98,9 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 class Claim(NamedTuple):
     """The values of a unit whose record cannot be read.
 
-    `tags` is set if the planner knows them. `inner_num` is the number of queue offsets that a batch queue's unit has,
-    and 0 in other queues. If `physical_offset` is None, the unit is also lost. The claim is then only a queue offset.
-    Some record of the log must have this queue offset, at any position.
+    `tags` is set if the planner knows the tags. In a batch queue, `inner_num` is the number of queue offsets of the
+    unit. In other queues, `inner_num` is 0. If `physical_offset` is None, the unit is also lost. Then the claim has
+    only a queue offset, and any record of the log may get this queue offset.
     """
 
     topic: str
@@ -118,7 +119,7 @@ class Claim(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """The values that placeholders take from the good records around them.
+    """The values that placeholders copy from the good records around the damage.
 
     Times are in ms since 1970.
     """
@@ -134,7 +135,7 @@ class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
     All values are physical offsets. The file has the range [file_begin, file_end). Adjacent damages form one range. So
-    if the rest of a file is damaged, it must be in one range with the damaged record before it.
+    if a damaged record is followed by a damaged rest of the file, both must be in one range.
     """
 
     begin: int
@@ -173,9 +174,9 @@ class _Piece:
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
-    """Return the values that placeholders take from the nearest good records.
+    """Return the values that placeholders copy from the nearest good records.
 
-    At least one of the two records must exist. `long_topics` says whether the broker knows V2 records.
+    At least one of the two records must exist. `long_topics` says whether the broker can read V2 records.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -192,8 +193,8 @@ def filler_size_min(around: Surroundings) -> int:
 def placeholder_message(message: Message, code: str) -> bytes:
     """Return a record that replaces a message with damaged content.
 
-    The record has the same size as the message. The frame of the message must be whole. The caller has checked that the
-    queue agrees with the frame: if the queue has a unit for the message, the unit points to it.
+    The record has the same size as the message. The frame of the message must be whole. The caller has checked that if
+    the queue has a unit for the message, this unit points to the message.
     """
     # with a damaged name it is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -213,7 +214,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without the faults for which clients reject it.
+    """Return the message, after mending the faults that make clients reject it.
 
     These faults are a port outside the range, and a body that is not compressed as SYSFLAG says.
     """
@@ -230,7 +231,7 @@ def _with_right_port(found: host.Host) -> bytes:
 
 
 def _body_is_right(message: Message) -> bool:
-    """Return whether the body is whole: its CRC matches, or it is empty.
+    """Return whether the body is empty or matches its CRC.
 
     A body that is too large to read is not in memory, and counts as damaged.
     """
@@ -257,7 +258,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the range, cut at each place to which a unit points."""
+    """Return the parts of the range, and the claims that no part satisfies."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -277,7 +278,7 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Return the claims in groups; the claims of a group begin at one offset.
+    """Return the claims in groups. All claims of a group have the same offset.
 
     The groups are in log order. The claim of an LMQ queue has the same offset as the claim of the message's own queue.
     """
@@ -299,8 +300,7 @@ def _is_lmq(claim: Claim) -> bool:
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
     """Fill the gap before `end`.
 
-    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the gap becomes a part of the piece before
-    the gap.
+    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the gap is added to the previous piece.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -312,7 +312,7 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Give a queue offset to a free piece; return whether a piece was found.
+    """Give a queue offset to a free piece. Return whether a piece was found.
 
     The piece is the first one between the pieces with lower and higher offsets of the queue.
     """
@@ -350,8 +350,8 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
     """Yield fillers that are not larger than brokers accept.
 
-    The rest of a file becomes a blank. But a whole file never becomes one blank, because recovery needs the time in its
-    first record.
+    The rest of a file becomes a blank. But a whole file never becomes one blank, because recovery needs the store time
+    of the file's first record.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -420,8 +420,8 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
-    The store time is not earlier than the store time of the record before. For a delayed message, the store time is the
-    delivery time in the unit minus the delay; this is exact to the second.
+    The store time is not earlier than the store time of the previous record. For a delayed message, the store time is
+    the delivery time in the unit minus the delay. The result is exact to the second.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -458,7 +458,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
     """Return the size, in bytes, of the smallest record that satisfies claims.
 
-    If no record can satisfy them, the result is larger than any record.
+    If no record can satisfy the claims, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
@@ -469,9 +469,9 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """Return the record with the placeholder property and a filling body.
+    """Return the record with the placeholder property, and with spaces in the body.
 
-    If the property and the body do not fit, the property is left out and the body is empty.
+    If there is no room for the property and the body, the property is left out and the body is empty.
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
@@ -493,7 +493,7 @@ def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
     """Return properties that begin with the placeholder property.
 
     The result has at most `size_max` bytes. To save room, properties of the producer's client and of the broker may be
-    left out. If this is not enough, the properties are returned unchanged.
+    left out. If there is still not enough room, the properties are returned unchanged.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, properties.PLACEHOLDER_SHORT):
@@ -512,7 +512,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return properties without the last pair if a torn write cut it."""
+    """Return properties; leave out a last pair that a torn write cut."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 
@@ -522,7 +522,7 @@ def _ends_in_property_crc(raw: bytes) -> bool:
 
 
 def _encoded(message: Message, *, property_crc: bool) -> bytes:
-    """Return the record's bytes; `property_crc` adds `__CRC32#`."""
+    """Return the record's bytes. With `property_crc`, the record has `__CRC32#`."""
     head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
     topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
     properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)
