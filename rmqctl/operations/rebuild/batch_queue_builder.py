@@ -1,6 +1,6 @@
 """Batch consume queues (5.x, queue.type=BatchCQ), rebuilt from the log.
 
-The number of messages in a record is in its properties, so records are read one by one.
+The properties of a record have its number of messages, so records are read one by one.
 """
 
 from __future__ import annotations
@@ -93,11 +93,12 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Give each wrongly numbered unit the next place; return the count.
+        """Correct the wrong numbers of units; return how many were corrected.
 
-        A unit's number is wrong if this number is not the queue's next place, but the next unit has the number that
-        follows the queue's next place. `end` is the end of the queue so far. No checksum covers QUEUEOFFSET. Without
-        this check, one damaged bit in a QUEUEOFFSET would move the whole queue.
+        `end` is the queue offset where the queue ends so far, which is the right number for its next unit. The number
+        of a unit is wrong if it differs from this offset, although the number of the following unit continues from this
+        offset. No checksum covers QUEUEOFFSET. Without this check, one damaged bit in a QUEUEOFFSET would move the
+        whole queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -115,7 +116,7 @@ class BatchQueueBuilder:
         """Return the queue offset of the first batch of a queue.
 
         The result is the number in the batch itself, unless later batches show that this number is too high. A number
-        that seems too low may be right, because the batches between the two may be lost.
+        that seems too low may be right, because batches after this batch may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):

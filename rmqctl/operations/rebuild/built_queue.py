@@ -39,17 +39,19 @@ class QueueCounts(msgspec.Struct):
 
     Offsets are in units. Other numbers count units.
 
-    `same` counts units that the existing queue has, too. `kept` counts units whose message only the existing queue
-    still has. `strays` counts the units in `kept` whose record names another queue or another place. `repeated` counts
-    units in the place of a lost message. A repeated unit points to the next message, which also has its own unit.
-    `misnumbered` counts messages whose queue offset cannot be right. A misnumbered message got the next place.
-    `duplicates` counts messages whose queue offset another message already has. A duplicate got no place. For
-    duplicates, three more values are kept: the sum of their bytes, the physical offset of the first duplicate, and the
-    queue offset of the last duplicate. `moved` counts places where the existing queue points to another message of the
-    log. `earlier` counts messages (and their bytes) from the time before the queue began again at 0, if no existing
-    queue shows that the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` counts how
-    often the queue began again at 0. `crc` is the checksum of the units. `end` is the physical offset after the record
-    of the last unit. `store_timestamp` is the store time of this record (ms since 1970).
+    `same` counts units that the existing queue has, too. `kept` counts units that are copied from the existing queue,
+    because no message of the log has their queue offsets. `strays` counts the units in `kept` whose record names
+    another queue or another queue offset. `repeated` counts units that fill the queue offsets of lost messages. A
+    repeated unit points to the next message, which also has its own unit. `misnumbered` counts messages whose
+    QUEUEOFFSET cannot be right. Such a message gets the next queue offset of the queue. `duplicates` counts messages
+    whose QUEUEOFFSET another message already has. A duplicate gets no unit. Three other fields have the total bytes of
+    the duplicates, the physical offset of the first duplicate, and the queue offset of the last duplicate. `moved`
+    counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
+    (and their bytes) that were stored before the queue began again at queue offset 0, if no existing queue shows that
+    the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` counts how often the queue
+    began again at
+    0. `crc` is the checksum of the units. `end` is the physical offset after the record of the last unit.
+    `store_timestamp` is the store time of this record (ms since 1970).
     """
 
     topic: str
@@ -86,11 +88,11 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no place because their place is in use."""
+        """Return how many messages have no unit because their place is in use."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
-        """Count a message whose queue offset another message has already.
+        """Count a message whose queue offset another message already has.
 
         The message is a row of DISPATCH_COLUMNS.
         """
@@ -99,7 +101,7 @@ class QueueCounts(msgspec.Struct):
         self.last_duplicate = int(message["queue_offset"])
 
     def count_duplicate(self, physical_offset: int, size: int) -> None:
-        """Count a message whose queue offset another message has already."""
+        """Count a message whose queue offset another message already has."""
         if not self.duplicates:
             self.first_duplicate = physical_offset
         self.duplicates += 1
@@ -107,12 +109,12 @@ class QueueCounts(msgspec.Struct):
 
 
 class BuiltQueue:
-    """Receives the units of a queue, for the places from `counts.max_offset` on.
+    """Receives the units of a queue, beginning at the end of the queue so far.
 
-    Without a `writer`, units are only compared. Methods raise OSError. `log` is the range of physical offsets in the
-    log. `keep` is called with the units that are put, and the queue offset of the first unit. `extension` is the
-    extension of the existing queue. An existing unit with an address in this extension counts as equal if the tagsCode
-    at the address is equal.
+    The queue ends at `counts.max_offset` so far. Without a `writer`, units are only compared. Methods raise OSError.
+    `log` is the range of physical offsets in the log. `keep` is called with the units that are put, and the queue
+    offset of the first unit. `extension` is the extension of the existing queue. If an existing unit has an address in
+    this extension, the unit counts as equal if the tagsCode at this address is equal.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class BuiltQueue:
         self._keep = keep
 
     def put(self, units: Rows, store_timestamps: Numbers) -> None:
-        """Append units (numpy array of UNITS) of messages stored at these times (ms)."""
+        """Append units (an array of UNITS) of messages with these store times (ms)."""
         if not len(units):
             return
         counts = self.counts

@@ -1,6 +1,6 @@
 """The units of rebuilt queues, kept outside the store.
 
-With these units, a plan is checked before anything is written.
+A plan is checked with these units before anything is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Kept:
 
 
 class BuiltUnits:
-    """Keeps the units of plain queues as `BuiltQueue` produces them.
+    """Keeps the units of plain queues, which `BuiltQueue` produces.
 
     Methods raise OSError.
     """
@@ -56,7 +56,7 @@ class BuiltUnits:
     def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
         """Return the receiver of a queue's units.
 
-        Call this when the queue begins, or begins again.
+        Call this function when the queue begins, and when the queue begins again at 0.
         """
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)
@@ -103,7 +103,7 @@ class BuiltUnits:
 
 
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
-    """Yield the files of a queue, whose units begin at byte offset `first`.
+    """Yield the files of a queue. Its units begin at byte offset `first`.
 
     Pre-blanks come before the first unit. Each file is returned with the offset at which it begins.
     """

@@ -66,7 +66,7 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write everything in the background; `flush` waits for this work."""
+        """Begin to write everything in the background. `flush` waits for the end."""
         self._hand_over()
         self._submit(self._writer.flush)
 
@@ -99,5 +99,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """Return the store time of a message, or the present time if it is earlier."""
+    """Return the earlier one of a message's store time and the present time."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -1,6 +1,6 @@
 """The files of a store as they will be after a plan.
 
-The plan's changes are in memory, and are shown in place of the bytes in the files.
+The plan's changes are in memory. A reader gets the changed bytes instead of the bytes in the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Patch(NamedTuple):
-    """New content for the bytes [begin, end) of a file: `data`, or zeros if None."""
+    """New content for the bytes [begin, end) of a file: `data`, or else zeros."""
 
     begin: int
     end: int
@@ -27,7 +27,7 @@ class Patch(NamedTuple):
 class PlannedFile(NamedTuple):
     """A file of `size` bytes after the plan.
 
-    Its content is the present content (empty for a new file), changed by the patches in their order.
+    The content is the present content of the file (none for a new file), changed by the patches in their order.
     """
 
     size: int

@@ -1,7 +1,7 @@
 """Consume queues rebuilt from the log.
 
-Many records at once become units in the windows of their queues. The result is the same as after a broker's dispatch,
-with exceptions where the log alone does not show which units the queue had:
+Units for many records are placed at once, in a window of units for each queue. The result is the same as after a
+broker's dispatch, except where the log alone does not show which units the queue had:
 
 | the queue offset of a message is | the message gets |
 |---|---|
@@ -12,8 +12,8 @@ with exceptions where the log alone does not show which units the queue had:
 | higher, with a reason, or later messages continue from it | its place; the places before it are filled (2) |
 | higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) There is one exception: if the existing queue has units after this message and begins with another message, the
-number is damaged.
+(1) There is an exception: if the existing queue has units after this message and begins with another message, the queue
+offset in the record is damaged.
 
 (2) There are two possible reasons: the existing queue has units for the places between, or a damage of the log is large
 enough for the missing messages. A filled place gets the unit that the existing queue has there. If there is no such
@@ -69,7 +69,7 @@ FOLDER_NAME_MAX = 255  # bytes
 class QueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the receiver of a queue's units. `open_queue` is called again if the queue begins again at 0.
+    `open_queue` returns the receiver of a queue's units. If the queue begins again at 0, `open_queue` is called again.
     `before` is the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at`
     returns the message at a physical offset. By default, the message is read from the log. `log_end` is the physical
     offset where the log ends (None: where its files end). The windows need 64 MiB of memory. With more than 150,000
@@ -140,7 +140,7 @@ class QueueBuilder:
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def flush(self) -> None:
-        """Give the units in the windows to the receivers."""
+        """Pass the units in the windows to the receivers."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
@@ -151,7 +151,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages; with `own`, in their own queues by their QUEUEOFFSET."""
+        """Place messages. With `own`, place each in its own queue by its QUEUEOFFSET."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -211,9 +211,9 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return the first offset of a light queue whose files do not show it.
+        """Return the first offset of a light queue, by the numbers in messages.
 
-        If only one number is wrong, the queue does not move.
+        The files of the existing queue do not show this offset. One wrong number does not change the result.
         """
         found = target.queue_offset
         following = (
@@ -240,7 +240,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Place a message that `place` could not place; return True if it is done."""
+        """Prepare or place a message; return True if `place` must skip the message."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -278,7 +278,7 @@ class QueueBuilder:
         return False
 
     def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Begin a queue with a message; return whether the message is done."""
+        """Begin a queue with a message; return whether `place` must skip the message."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
         place = offset
@@ -299,11 +299,12 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
-        """Return the queue offset of a queue's begin if its first message has `place`.
+        """Return the begin of a queue whose first message has the offset `place`.
 
-        The queue begins earlier if the places before are known, or if their messages were lost. If the log begins at 0,
-        a queue must not begin with a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would serve
-        the queue from the pre-blank on, and would skip the whole file.
+        The result is a queue offset. The queue begins before `place` if the existing queue has units for the earlier
+        places, or if damage destroyed the messages of these places. If the log begins at 0, a queue must not begin with
+        a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would serve the queue from the pre-blank
+        on, and would skip the whole file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -322,9 +323,9 @@ class QueueBuilder:
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
         """Return whether a number that seems too high is right.
 
-        The number is right if later messages continue from it, and if no broker placed the message at `expected`. The
-        number is wrong if one flipped bit explains the number. In this case, an earlier record of this queue names
-        another queue.
+        The number is right if the numbers of later messages continue from this number, and if no broker placed the
+        message at `expected`. The number is wrong if one flipped bit explains the number. In this case, an earlier
+        record of this queue names another queue.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -339,8 +340,8 @@ class QueueBuilder:
     def _place_before(self, key: QueueKey, message: Row) -> int | None:
         """Return the queue offset at which the existing queue points to a message.
 
-        The result is None if no unit points to it. If several units point to the message, the unit at the message's own
-        number counts, because the units before this unit stand for lost messages.
+        The result is None if no unit points to the message. If several units point to the message, the unit at the
+        message's own number counts, because the units before this unit replace lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -359,9 +360,9 @@ class QueueBuilder:
         self._place(corrected)
 
     def _begin_with(self, number: int, offset: int) -> bool:
-        """Begin a queue with a place.
+        """Begin a queue at a queue offset.
 
-        Returns False if the queue is not built, or if the place is not possible.
+        Returns False if the queue is not built, or if the queue offset is not possible.
         """
         key = self._keys[number]
         if offset < 0:
@@ -388,9 +389,9 @@ class QueueBuilder:
         self.queues[key] = queue
 
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
-        """Return whether a queue begins again with a message at queue offset 0.
+        """Return whether a queue begins again at 0 with the message at an offset.
 
-        If the existing queue has units of later messages, its units show this.
+        If the existing queue has units of later messages, these units decide the result.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -404,10 +405,10 @@ class QueueBuilder:
         )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
-        """Return whether lost messages explain why so many places are empty.
+        """Return whether lost messages explain the number of empty places.
 
-        The lost messages were between two physical offsets. Some of their places are known. `is_right` is True if other
-        records confirm the number of places.
+        The messages were lost between two physical offsets. The existing queue has units for `known` of the places.
+        `is_right` is True if other records confirm the number of places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -442,7 +443,7 @@ class QueueBuilder:
     def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Rows]]:
         """Yield units of the existing queue in [start, end).
 
-        Each item is (queue offset of the first, numpy array of UNITS).
+        Each item is (queue offset of the first unit, numpy array of UNITS).
         """
         before = self._before.queues.get(key)
         if isinstance(before, ConsumeQueue):
@@ -452,7 +453,8 @@ class QueueBuilder:
     def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages before the message at `behind`.
 
-        Units that point to this message because an earlier rebuild filled their places count, too.
+        A unit of an earlier place may point to this message, because an earlier rebuild filled the place. Such units
+        count, too.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
@@ -505,7 +507,7 @@ class QueueBuilder:
 
 
 def is_folder_name(key: QueueKey) -> bool:
-    """Return whether a queue can be a folder.
+    """Return whether the name of a queue can be the name of a folder.
 
     The topic comes from a message and may contain anything.
     """
@@ -518,8 +520,8 @@ def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[in
     """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
 
     The number of a queue is the delay level minus 1. The newest units of the queue show the delay. If the queue has no
-    units, the result is the configured delay. The store does not have the broker's setting, but the units show the
-    delay. Raises OSError.
+    units, the result is the configured delay. The units are better, because the store does not have the broker's
+    setting. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

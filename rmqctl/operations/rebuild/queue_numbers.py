@@ -1,8 +1,8 @@
 """The queue offset of a record whose own QUEUEOFFSET may be damaged.
 
 No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages increase
-by one. Therefore each message shows the queue offset at which its queue begins. If the number of one record does not
-fit the records around it, this number is wrong, and must not move the queue.
+by one. Therefore the number of each message shows at which queue offset the queue begins. If the number of one record
+does not fit the records around it, this number is wrong, and must not move the queue.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue.
 
-    A Following has two fields: the QUEUEOFFSET of the message, and the number of bytes before the message that may have
-    contained other messages of the queue. Such bytes are damaged, or belong to records without a queue, such as the
-    fillers of `recover --keep-going`.
+    The fields are the QUEUEOFFSET of the message, and a number of bytes before the message. These bytes may have
+    contained other messages of the queue. They are damaged, or belong to records without a queue, such as the fillers
+    of `recover --keep-going`.
     """
 
     number: int
@@ -88,17 +88,17 @@ class QueueNumbers:
     def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
         """Return the messages of a light queue, the nearest first. Raises OSError.
 
-        Only messages at `physical_offset` or after it are returned.
+        Only messages at or after `physical_offset` are returned.
         """
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the queue's next message continues from the one in `row`.
+        """Return whether the queue's next message continues from row `row`.
 
-        Usually the next message does continue, so only a few rows are read. If no next message is near, the result says
-        whether the message's number is possible. A number is too high if the log is too small for so many earlier
-        messages.
+        Usually the next message continues, so only a few rows are read. If none of these rows is a message of the
+        queue, the result says whether the number of the message in `row` is possible. A number is too high if the log
+        is too small for so many earlier messages.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])
@@ -107,7 +107,7 @@ class QueueNumbers:
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
-    """Return the first FOLLOWING_MAX messages of a queue, and the rows read.
+    """Return the first FOLLOWING_MAX messages of a queue, and all rows read.
 
     If the queue has fewer messages, the result has fewer messages. Reading stops when enough messages are found.
     """
@@ -123,8 +123,8 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 class _Part:
     """A part of the log.
 
-    For each queue, the part has the positions and the numbers of the messages, and the lost bytes between the begin of
-    the part and each message.
+    For each queue, the part has the physical offsets and the QUEUEOFFSETs of the messages. The part also has the number
+    of lost bytes before each physical offset.
     """
 
     def __init__(self, begin: int, lost: int) -> None:
@@ -153,8 +153,8 @@ class _Part:
 class _Ahead:
     """The log after the part that was already read.
 
-    No part is read twice, however often it is needed. Parts are in log order, so the result for one queue does not
-    depend on the queues before it.
+    Each part is read only once, even if several queues need the part. Parts are in log order, so the result for one
+    queue does not depend on earlier calls for other queues.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -213,9 +213,9 @@ def _may_stand_in(rows: Rows) -> Flags:
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
     """Return the queue offset of a queue's first message, whose number is `found`.
 
-    `in_queue` is the place of the message in the existing queue. If `found` and `in_queue` are equal, this number is
-    right. Otherwise the majority of the following messages decides. A number that seems too low may be right, because
-    damage in the log may have destroyed messages between.
+    `in_queue` is the queue offset of the message in the existing queue. If `found` and `in_queue` are equal, the result
+    is this number. Otherwise the majority of the following messages decides. A number that seems too low may be right,
+    because damage in the log may have destroyed messages after this message.
     """
     if in_queue == found:
         return found
@@ -232,10 +232,10 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
     """Return whether a message has a wrong number and belongs at `expected`.
 
-    The number of the message is `found`, and the queue continues at `expected`. There are three other reasons why a
-    number is not the next number. Messages before the number were lost. Or the topic was deleted and created again. Or
-    a broker lost a part of the queue and used numbers a second time. In these cases, the following messages continue
-    from `found`.
+    The number of the message is `found`, and the queue continues at `expected`. A number that differs from `expected`
+    can also be right: if messages before this message were lost, if the topic was deleted and created again, or if a
+    broker lost a part of the queue and used numbers a second time. In these cases, the following messages continue from
+    `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:

@@ -2,16 +2,16 @@
 
 `rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. One pass reads the log by columns: threads
 scan it, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once,
-from its first byte to its last byte. Memory use does not grow with the log. Bodies are not checked, because brokers do
-not check them at dispatch either.
+from its first byte to its last byte. Memory use does not depend on the size of the log. Bodies are not checked, because
+brokers do not check bodies at dispatch either.
 
 The new queues have a unit for every message of the log. A record with damage only in its body counts as a message,
-because brokers serve it. A queue begins with its first message that still exists; expired messages get no unit. If a
-queue has no message in the log, only the end of the queue is known. Such a queue stays unchanged if the queue is empty,
-or if the queue points before the log's start or to damage. If topics.json lists topics, all other topics were deleted
-and get no queue.
+because brokers serve this record. A queue begins with its first message that still exists; expired messages get no
+unit. If a queue has no message in the log, only the end of the queue is known. Such a queue stays unchanged if the
+queue is empty, or if its last unit points before the log's start or to damage. If topics.json lists topics, all other
+topics were deleted and get no queue.
 
-An interrupted rebuild writes its progress to REBUILD_FILE. The rebuild can be continued as long as the log is the same.
+An interrupted rebuild writes its progress to REBUILD_FILE. The rebuild can be continued if the log has not changed.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class Selection(msgspec.Struct, frozen=True):
     """What is rebuilt: queues, the index, or both.
 
-    The queues are the queues of one topic, or one queue of the topic, or `keys`. None means all queues. With
-    `all_topics`, queues of deleted topics are rebuilt, too. With `tags`, the index gets entries for TAGS
-    (`rmqctl.store.read.index.tag_index`).
+    The selected queues are the queues of one topic, one queue of the topic, or `keys`. If these fields are None, all
+    queues are selected. With `all_topics`, queues of deleted topics are rebuilt, too. With `tags`, the index gets
+    entries for TAGS (`rmqctl.store.read.index.tag_index`).
     """
 
     queues: bool = True
@@ -112,7 +112,7 @@ class LogCounts(msgspec.Struct):
 class IndexCounts(msgspec.Struct):
     """The entries (keys) of the index and two end timestamps (ms).
 
-    `full_until` is the end timestamp of the last full file, or 0 if no file is full. The other timestamp is the end
+    `full_until` is the end timestamp of the last full file, or 0 if no file is full. `end_timestamp` is the end
     timestamp of the last file.
     """
 
@@ -124,7 +124,7 @@ class IndexCounts(msgspec.Struct):
 class _Suspended(msgspec.Struct):
     """The content of REBUILD_FILE.
 
-    `of` identifies the rebuild. `of` must be the same when the rebuild is continued.
+    `of` identifies the rebuild. Only a rebuild with the same `of` can be continued.
     """
 
     of: str
@@ -151,9 +151,9 @@ class Stray(NamedTuple):
 class Rebuilt:
     """The result of a rebuild: queues by name.
 
-    The result also has the messages of deleted topics (these topics get no queue) and the queues without a message.
-    `strays` are records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start
-    of the log. `seconds` is the time of the pass over the log.
+    `left_out` counts the messages of deleted topics, which get no queue. `unchanged` and `removed` are queues without a
+    message. `strays` are records for which no queue is created, because one bit of their topic or queueId is wrong.
+    `begin` is the start of the log. `seconds` is the time of the pass over the log.
     """
 
     begin: int
@@ -171,10 +171,10 @@ class Rebuild:
     """Rebuilds the `selection` of `store` from [begin, end) of the log.
 
     The files go to the folder `staging`. If `staging` is None, messages are only counted, and units are only compared.
-    `begin` and `end` are physical offsets of records; by default, they are the begin and the end of the log. `scan`
-    reads the whole log instead of `threads`. `placeholders` replace damage. `on_messages` is called with all messages,
-    in log order, as `builder` describes them. `units` keeps the units of plain queues. Units are compared with the
-    queues of `compared_with` (None: of `store`). Methods raise OSError.
+    `begin` and `end` are physical offsets of records. By default, they are the begin and the end of the log. `scan` is
+    a function that reads the whole log. Without `scan`, `threads` threads read the log. `placeholders` replace damage.
+    `on_messages` is called with all messages, in log order, as `builder` describes them. `units` keeps the units of
+    plain queues. Units are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Rebuild:
         )
 
     def _see(self, item: ScanItem | RecordRun) -> None:
-        """Take the next item of the log."""
+        """Process the next item of the log."""
         log = self.result.log
         if isinstance(item, RecordRun):
             messages = item.result.messages
@@ -384,7 +384,7 @@ class Rebuild:
         log.position = max(log.position, item.end)
 
     def _lose(self, damage: Damage) -> None:
-        """Note a range of the log without a record.
+        """Remember a range of the log without a record.
 
         If an earlier file also has this range, the range is not lost.
         """
@@ -453,7 +453,7 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether a new queue comes only from one record with a flipped bit.
+        """Return whether only one record with a flipped bit names a new queue.
 
         The bit is in the record's topic or queueId, and a unit of another queue points to the record.
         """
@@ -472,7 +472,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Decide whether existing queues without a message in the log stay."""
+        """Decide which existing queues without a message in the log stay unchanged."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -509,7 +509,7 @@ class Rebuild:
     def _of(self) -> str:
         """Return the identity of this rebuild.
 
-        A rebuild can be continued only by a rebuild with the same identity.
+        An interrupted rebuild can be continued only by a rebuild with the same identity.
         """
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))

@@ -41,11 +41,11 @@ NAMES_OF_COUNTS = {"kept": "keptUnits"}  # of QueueCounts, in JSON; the others h
 
 
 class QueuePlan(NamedTuple):
-    """One queue, before and after.
+    """One queue, before and after the rebuild.
 
-    Offsets are in units. `units_now` counts units whose messages the log still has; `differ` counts units that change.
-    `moved` counts places that will point to another message of the log, or will not exist. `counts` has details of the
-    new queue. `counts` is None if the queue is deleted.
+    Offsets are in units. `units_now` counts present units whose messages the log still has. `differ` counts units that
+    change. `moved` counts queue offsets that will point to another message of the log, or will not exist any more.
+    `counts` has details of the new queue. `counts` is None if the queue is deleted.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class QueuePlan(NamedTuple):
 
 
 class IndexPlan(NamedTuple):
-    """The numbers of files and entries of the index, before and after."""
+    """The numbers of index files and entries, before and after the rebuild."""
 
     files: int
     files_now: int
@@ -104,9 +104,9 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count the places of a queue that are lost although they point into the log.
+    """Count units that a queue loses although the units point into the log.
 
-    These places are before the queue's new begin, or after its new end. Raises OSError.
+    These units are before the queue's new begin, or after its new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -119,7 +119,7 @@ def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts,
 def _differ(counts: QueueCounts, now: range) -> int:
     """Count the queue offsets whose unit will change.
 
-    Units outside the range that a queue serves do not count.
+    Units that a broker does not serve do not count.
     """
     in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
     return counts.units + len(now) - in_both - min(counts.same, in_both)
@@ -140,18 +140,18 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
 
 
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
-    """Return the queue offsets that a queue serves now.
+    """Return the queue offsets that a broker serves from a queue now.
 
-    The result is None if the store does not have the queue.
+    The result is empty if the store does not have the queue.
     """
     queue = store.queues.get(key)
     return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
-    """Return the rebuild of the queues as the plan of a repair.
+    """Return a plan of a repair that does the rebuild of the queues.
 
-    With this plan, a broker's start can be simulated.
+    The simulation of a broker's start needs such a plan.
     """
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
@@ -165,7 +165,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 
 
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return the plan with the messages that rebuilt queues lose or move.
+    """Return the plan, and add the messages that rebuilt queues lose or move.
 
     If two messages have the same queue offset, the message without a place in the queue counts as lost. Brokers do not
     serve such a message, but the bytes of the message stay in the log.
@@ -194,7 +194,7 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
-    """Yield a note on each record whose queue is not created."""
+    """Yield a note on each record for which no queue is created."""
     for stray in strays:
         said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
         yield (
