@@ -49,9 +49,8 @@ class QueueCounts(msgspec.Struct):
     counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
     (and their bytes) that were stored before the queue began again at queue offset 0, if no existing queue shows that
     the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` counts how often the queue
-    began again at
-    0. `crc` is the checksum of the units. `end` is the physical offset after the record of the last unit.
-    `store_timestamp` is the store time of this record (ms since 1970).
+    began again at queue offset 0. `crc` is the checksum of the units. `end` is the physical offset after the record of
+    the last unit. `store_timestamp` is the store time of this record (ms since 1970).
     """
 
     topic: str

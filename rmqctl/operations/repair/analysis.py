@@ -1,12 +1,11 @@
 """The analysis of a store before its recovery.
 
-The analysis finds where the log ends, which files do not agree with this end, and what is lost.
+The analysis finds where the log ends, which files do not agree with this end, and which messages are lost.
 
-An abnormal recovery may read only the log after a damage, and the next normal start of the broker may read from a place
-before the same damage. The next normal start would then end the log at the damage. The checkpoint decides from which
-file an abnormal recovery reads. The number of files decides from which file a normal start reads. Therefore a damage
-that the next normal start would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without
-`--keep-going`.
+An abnormal recovery may begin to read the log after a damage. The next normal start of the broker may begin to read
+before the same damage, and would then end the log at the damage. The checkpoint decides from which file an abnormal
+recovery reads. The number of files decides from which file a normal start reads. Therefore a damage that the next
+normal start would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
 """
 
 from __future__ import annotations
@@ -54,20 +53,21 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies
 
 
 class RecoveryAnalysis:
-    """Analyses a store once, with `threads` threads, as a broker would recover it.
+    """Analyses once how a broker would recover a store, with `threads` threads.
 
-    The broker is a broker of `profile`. If `mode` is None, `abort` decides the mode. The analysis changes nothing. With
-    `end_at`, the log ends at this physical offset or before it.
+    The broker has the profile `profile`. If `mode` is None, the file `abort` decides the mode. The analysis changes
+    nothing. With `end_at`, the log ends at this physical offset or before it.
 
     After `run`, these attributes are set. `end` is where the log ends. `queues` has the differences between the queues
-    and the log. `kept` are the messages before the end. `losses` counts the messages after the end. `keep_going` would
-    keep `keepable` of these messages. `placeholders` replace the messages `replaced`, in the queues `replaced_of`.
-    `last` is the offset and the store time of the last message. `passed_over` counts damaged places before the start of
-    the recovery. `index` has the differences between the index and the log. `index` is None if the store gets no index.
-    `restart` is the simulated start of the broker. `met` has the physical offsets of damage before the start of the
-    recovery at which the next normal start would end the log. If there are such offsets, run another analysis with
-    `replaced_at` set to them: placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log
-    get placeholders. `rejected` counts, by the codes of findings, messages that stay and that clients reject.
+    and the log. `kept` has the messages before the end. `losses` counts the messages after the end. With `keep_going`,
+    `keepable` of these messages would not be lost. `placeholders` has the placeholders. `replaced` counts the messages
+    that they replace, and `replaced_of` counts these messages by queue. `last` is the physical offset and the store
+    time of the last message. `passed_over` counts damaged places before the start of the recovery. `index` has the
+    differences between the index and the log. `index` is None if the store gets no index. `restart` is the simulated
+    start of the broker. `met` has the physical offsets of damage before the start of the recovery at which the next
+    normal start would end the log. If `met` is not empty, run another analysis with `replaced_at` set to these offsets.
+    Placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders. `rejected`
+    counts messages that stay in the log and that clients reject, by the code of the finding.
     """
 
     def __init__(
@@ -123,10 +123,9 @@ class RecoveryAnalysis:
         self.notes: list[str] = []
 
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
-        """Return the start that decides where the log ends.
+        """Return the simulated start that decides where the log ends.
 
-        If load() refuses the store, the file lengths are corrected first. Then the start on the corrected store
-        decides.
+        If load() refuses the store, the result is a start on the store with corrected file lengths.
         """
         if self.restart.refused is None:
             return self.restart
@@ -142,7 +141,7 @@ class RecoveryAnalysis:
     def _index_audit(self) -> IndexAudit | None:
         """Return the audit that compares the index with the log.
 
-        The result is None if the index is rebuilt in any case. No key is hashed then.
+        The result is None if the index is rebuilt in any case. In this case, no keys are hashed.
         """
         if self.restart.dropped_index_files():
             self._builder.leave_keys_out()
@@ -201,7 +200,7 @@ class RecoveryAnalysis:
         """Yield a note on records whose PHYSICALOFFSET is not their own position.
 
         Brokers serve such a record only if a unit points to the record. But if a broker dispatches the record, the new
-        unit points to the PHYSICALOFFSET, which is another place.
+        unit points to PHYSICALOFFSET, which is not the position of the record.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -219,9 +218,9 @@ class RecoveryAnalysis:
 
     @property
     def whole_from(self) -> int:
-        """Return the offset from which the planned log is good up to its end.
+        """Return the physical offset after which the planned log has no damage.
 
-        The result is a physical offset. From this offset on, there are only good records and placeholders. If some good
+        Between this offset and the end of the planned log, there are only good records and placeholders. If some good
         records cannot be dispatched, the result is the end of the log.
         """
         if self.restart.dispatch_fails:
@@ -246,11 +245,11 @@ class RecoveryAnalysis:
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether a message after damage is older than those before it.
+        """Return whether the message after damage is older than earlier messages.
 
-        Such a message has an earlier store time, and no unit of the message's queue points to the message. Brokers
-        leave such messages, because a broker that cuts the log only moves positions, and later overwrites the old
-        bytes.
+        Such a message has an earlier store time than the last message before the damage, and no unit of its queue
+        points to the message. Such messages exist because a broker that cuts the log does not delete the bytes after
+        the cut. The broker overwrites these bytes later.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -360,7 +359,7 @@ class RecoveryAnalysis:
     def _see_damaged(self, damage: Damage) -> None:
         """Record damage that stays in the log.
 
-        The damage is a message that a unit may point to, or a place without a message.
+        The damage is a damaged message, to which a unit may point, or a place without a message.
         """
         if damage.code != "file-length":  # such a file gets its length
             self._left.append(damage)
@@ -371,7 +370,7 @@ class RecoveryAnalysis:
             self._holes.append(damage)
 
     def _stay(self, damages: list[Damage]) -> None:
-        """Count damage before the log's end that recover does not change."""
+        """Count damage before the log's end that `recover` does not change."""
         self.passed_over += len(damages)
 
     @property
@@ -391,7 +390,7 @@ class RecoveryAnalysis:
         return self.placeholders.blocks.of_damage(damage.physical_offset) is not None
 
     def _is_missing(self, damage: Damage) -> bool:
-        """Return whether these are bytes that the log should have, but no file has."""
+        """Return whether the damage is bytes of the log that no file has."""
         file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
         if damage.code != "file-length" or file is None:
             return damage.code == "file-gap"
@@ -402,7 +401,7 @@ class RecoveryAnalysis:
         )
 
     def _is_short(self, damage: Damage) -> bool:
-        """Return whether these are the missing bytes of a file that is too short."""
+        """Return whether the damage is the missing bytes of a file that is too short."""
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
@@ -458,8 +457,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset at which the next normal start begins its scan.
 
-        At that start, the log has its planned end. After an abnormal recovery, every version is taken to begin at the
-        third file from the end, because 5.x before 5.3.2 begins there.
+        At this start, the log has its planned end. After an abnormal recovery, the function assumes for every version
+        that the scan begins at the third file from the end, as in 5.x before 5.3.2.
         """
         bases = [
             file.file_from_offset
@@ -473,7 +472,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Replace a last record with torn properties; keep the complete properties."""
+        """Replace a last record whose properties are torn; keep complete properties."""
         torn = self._served
         if (
             torn is not None
@@ -485,7 +484,7 @@ class RecoveryAnalysis:
             self.placeholders_bytes += torn.size
 
     def _placeholder(self, good: int) -> None:
-        """Put placeholders over the damage before the good record at `good`.
+        """Replace the damage before the good record at `good` by placeholders.
 
         If placeholders are impossible, the log ends at the damage.
         """
@@ -516,7 +515,7 @@ class RecoveryAnalysis:
         self._count_replaced(placeholders, damages)
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Check the limit before the work that takes time for each placeholder.
+        """Check the limit on placeholders before the placeholders are built.
 
         Raises BadRequest if placeholders need more bytes than the limit.
         """
@@ -559,7 +558,7 @@ class RecoveryAnalysis:
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """End the log at the first of these damaged places.
 
-        No placeholder replaces these damaged places. The messages in these damaged places are lost.
+        No placeholder replaces the damaged places, so the messages in these places are lost.
         """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
@@ -569,8 +568,8 @@ class RecoveryAnalysis:
     def _ends_the_log(self, damage: Damage) -> bool:
         """Return whether the log ends at a damage, by the broker's own rules.
 
-        If the broker does not load the store, the rules of the broker's scan decide. The scan is then assumed to begin
-        at its usual place.
+        If the broker does not load the store, the result follows from the rules of the broker's scan. In this case, the
+        function assumes that the scan begins at its usual place.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

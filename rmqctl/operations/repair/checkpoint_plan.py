@@ -66,7 +66,7 @@ class CheckpointPlan:
         return changes
 
     def build(self, storage: WritableStorage, staging: Path) -> None:
-        """Create the file that is to be installed, if there is one. Raises OSError."""
+        """Create the new checkpoint file, if it is needed. Raises OSError."""
         if self.is_new:
             data = CHECKPOINT.struct.pack(*self.after)
             storage.replace_file(staging / NEW_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))

@@ -1,7 +1,8 @@
 """Executes the plan of a repair.
 
-First, new queues and a new index are built in a separate folder. Then one journal makes all changes. After a crash, the
-store is unchanged, or completely changed, or `rmqctl undo` restores the store (see `rmqctl.store.journal.transaction`).
+First, new queues and a new index are built in a separate folder. Then one journal makes all changes. After a crash,
+there are three cases: the store is unchanged, the store is completely changed, or `rmqctl undo` restores the store (see
+`rmqctl.store.journal.transaction`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        The changes for all rebuilt queues and the rebuilt index come at the first step that rebuilds something.
+        The first step that rebuilds something yields the changes for all rebuilt queues and for the rebuilt index.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
@@ -113,7 +114,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild contested queues again, as in the last round."""
+        """Rebuild the contested queues again, in the same way as in the last round."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

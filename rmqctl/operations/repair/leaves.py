@@ -53,10 +53,10 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
 
 
 def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
-    """Return the plan with the findings that stay after it, and a note on them.
+    """Return the plan, and add its remaining findings and a note on them.
 
-    Findings in config/ depend on the planned ends of the queues. Findings in replaced folders disappear with the
-    folders. Raises OSError.
+    Findings in config/ depend on the planned ends of the queues. Findings in folders that the repair replaces do not
+    remain. Raises OSError.
     """
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in plan.queues}
     of_config = Counter(finding.code for finding in state_audit.audit_config(store, ends))
@@ -69,9 +69,9 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count the findings that disappear with the folders of rebuilt parts.
+    """Count the findings that do not remain when the repair replaces folders.
 
-    These findings are about files that do not belong there, and about units of expired messages.
+    These findings are about foreign files in the replaced folders, and about units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

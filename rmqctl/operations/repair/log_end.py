@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """`offset` is the end so far; `reason` says why this end is final.
+    """The end of the log: `offset` is the end so far, `reason` why it is final.
 
     A file that begins at the end of the previous file continues the log, even if the file is empty. After a gap between
     files, a file continues the log only if it has messages.
@@ -27,7 +27,7 @@ class LogEnd:
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Process good messages; the last one ends at physical offset `end`."""
+        """Process good messages. The last message ends at physical offset `end`."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:
@@ -39,5 +39,5 @@ class LogEnd:
         self.offset = blank.physical_offset if goes_on is None else blank.end
 
     def end(self, physical_offset: int, why: str) -> None:
-        """End the log at the present end."""
+        """End the log at a physical offset."""
         self.offset, self.reason = physical_offset, why

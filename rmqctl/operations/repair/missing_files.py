@@ -1,6 +1,6 @@
 """Messages whose units still exist, but whose bytes no log file has.
 
-The log has no bytes at the offsets of these messages, so a repair does not lose them.
+The log has no bytes at the offsets of these messages. So these messages were lost before the repair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OFFSET_END = 2**63
 
 
 def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
-    """Return how many lost messages begin at an offset that no log file has.
+    """Count lost messages that begin at an offset that is in no log file.
 
     `outcomes` has the lost messages. Raises OSError.
     """
@@ -52,7 +52,7 @@ def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[
 
 
 def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
-    """Yield [begin, end) of each part of the log that no file has.
+    """Yield [begin, end) of each gap in the log, where no file has the bytes.
 
     The log begins with its first file.
     """

@@ -1,7 +1,7 @@
-"""The rebuilds of a plan that are needed, and the findings that they leave.
+"""The rebuilds that a plan needs, and the findings that remain after them.
 
-Only a trial rebuild shows which rebuilds are needed. If the rebuilt queue is the same as the existing queue, the queue
-is removed from the plan, because the log itself is the reason for the findings of the queue.
+Only a trial rebuild shows which rebuilds are needed. If a rebuilt queue is the same as the existing queue, the plan
+does not rebuild this queue, because its findings have their reason in the log.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without rebuilds that would change nothing.
 
-    The plan then has the losses of the rebuilt queues, and the findings that stay in them. The second result has the
-    begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log once more. If
-    several messages in a queue claim the same place, the function reads the log several times. Raises OSError.
+    The returned plan has the losses of the rebuilt queues, and the findings that remain in these queues. The second
+    result has the begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log
+    once more. If several messages in a queue claim the same place, the function reads the log several times. Raises
+    OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
@@ -69,7 +70,7 @@ class _NeededRebuilds:
         self._unneeded = plan.queues_to_rebuild - self._needed  # also those of topics whose names can be no folder
 
     def result(self) -> tuple[RepairPlan, BuiltSpans]:
-        """Return the new plan, and the spans of the queues that are still rebuilt."""
+        """Return the new plan, and begin and end of each queue that it rebuilds."""
         steps = self._steps()
         plan = replace(
             self._plan,
@@ -124,7 +125,7 @@ class _NeededRebuilds:
                 yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
 
     def _rebuilt(self) -> list[QueuePlan]:
-        """Return the queues that are still rebuilt and will exist, by name."""
+        """Return the queues to rebuild that will exist, ordered by name."""
         return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
 
     def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:

@@ -1,6 +1,6 @@
 """A store as it will be after a plan, readable before anything is written.
 
-The plan's changes are in memory, and are shown in place of the bytes in the files.
+The plan's changes are in memory. A reader gets the changed bytes instead of the bytes in the files.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
-    """Return the store as `steps` leave it.
+    """Return the store as it will be after `steps`.
 
-    Of the queues that the steps rebuild, the store has those in `built`. Raises OSError.
+    The steps may rebuild queues. The returned store has only the rebuilt queues that are in `built`. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()

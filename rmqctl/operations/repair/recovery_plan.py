@@ -1,9 +1,9 @@
 """The plan of `recover` for a store.
 
 The log ends where the broker's recovery ends it. Each queue is compared with the log up to the end of the log. A queue
-that agrees stays unchanged. A queue whose only fault is units after the end of the log is cut. Any other queue is
-rebuilt. After `recover`, each message of the log has its unit, and each unit has its message. A restart of a broker
-does not always achieve this.
+that agrees with the log stays unchanged. If the only wrong units of a queue point after the end of the log, the queue
+is cut. Any other queue is rebuilt. After `recover`, each message of the log has its unit, and each unit has its
+message. A restart of a broker does not always achieve this.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class RecoveryPlan:
     """The plan of `recover`, and the result of a plain restart of the broker.
 
     `seconds` is the time of the analysis alone. `keepable` is the number of good messages after damage that
-    --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` is how many
-    of the lost messages were lost before, because no log file has their bytes.
+    --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts lost
+    messages whose bytes no log file has. These messages were lost before the repair.
     """
 
     repair: RepairPlan
@@ -72,7 +72,7 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """Return how many missing log files are created, full of placeholders."""
+        """Return how many missing log files are created and filled with placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """An analysis, its steps, and the simulated start on the present store.
 
-    Another field has the offset at which the next start of a broker would hang, or None if the start would not hang.
+    `hangs_at` is the offset at which the next start of a broker would hang, or None if the start would not hang.
     """
 
     look: RecoveryAnalysis
@@ -109,7 +109,7 @@ class _Tried(NamedTuple):
 
 
 class RecoveryPlanner:
-    """Makes the plan for a store as a broker of `profile` would recover it.
+    """Plans the repair of a store, by the recovery of a broker of `profile`.
 
     See RecoveryAnalysis.
     """
@@ -139,7 +139,7 @@ class RecoveryPlanner:
     def plan(self) -> RecoveryPlan:
         """Analyse the store, and return the plan.
 
-        Raises OSError, Unreadable, and BadRequest if too much needs placeholders.
+        Raises OSError and Unreadable. Raises BadRequest if more bytes need placeholders than the limit allows.
         """
         check_none_set_aside(self._store)
         self.warm_up()
@@ -233,8 +233,8 @@ class _Steps:
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
         """Count the findings that stay, by code.
 
-        The findings in rebuilt queues, and about the ends of such queues, are not counted, because these findings are
-        not known yet.
+        The findings in rebuilt queues, and the findings about the ends of rebuilt queues, are not counted, because they
+        are not known yet.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -274,9 +274,9 @@ class _Steps:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
-        """Yield the steps that remove foreign files that prevent a start.
+        """Yield the steps that remove foreign files, which prevent a broker's start.
 
-        These files are in the folders of the log and of the queues, and do not belong there.
+        Foreign files are files in the folders of the log and of the queues that do not belong to the store.
         """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
@@ -352,7 +352,7 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return the steps that cut a queue, or None if it must be rebuilt.
+        """Return the steps that cut a queue, or None if a rebuild is necessary.
 
         Cutting is enough if all wrong units are at the end of the queue.
         """
@@ -372,7 +372,7 @@ class _Steps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
-        """Yield the step that rebuilds the index, if the index needs it.
+        """Yield the step that rebuilds the index, if the rebuild is necessary.
 
         At an abnormal start, the broker deletes index files that end after the checkpoint's time. The broker then
         indexes only the messages from the place where the recovery begins.
@@ -436,7 +436,7 @@ class _Steps:
 def _without_message(findings: list[Finding]) -> int:
     """Return how many units after the log's end have no message in the log.
 
-    The units point after the log's end, and no message of the log belongs in the places of these units.
+    The units point after the log's end. The log has no other message with the queue offset of such a unit.
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:

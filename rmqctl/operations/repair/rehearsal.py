@@ -1,8 +1,9 @@
 """A simulated start of a broker on the store as it will be after a plan.
 
-The simulation runs before anything is written. The plan's changes are in memory, and are shown in place of the bytes in
-the store's files (`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as files yet. A rebuilt queue
-has a unit for every one of its messages in the log, so only its begin and end are needed.
+The simulation runs before anything is written. The plan's changes are in memory. The simulation reads the changed bytes
+instead of the bytes in the store's files (`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as
+files yet. A rebuilt queue has a unit for each of its messages in the log, so the simulation needs only the begin and
+the end of the queue.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 class Rehearsal(NamedTuple):
     """The results of two simulated starts.
 
-    The first result is for the next start of a broker. The second result is for the start after the next start, if the
-    broker dies during the next start before the broker writes anything.
+    The first result is for the next start of a broker. For the second result, the broker dies during the next start
+    before it writes anything, and is then started again.
     """
 
     normal: RestartOutcome
@@ -59,8 +60,8 @@ def rehearse(
 ) -> Rehearsal:
     """Simulate both starts on the store that `plan` makes of `store`.
 
-    `built` are the queues that the plan rebuilds. From physical offset `whole_from` up to the planned end, the log has
-    only good records, which are not read again. Raises OSError.
+    `built` are the queues that the plan rebuilds. Between physical offset `whole_from` and the planned end, the log has
+    only good records. These records are not read again. Raises OSError.
     """
     planned = planned_store(store, plan.steps)
     try:
@@ -75,8 +76,8 @@ def rehearse(
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store with loadable file lengths and without foreign files.
 
-    All files of the log and of the queues are treated in this way. A file that is too short is extended by zeros.
-    Nothing is written. Raises OSError.
+    These are files of the log and of the queues. A file that is too short is extended by zeros. All changes are only in
+    memory. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
@@ -93,11 +94,11 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan` with the messages that brokers no longer serve after the plan.
+    """Return `plan`, and add the messages that brokers no longer serve after it.
 
-    The plan comes from a verb that does not change `abort`. The start before the plan is compared with the start after
-    the plan. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the
-    plan rebuilds. Raises OSError.
+    The plan comes from a verb that does not change `abort`. A broker's start before the changes of the plan is compared
+    with a start after the changes. If `abort` does not exist now, a start with `abort` is also simulated. `built` are
+    the queues that the plan rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -143,9 +144,9 @@ def _listen(
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    """Return the plan; messages that only the next start drops count as lost.
+    """Return the plan, in which messages that the next start drops are lost.
 
-    Only messages that a start on the present store would serve are counted.
+    A message counts only if a broker that starts on the present store would serve the message.
     """
     problem = then.refused or then.hangs
     if now.refused is not None or now.hangs is not None:
@@ -196,11 +197,11 @@ def _served(queue: QueueOutcome) -> int:
 
 
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
-    """Return the plan with the messages that brokers no longer serve after it.
+    """Return the plan, and add the messages that brokers no longer serve after it.
 
-    The comparison is with a start on the present store (`now`). Messages that the next start drops count as lost.
-    Messages that only a start after another crash drops become a note. A start may create queues of deleted topics
-    again. Such queues do not count, because no client reads the queues of deleted topics.
+    A start after the plan is compared with a start on the present store (`now`). Messages that the next start drops
+    count as lost. If only a start after another crash drops messages, the plan gets a note. A start may create queues
+    of deleted topics again. Such queues do not count, because no client reads the queues of deleted topics.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -244,7 +245,8 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
     """Return how many messages of the queues `served` are no longer served.
 
-    In queues that change, the messages that the start drops are counted. In other queues, the ends are compared.
+    In queues that the plan changes, the result counts the messages that the start drops. In other queues, the result is
+    the difference between the numbers of served messages.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -259,7 +261,7 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """Return the queues whose files change."""
+    """Return the queues whose files are deleted, resized or zeroed."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

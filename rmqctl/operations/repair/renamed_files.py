@@ -1,6 +1,6 @@
 """Log files that were renamed.
 
-The PHYSICALOFFSETs of all records in such a file fit another file name. Or the name of the file has more characters
+In such a file, the PHYSICALOFFSETs of all records fit another file name, or the name of the file has more characters
 after the 20 digits.
 """
 
@@ -27,7 +27,8 @@ MISPLACED = "bad-physical-offset"
 def check_none_set_aside(store: ReadOnlyStore) -> None:
     """Raise Unreadable if a missing file of the log has another name.
 
-    A repair would put placeholders in the place of the file, or cut the log, and might delete the file.
+    Without this check, a repair would write placeholders instead of the renamed file, or would cut the log, and might
+    delete the renamed file.
     """
     for path in store.commit_log.queue.set_aside():
         name = path.name[:FILE_NAME_DIGITS]
@@ -46,7 +47,7 @@ class RenamedFiles:
         self._with_good: set[str] = set()
 
     def good(self, item: Message | Blank | RecordRun) -> None:
-        """Process records at their own positions; blanks are ignored."""
+        """Process records whose PHYSICALOFFSET is their position. Ignore blanks."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))
 

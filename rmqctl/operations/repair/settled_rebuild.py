@@ -1,10 +1,10 @@
 """Rebuild contested queues until another rebuild would change nothing.
 
 A record whose QUEUEOFFSET is in doubt gets the place that the existing queue has for the record
-(`operations/rebuild/queue_numbers.py`). A second rebuild would find the new queue instead, and might give the record
-another place. Then a second repair would change the store again. Therefore such queues are rebuilt in rounds. Each
-round after the first round reads the log and the queues of the previous round. The next repair would also read the log
-and these queues.
+(`operations/rebuild/queue_numbers.py`). A second rebuild would read the new queue instead of the existing queue, and
+might give the record another place. Then a second repair would change the store again. Therefore such queues are
+rebuilt in rounds. Each round after the first reads the log and the queues of the previous round, in the same way as the
+next repair would.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def settle(
 
 
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
-    """Return the store that the last round of `plan.contested` reads.
+    """Return the store that the last of the rounds of `plan.contested` reads.
 
     The last round must not be the first round. Raises OSError.
     """

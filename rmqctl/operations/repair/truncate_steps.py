@@ -34,7 +34,7 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
 
 
 def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    """Return the step that zeroes `file` from physical offset `end` on."""
+    """Return the step that zeroes `file` after physical offset `end`."""
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:
@@ -42,7 +42,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 
 
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
-    """Yield the steps that cut a queue from `queue_offset` on.
+    """Yield the steps that end a queue at `queue_offset`.
 
     If no unit is left, the whole queue is deleted.
     """

@@ -1,12 +1,12 @@
 """End the log at a record boundary.
 
-RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles do this, too. But a broker only moves its positions. The bytes
-after the end stay, and after a later crash these bytes can become part of the log again (RocketMQ's issue 10666).
-rmqctl deletes files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set. Queues are
-cut at the first unit that points after the end. If an index file points after the end, the index is rebuilt.
+In a broker, truncateDirtyFiles and truncateDirtyLogicFiles end the log. But a broker only changes its positions, and
+does not remove the bytes after the end. After a later crash, these bytes can become part of the log again (RocketMQ's
+issue 10666). rmqctl deletes files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set.
+Queues are cut at the first unit that points after the end. If an index file points after the end, the index is rebuilt.
 
 Only the part of the log after the new end is read. Only a few units of each queue are read. An extension
-(consumequeue_ext) is not changed, because brokers cut it after the last address in use.
+(consumequeue_ext) is not changed, because brokers cut the extension after the last address in use.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Truncation:
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Note the messages that become part of the log again at a start.
+        """Note the messages that become part of the log again at a broker's start.
 
         At a start, a broker reads beyond the end as long as it finds good records.
         """
@@ -165,7 +165,7 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Return the end of a queue after the truncation, and the steps for it."""
+        """Return the end of a queue after the truncation, and the steps for the queue."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
@@ -176,7 +176,7 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """Return the steps for a checkpoint that covers messages that are removed.
+        """Return the steps that correct a checkpoint with times of removed messages.
 
         After these steps, no time in the checkpoint is later than the store time of the last remaining message.
         """
