@@ -1,1 +1,1 @@
-"""Inspections of a store, which change nothing in the store."""
+"""Inspections of a store. They change nothing in the store."""

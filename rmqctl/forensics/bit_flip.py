@@ -1,9 +1,10 @@
 """Find the flipped bit that turns one CRC-32 into another.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
-the end. The search starts with the difference of both checksums. The search then reads the data backwards, byte by
-byte, and computes the difference before each byte. The search ends at a difference that one bit makes. BODYCRC has only
-31 of the 32 bits, so two first differences are possible. A wrong result is likely only for a body of gigabytes.
+the end. The search begins with the difference between the two checksums. It reads the data backwards, byte by byte, and
+computes the difference before each byte. It ends at a difference that one flipped bit of this byte would make. BODYCRC
+has only 31 of the 32 bits, so two first differences are possible. A wrong result is likely only for a body of
+gigabytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SEARCH_LIMIT = 1024 * 1024
 
 
 class BitFlip(NamedTuple):
-    """`position` in bytes from the start of the data, `bit` 0 (lowest) to 7."""
+    """A flipped bit: `position` is in bytes, `bit` is 0 (lowest) to 7."""
 
     position: int
     bit: int
@@ -26,8 +27,9 @@ class BitFlip(NamedTuple):
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return the tables of the CRC.
 
-    There are three tables. The first is the usual table, by byte. The second gives the index in the first table, by the
-    top byte of the value. The third gives the bit, by the value that a byte with only this bit has in the first table.
+    There are three tables. The first table is the usual table, which has a value for each byte. The second table gives
+    the byte, by the highest 8 bits of its value. The third table gives the number of the bit, by the value of a byte in
+    which only this bit is set.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

@@ -31,9 +31,9 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, without its body. `damages` counts these calls. While
-    the log is followed, `on_cut` is called with the physical offset from which a broker writes the log again.
-    `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range, without the body of a damaged message. `damages`
+    counts these calls. If a broker cuts the log while the log is followed, `on_cut` is called with the physical offset
+    of the cut. `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -112,17 +112,18 @@ class Dump:
         )
 
     def _stop(self, end: int | None) -> int | None:
-        """Return where reading stops: at `end`, or where the filter's range ends.
+        """Return the physical offset where reading stops: at `end` or earlier.
 
-        The result is a physical offset, or None for the log's end.
+        If the range of the filter ends before `end`, reading stops at the end of this range. The result is None if
+        reading stops at the log's end.
         """
         return min((offset for offset in (end, self._wanted.to_offset) if offset is not None), default=None)
 
     def tail(self, count: int, end: int | None = None) -> list[Row]:
         """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. So the function reads the end of the log several times, each time from an
-        earlier offset, until the function has enough rows. Each step back is larger than the step before.
+        Records can only be read forwards. So the function reads the last part of the log several times until it has
+        enough rows. Each time, it begins at an earlier offset, and moves back further than the time before.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)
@@ -165,7 +166,7 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
-        """Yield new rows as a broker appends them, without an end.
+        """Yield new rows as a broker appends them, and never stop.
 
         The first rows are the last `tail` rows, or with `from_start` all rows that the filter selects. Each row is
         yielded once.

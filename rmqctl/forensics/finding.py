@@ -1,4 +1,4 @@
-"""Findings, which are the faults of a store, each with its place and meaning.
+"""Findings: the faults of a store. A finding has a place and a meaning.
 
 The catalogue explains every code.
 """
@@ -32,7 +32,7 @@ class Finding:
     """A fault of a store.
 
     Offsets and sizes are in bytes, and `queue_offset` is in units. A field that does not apply is None. `file_offset`
-    is the place in `path`. `count` is the number of successive units or messages for which the finding stands.
+    is the position in the file `path`. `count` is the number of successive units or messages that the finding counts.
     """
 
     code: str

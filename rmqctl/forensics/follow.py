@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-No record is yielded twice or left out, even if the log continues in its next file. The same is true if a broker cuts
-the log at its start, and writes new records over the old records.
+No record is yielded twice or left out, even if the log continues in its next file. This is also true if a starting
+broker cuts the log, and writes new records over the old records.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Passed(NamedTuple):
 
 
 class LogFollower:
-    """Yields what a broker appends to `log` from physical offset `position` on.
+    """Yields what a broker appends to `log` after physical offset `position`.
 
-    `on_cut` is called with the physical offset from which a broker writes the log again. A cut is noticed if at least
-    one of the last 1024 records before the position remains.
+    If a broker cuts the log, `on_cut` is called with the physical offset of the cut. A cut is noticed if at least one
+    of the last 1024 records before the current position remains.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -51,7 +51,7 @@ class LogFollower:
         self._remember_before(position)
 
     def items(self, until: int | None) -> Iterator[Message | Damage]:
-        """Yield messages, and damage that whole records follow.
+        """Yield messages, and yield damage if whole records follow the damage.
 
         The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
         written messages are yielded. A message counts as completely written if (1) it is valid, (2) its last byte was
@@ -80,7 +80,7 @@ class LogFollower:
                 self._go_back_to_cut()
 
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
-        """Return damage, or missing files, with the size up to the next record.
+        """Return damage or a gap that extends up to the next record.
 
         The result is None if no record follows, because a broker may still be writing a record at this place.
         """
@@ -102,7 +102,7 @@ class LogFollower:
         return isinstance(item, Message) and last_byte_written(item) and not self._is_cut(item.physical_offset)
 
     def _is_cut(self, physical_offset: int) -> bool:
-        """Return whether a message that a broker has cut is still at an offset."""
+        """Return whether the message at an offset was cut and not yet overwritten."""
         return physical_offset in self._cut and self._cut[physical_offset] == self._head(physical_offset)
 
     def _is_followed(self, message: Message) -> bool:
@@ -112,7 +112,7 @@ class LogFollower:
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
     def _remember_before(self, position: int) -> None:
-        """Remember the records before the position, because they can be cut, too."""
+        """Remember records before the position, because a broker may cut them, too."""
         file = self._log.queue.at_or_before(position - 1)
         if file is None or position <= self._log.min_offset:
             return

@@ -36,7 +36,7 @@ class LineWriter:
         self._local = threading.local()
 
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
-        """Return the name of the file, and the lines of the wanted messages in order.
+        """Return the name of the file, and the lines of its wanted messages in order.
 
         If the kernel cannot write a line, the list has the message instead.
         """

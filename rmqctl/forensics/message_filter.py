@@ -25,8 +25,8 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text must be compared with decoded text, not with bytes.
 
-    This comparison is necessary if the text has U+FFFD, which represents any bytes that are not UTF-8. This comparison
-    is also necessary if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
+    Decoded text must be compared if the text has U+FFFD, because U+FFFD represents any bytes that are not UTF-8. It
+    must also be compared if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -42,7 +42,7 @@ def _kind(message: Message) -> TransactionType:
 
 
 def _among(numbers: Numbers, places: Numbers) -> Flags:
-    """Return which numbers are among the ascending `places` (bool)."""
+    """Return, for each number, whether it is in the ascending array `places`."""
     import numpy as np
 
     at = np.searchsorted(places, numbers)
@@ -52,7 +52,7 @@ def _among(numbers: Numbers, places: Numbers) -> Flags:
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition for messages, which consists of parts.
+    """A condition for messages. The condition consists of parts.
 
     A message must meet all given parts. Times are in ms, both ends included. Offsets are in bytes, [from, to).
     `queue_offset` is in units. `queue_offsets` is a range of queue offsets, both ends included. `places` are physical
@@ -108,7 +108,7 @@ class Filter:
         return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
 
     def touches(self, damage: Damage) -> bool:
-        """Return whether a damage overlaps the selected range of offsets."""
+        """Return whether damage overlaps the selected range of physical offsets."""
         after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
         return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
 
@@ -159,9 +159,9 @@ class Filter:
         return prepared if self.transaction is TransactionType.PREPARED else none & ~half
 
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
-        """Clear `kept` for rows with another topic, tag or key.
+        """Set `kept` to False for rows with another topic, tag or key.
 
-        The function does not clear rows whose text must be decoded first.
+        A condition whose text must be decoded first is not checked here.
         """
         import numpy as np
 

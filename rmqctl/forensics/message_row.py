@@ -77,7 +77,7 @@ def _encoded(message: Message, encoding: str) -> str:
 def damage_row(damage: Damage, *, path: str, body: str = "none") -> dict[str, Any]:
     """Return a damaged place as a row.
 
-    The row has `damage` and `detail`. If the frame of the record is whole, it also has the fields of the record.
+    The row has `damage` and `detail`. If the frame of the record is whole, the row also has the fields of the record.
     """
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, body=body) if damage.message is not None else place

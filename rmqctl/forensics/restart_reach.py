@@ -67,9 +67,10 @@ class DamageTally:
             self._before.append((damage._replace(message=None), self._messages, self._bytes))
 
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:
-        """Return how a restart now would handle the damage, after the whole scan.
+        """Return how a restart now would handle the damage.
 
-        The result is None if the layout of the store is not simulated. Raises OSError if a queue cannot be read.
+        Call this function after the scan of the whole log. The result is None if rmqctl does not simulate the layout of
+        the store. Raises OSError if a queue cannot be read.
         """
         if store.path.layout not in (Layout.FILES, Layout.COMBINED):
             return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """The conditions of a search.
+    """The conditions of a search for messages.
 
     `at` is in ms since 1970, `offset` in units. The command line checks which fields can be combined.
     """
@@ -212,7 +212,7 @@ class Search:
         return [self._question.topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
-        """Remember an index file if it lacks entries; return whether it does."""
+        """Add a finding if an index file lacks entries; return whether it does."""
         problem = self._store.index.length_problem(index_file)
         header = index_file.header()
         if problem is None and header is not None and header.index_count > index_file.capacity:

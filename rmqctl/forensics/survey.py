@@ -119,7 +119,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """Return the guessed version, its reasons, and the profile for a change."""
+    """Return the guessed version, the reasons, and the profile for a change."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs_of_5_4(store):

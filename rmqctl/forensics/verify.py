@@ -70,8 +70,8 @@ Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem 
 class VerifyReport:
     """The result of verify.
 
-    Offsets are in bytes; `seconds` is the time of the scan. `behind_damage` counts the good messages, and their bytes,
-    after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
+    Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage` counts the good messages, and their
+    bytes, after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
     --keep-going` wrote in place of damaged or missing messages. `placeholders` is None at level 1, which does not count
     placeholders. `restart_now` says how a restart of the broker now would handle the damage. `restart_now` is None if
     nothing in the log can end the log, or if the answer is not known.
@@ -131,7 +131,7 @@ class Verification:
 
     The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read at any
     moment. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl clean`
-    deleted it.
+    deleted the file.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Verification:
         )
 
     def _restart_now(self) -> None:
-        """Find out whether a restart now would reach damage that can end a log."""
+        """Find out whether a restart of the broker now would reach the damage."""
         codes = {finding.code for finding in self.report.findings}
         if self.report.broker_stops_at is None and not codes & ENDS_SOME_LOGS:
             return
@@ -340,9 +340,9 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether two successive records are displaced by the same distance.
+        """Return whether a record is displaced by as much as the previous record.
 
-        In this case, one finding is enough for both.
+        In this case, one finding is enough for both records.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:

@@ -1,4 +1,4 @@
-"""The receipts in the store, which record what `clean` deleted.
+"""The receipts in the store. They record which files `clean` deleted.
 
 `receipts.py` writes the receipts.
 """
@@ -29,14 +29,14 @@ SIGNS_MAX = 10_000
 
 
 class Receipt(msgspec.Struct):
-    """The fields of a receipt that are used: a file, and its size in bytes."""
+    """The fields of a receipt that this module needs: path and size of a file."""
 
     path: str
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ReceiptsRead(NamedTuple):
-    """The result of a search for a receipt that explains the log's present begin.
+    """The result of a search for a receipt that explains where the log begins.
 
     `ignored` has `file:line` for each line that is not a receipt.
     """
@@ -46,9 +46,10 @@ class ReceiptsRead(NamedTuple):
 
 
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
-    """Return whether `clean` deleted the log file that ended at an offset.
+    """Return whether receipts record that `clean` deleted a file of the log.
 
-    Raises OSError, also if a receipt is not a file.
+    This is the file that ended at the physical offset `offset`. Raises OSError, also if a path of receipts is not a
+    file.
     """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
@@ -66,7 +67,7 @@ def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
 def _log_end(receipt: Receipt) -> int | None:
     """Return the physical offset at which a deleted file of the log ended.
 
-    The result is None if the file did not belong to the log.
+    The result is None if the receipt is not for a file of the log.
     """
     path = PurePath(receipt.path)
     return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None

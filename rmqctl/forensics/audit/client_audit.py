@@ -32,9 +32,9 @@ def count_rejected(messages: Rows) -> Counter[str]:
 
 
 def find_rejected(log: CommitLog, messages: Rows) -> Iterator[Finding]:
-    """Yield a finding for each run of messages that clients reject.
+    """Yield a finding for each run of successive messages that clients reject.
 
-    The messages of a run follow one another in the log. Clients reject all messages of a run for the same reason.
+    Clients reject all messages of a run for the same reason.
     """
     for code, trait in CODES.items():
         wrong = np.flatnonzero(messages["traits"] & trait)

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield the differences of config/ from the queues and from its .bak files.
+    """Yield the differences between config/ and the queues or the .bak files.
 
-    A store that was never used by a broker has no topics.json that could be compared. Raises OSError.
+    If no broker ever used the store, there is no topics.json to compare. Raises OSError.
     """
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
@@ -80,7 +80,7 @@ def _queue_count(topic: Any) -> int:
 
 
 def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding if the timer has read more messages than its queue has."""
+    """Yield a finding if the timer's offset is after the end of its queue."""
     path = store.path.part(CONFIG) / TIMERCHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
@@ -143,10 +143,10 @@ def _members(offsets: object) -> dict[str, Any]:
 
 
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
-    """Return the data version of a file, or None if the file has none.
+    """Return the data version of a file, or None if the file has no version.
 
-    The data version is (stateVersion, counter, timestamp). Brokers compare in this order, because a clock may be set
-    back.
+    The data version is (stateVersion, counter, timestamp). Brokers compare the parts in this order, because a clock may
+    be set back.
     """
     found = (content or {}).get("dataVersion")
     if not isinstance(found, dict):

@@ -1,7 +1,8 @@
-"""Check that each message of the log has its unit, and each unit its message.
+"""Check that messages of the log have units, and that units have messages.
 
-One pass over the log confirms units (`on_messages`). Then `finish` checks all units that no message confirmed. Many
-messages are compared at once. A single message or unit is examined only if there is a difference.
+In one pass over the log, `on_messages` confirms the unit of each message. Then `finish` checks all units that no
+message confirmed. Many messages are compared at once. A single message or unit is examined only if there is a
+difference.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 
 
 class QueueCrosscheck:
-    """Collects differences of log and queues in `findings`, remarks in `notes`.
+    """Collects differences between log and queues in `findings`.
 
     `missed` counts, for each queue, the messages of the log that no unit of the queue leads to. `expired_units` counts
     the units that point before the log's start. `spanning_units` counts those of them that are in queues which also
@@ -100,7 +101,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.
 
-        `message` is given if its content is damaged and its lengths are right.
+        `message` is given for a message whose content is damaged and whose lengths are right.
         """
         self._know_queues()
         messages = described.messages
@@ -122,7 +123,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Process messages of one queue with one verdict and successive queue offsets."""
+        """Process messages of one queue with the same verdict and successive offsets."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -161,10 +162,10 @@ class QueueCrosscheck:
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
         """Return whether a record's QUEUEOFFSET is wrong, and its unit is right.
 
-        In this case, the unit is confirmed, and the record becomes a finding. A QUEUEOFFSET is wrong if the queue
-        points to the record from another place, and if the records before and after that place agree with the queue or
-        cannot be read. But if the QUEUEOFFSETs of all records differ from the queue by the same number, they agree with
-        one another, and the queue is wrong. Raises OSError.
+        In this case, the unit is confirmed, and the record becomes a finding. A QUEUEOFFSET is wrong if the unit of the
+        record is at another queue offset, and if the records of the units before and after this unit agree with the
+        queue or cannot be read. But if all records differ from the queue by the same number, the QUEUEOFFSETs are right
+        and the queue is wrong. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -220,7 +221,7 @@ class QueueCrosscheck:
     def _see_message(self, message: Message, *, again: bool) -> None:
         """Process a single message and all its places in queues.
 
-        `again` is set if the message's own queue had messages before.
+        `again` is set if the log has an earlier message of the same queue.
         """
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
@@ -243,7 +244,7 @@ class QueueCrosscheck:
     def lost(self, damage: Damage) -> None:
         """Remember a range of the log without records.
 
-        Units that point into this range stand for lost messages. Such units are not wrong.
+        A unit that points into this range belongs to a lost message. Such a unit is not wrong.
         """
         self._lost.append((damage.physical_offset, damage.end))
 
@@ -341,7 +342,7 @@ class QueueCrosscheck:
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """Begin a queue at 0 again; its earlier messages belong to a deleted topic."""
+        """Note that a queue begins again at 0, after its topic was deleted."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -412,7 +413,7 @@ class QueueCrosscheck:
             self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
-        """Check the places [start, end) of a queue, which no message confirmed."""
+        """Check the queue offsets [start, end), whose units no message confirmed."""
         for at, data in cursor.queue.blocks(start, end):
             units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
@@ -425,9 +426,9 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count further units of kinds that already have FINDINGS_MAX findings.
+        """Count more units for codes that already have FINDINGS_MAX findings.
 
-        The units begin at place `at`. The result marks the units that were counted.
+        The units begin at queue offset `at`. The result is True for each unit that was counted.
         """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)
@@ -502,7 +503,8 @@ class QueueCrosscheck:
     def _check_files(self) -> None:
         """Check the files of queues and extensions.
 
-        There is a finding for a wrong length, for a gap, and for a name that is not a multiple of a unit's size.
+        There is a finding for a file with a wrong length, for a gap between files, and for a file name that is not a
+        multiple of a unit's size.
         """
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
@@ -574,8 +576,9 @@ class QueueCrosscheck:
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.
 
-        If the places follow the places of the last finding in the same queue, no finding is added, and the last finding
-        counts these places, too. After FINDINGS_MAX findings of a kind, the last finding counts all further places.
+        If the last finding of the same kind and queue ends directly before these places, no finding is added, and the
+        last finding counts these places, too. After FINDINGS_MAX findings of a kind, the last finding counts all
+        further places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -595,7 +598,7 @@ class QueueCrosscheck:
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
         """Return the file of a unit, and the unit's position in the file.
 
-        If no file has the unit, the result is the queue's folder, and the place of the unit as text.
+        If no file has the unit, the result is the queue's folder, and None.
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -607,9 +610,9 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """The values that are needed to check a place that no message confirmed.
+    """The values that are needed to check units that no message confirmed.
 
-    These are the last valid physical offset before this place, and the bounds of the log.
+    These are the last valid physical offset in the units before, and the bounds of the log.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:
@@ -619,10 +622,10 @@ class _Unconfirmed:
         self.in_front = True
 
     def are_expired(self, units: Rows) -> bool:
-        """Return whether all units of a block are expired and in order.
+        """Return whether all units of a block are expired and in log order.
 
-        The messages of expired units are before the log's start. If the result is True, the last
-        physical offset of the block is remembered.
+        The messages of expired units are before the log's start. If the result is True, the function stores the last
+        physical offset of the block.
         """
         offsets = units["physicalOffset"]
         used = bool(
@@ -635,9 +638,9 @@ class _Unconfirmed:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    """Yield the rows of messages for which a confirmed unit is not enough.
+    """Yield the rows of messages that need more than a confirmed unit.
 
-    Messages of one queue with the same verdict come together, in log order.
+    Each item has successive messages of one queue with the same verdict. Items are in log order.
     """
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):

@@ -1,8 +1,8 @@
-"""Check that each key of the log has its entry, and each entry its message.
+"""Check that keys of the log have index entries, and entries have messages.
 
 The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
 compares them. The kernels of `rmqctl.kernels.index_match` do this with blocks of entries and batches of messages. The
-audit needs memory for three blocks, and for the slot tables of their files.
+audit needs memory for three blocks of entries, and for the slot tables of the files with these blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Successive entries of one file.
 
-    The block has the bytes of the entries, the number of the first entry, and marks for entries that are left out.
+    The block has the bytes of the entries and the number of the first entry. It also marks the entries that are not
+    compared.
     """
 
     file: FileCheck
@@ -98,7 +99,7 @@ class IndexAudit:
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """Yield remarks on missing entries that an upgrade of the broker explains.
+        """Yield remarks on entries that are missing because of a broker's upgrade.
 
         The messages are at the start or at the end of the log, and have no entry for their TAGS.
         """
@@ -154,7 +155,7 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all files in blocks, checked for slots and order.
+        """Yield the entries of all files in blocks, after a check of slots and order.
 
         The check of a block needs the next block.
         """
@@ -260,7 +261,7 @@ class IndexAudit:
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
-        The messages after them extend this finding, up to the next message that is in the index.
+        If the messages that follow are not in the index either, this finding counts these messages, too.
         """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
@@ -345,7 +346,7 @@ class FileCheck:
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
-        """Yield a finding if slots do not point to their newest entry."""
+        """Yield a finding if slots do not point to the newest entry of the slot."""
         found: Finding | None = None
         for first, data in self.index_file.slot_blocks():
             stored = np.frombuffer(data, ">i4")

@@ -62,7 +62,7 @@ def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding if the store has queues but no file of the log.
 
-    Call this function only if the folders of the log exist and were read.
+    Call this function only if the folders of the log exist and could be read.
     """
     told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
     if store.queues and not told:

@@ -1,4 +1,4 @@
-"""Find the units of each queue that messages of the log confirm.
+"""Find, in each queue, the units that messages of the log confirm.
 
 Many messages at once are compared with windows of units.
 """
@@ -70,7 +70,7 @@ class QueueCursor:
     def confirm_run(self, start: int, end: int) -> None:
         """Remember that the log has the messages of the units [start, end).
 
-        Later units may already be confirmed.
+        Units after these units may already be confirmed.
         """
         self._runs.append((start, end))
 
@@ -93,7 +93,7 @@ class UnitAudit:
 
     `kind_of` returns how a queue is compared. `on_error` is called with each queue that cannot be read. The windows
     need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more memory. While the windows
-    grow, the windows need twice the memory. Each interruption of confirmed units also needs memory for one run.
+    grow, the windows need twice the memory. Each run of confirmed units also needs memory.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """Receive the list of queues; the index of a queue is its number.
+        """Update the list of queues. The number of a queue is its index in the list.
 
-        `keys` has the queues of the last call, and then the new queues.
+        `keys` has the queues of the last call, followed by the new queues.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -150,7 +150,7 @@ class UnitAudit:
     def is_seen(self, number: int, physical_offset: int) -> bool:
         """Return whether the log has a message of this queue before `physical_offset`.
 
-        After this call, the queue counts as one with a message.
+        The first call for a queue also records `physical_offset` as the first message of this queue.
         """
         state = self._states[number]
         if not state["seen"]:
@@ -158,7 +158,7 @@ class UnitAudit:
         return bool(state["first_seen"] < physical_offset)
 
     def finish(self) -> None:
-        """Close the open runs and return them."""
+        """Confirm the units of the runs that are still open."""
         for number, (start, end) in enumerate(
             zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)
         ):
@@ -171,7 +171,7 @@ class UnitAudit:
             cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
-        """Move the queue's window to the units from `queue_offset` on.
+        """Move the queue's window to the units that begin at `queue_offset`.
 
         If no file has a unit of the window, the unit's bytes are zeros.
         """

@@ -71,7 +71,8 @@ class QueueLag(NamedTuple):
     def outside(self) -> str | None:
         """Return `before` or `after` if the offset is not in the queue.
 
-        The offset is then before the queue's begin, or after its end. Otherwise the result is None.
+        `before` means before the queue's begin, `after` means after the queue's end. If the offset is in the queue, the
+        result is None.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None
@@ -83,9 +84,10 @@ class QueueLag(NamedTuple):
 class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
-    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
-    %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
-    wait for their delay, and are not in a %RETRY% topic yet.
+    `behind` counts the messages that the group has not consumed in all of its topics, as mqadmin does. `retry_depth`
+    counts only those of these messages that are in %RETRY% topics. `dlq_depth` counts all messages of the group's
+    dead-letter queue. `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic
+    yet.
     """
 
     group: str
@@ -153,7 +155,7 @@ class Lag:
         messages.
 
         For the group that revives popped messages, the age is not compared with the bound. This group commits the
-        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the last messages
+        offset of a checkpoint only when the next checkpoint is due. So if a broker has few messages, the last messages
         for this group stay unconsumed.
         """
 
@@ -258,8 +260,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The
-        function searches first the queues of the groups for such a unit, and then the other queues.
+        If a queue has a unit that points into the log's last file, only the part of the file after this message must be
+        scanned. If no queue of a group has such a unit, the function searches the other queues for such a unit.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()

@@ -1,7 +1,7 @@
-"""The places in the log of the messages that a consumer group has not consumed.
+"""Physical offsets of the messages that a consumer group has not consumed.
 
-The places come from the units of queues, so a broker would give exactly these messages to the group. `rmqctl lag`
-counts the same messages.
+These offsets are read from the units of queues, so a broker would deliver exactly these messages to the group. `rmqctl
+lag` counts the same messages.
 """
 
 from __future__ import annotations
