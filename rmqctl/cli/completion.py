@@ -22,7 +22,7 @@ from rmqctl.errors import ExitCode
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
-    """Print the script that makes a shell complete verbs, options and paths."""
+    """Print a script for a shell that completes verbs, options and paths."""
     from rmqctl.cli.main import rmqctl
 
     found = get_completion_class(shell)

@@ -77,7 +77,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb as click does, and propose similar verbs for an unknown name."""
+        """Find the verb in the same way as click. For an unknown name, propose similar verbs."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -93,8 +93,8 @@ class Verbs(click.Group):
 def rmqctl(debug: bool) -> None:
     """Operations and forensics for Apache RocketMQ message stores, offline.
 
-    STORE is the broker's storePathRootDir, or a copy of this folder, with commitlog/, consumequeue/ and index/.
-    Inspection never writes to STORE. rmqctl writes data to stdout, and everything else to stderr.
+    STORE is the broker's storePathRootDir, or a copy of this folder, with commitlog/, consumequeue/ and index/. Verbs
+    that only inspect STORE never write to STORE. rmqctl writes data to stdout, and everything else to stderr.
     """
 
 

@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
 def _topic(name: str) -> str:
     """Return a page of section 7.
 
-    The page has its own text, and the docstrings that this text names.
+    The page has a text of its own, and the docstrings that this text names.
     """
     text = files("rmqctl.cli").joinpath("topics", f"{name}.md").read_text()
     heading, _, body = text.partition("\n")

@@ -13,13 +13,13 @@ from itertools import groupby
 
 
 def escaped(text: str) -> str:
-    """Return text that roff does not read as a command."""
+    """Return text in a form that roff does not read as a command."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe.startswith((".", "'")) else safe
 
 
 def roff_of(markdown: str) -> Iterator[str]:
-    """Yield the lines of the page's body, from its first `## SECTION` on."""
+    """Yield the lines of the page's body, beginning at the first `## SECTION`."""
     for block in _blocks(markdown):
         first = block[0]
         if first.startswith("## "):
@@ -49,7 +49,7 @@ def _blocks(markdown: str) -> Iterator[list[str]]:
 def _items(block: list[str]) -> Iterator[str]:
     """Yield the items of a list.
 
-    A line that does not begin with `- ` continues the item before it.
+    A line that does not begin with `- ` continues the previous item.
     """
     item: list[str] = []
     for line in block:
@@ -61,7 +61,7 @@ def _items(block: list[str]) -> Iterator[str]:
 
 
 def _aligned(block: list[str]) -> list[str]:
-    """Return a table with columns of equal width, without its rule.
+    """Return a table with aligned columns, without the line below its head.
 
     Any other block is returned unchanged.
     """

@@ -49,7 +49,7 @@ def command(
     """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
 
     export writes Parquet files to folders topic=T/day=D (days in UTC). Only whole messages are written. export first
-    writes to a hidden folder beside DIR, and renames the hidden folder to DIR when the whole log is read. DIR never
+    writes to a hidden folder beside DIR. When the whole log is read, export renames the hidden folder to DIR. DIR never
     contains an incomplete export. If an export is killed, the next export to the same DIR removes the hidden folder.
     Every executor must have access to DIR under the same path. A character that is not allowed in a folder name is
     written as %XX, as Hive does. Programs that read Hive's folders decode %XX. export exits with 1 if the log is

@@ -35,4 +35,4 @@ class Jobs(click.Group):
     commands=JOBS,
 )
 def command() -> None:
-    """Run a job on Spark, for stores that are too large for one machine."""
+    """Run a job with Spark, for stores that are too large for one machine."""

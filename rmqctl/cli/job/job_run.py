@@ -53,7 +53,7 @@ class JobRun(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Return whether a part of a store was not read.
+        """Return whether a part of a store could not be read.
 
         Such a part is a link, or a folder without read permission.
         """
@@ -109,9 +109,9 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
-    """Return the columns of a table from words `HEADING=key`.
+    """Return the columns of a table, given as words `HEADING=key`.
 
-    A column has a heading, and a function that returns the cell of a row.
+    The result has a function for each heading. The function returns the cell of a row in this column.
     """
     pairs = (word.split("=") for word in columns.split())
     return {heading: itemgetter(key) for heading, key in pairs}
@@ -134,7 +134,7 @@ def scanned(scan: Scan) -> Row:
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """Report which parts were read and which were not, and return the exit code.
+    """Report what was read and what could not be read; return the exit code.
 
     The report goes to stderr. `found` says whether the job has findings.
     """

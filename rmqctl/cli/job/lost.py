@@ -59,12 +59,12 @@ COLUMNS = columns_of(
 def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """List messages of the log that no queue reaches, by queue.
 
-    No consumer ever receives these messages. WHY is `missing-unit` if consumers should receive the message. In this
-    case `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl rebuild` repairs the queue. WHY is
+    No consumer ever receives these messages. WHY is `missing-unit` if consumers should receive the message. For these
+    messages, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl rebuild` repairs the queue. WHY is
     `deleted-topic` if the topic has no queue, and neither config/topics.json nor the offset of a group names the topic.
-    WHY is `superseded` if the topic was deleted and created again after the message was stored. Prepared messages and
-    rolled back messages are in no queue by design. lost exits with 1 if WHY is missing-unit for a message, or if the
-    log is damaged.
+    WHY is `superseded` if the topic was deleted and created again after the message was stored. lost does not list
+    prepared messages and rolled back messages, because they never belong to a queue. lost exits with 1 if WHY is
+    missing-unit for a message, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
@@ -84,7 +84,7 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
 def _known_topics(run: JobRun) -> DataFrame:
     """Return the known topics of each store that has a topics.json.
 
-    A topic is known if topics.json or the offset of a group names the topic, or if the topic has a queue.
+    A topic is known if topics.json or the offsets of a group name the topic, or if the topic has a queue.
     """
     from rmqctl.store.read.known_topics import KnownTopics
 

@@ -1,11 +1,11 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
 The tasks create dispatch requests; the driver places units and index entries. In a measurement, the driver needed 0.1
-us to place a message (0.2 us together with the keys of the message). The driver can therefore place 1 to 5 GiB of log
-each second. If executors wrote the queues, a shuffle by queue would take 0.9 us more for each message. A shuffle would
-be faster only if about 20 cores or more read the log. The place of a message also depends on the whole log before the
-message, for example on damage, or on a topic that was created again. The place of an index entry depends on all keys
-before the entry.
+us to place a message (0.2 us together with the keys of the message). The driver can therefore place the messages of 1
+to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue, which
+takes 0.9 us more for each message. This would be faster only if about 20 or more cores read the log. The place of a
+message also depends on the whole log before the message, for example on damage, or on a topic that was created again.
+The place of an index entry depends on all keys before the entry.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log, which Spark's tasks read.
 
-    The result is byte for byte the same as the result of `rmqctl rebuild`. rmqctl rebuilds one store after the other.
-    For each store, rmqctl shows the plan, asks, and makes the change. `rmqctl undo` can undo the change. A problem with
-    one store does not stop the rebuild of the other stores. The exit code is the worst exit code of all stores. rmqctl
-    checks all stores before it starts Spark. Ctrl-C leaves the current store unchanged.
+    The new files are byte for byte the same as the new files of `rmqctl rebuild`. rmqctl rebuilds one store after the
+    other. For each store, rmqctl shows the plan, asks for confirmation, and makes the change. `rmqctl undo` can undo
+    the change. A problem with one store does not stop the rebuild of the other stores. The exit code is the largest
+    exit code of all stores. rmqctl checks all stores before it starts Spark. Ctrl-C leaves the current store unchanged.
 
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
-    rmqctl sends its own code to the executors. Tasks only read. rmqctl writes the new queues and index on this machine,
-    beside the old files. After a check, the new files replace the old files. If a worker dies, another worker runs its
-    task again. This job needs an extra: pip install 'rmqctl[spark]'.
+    rmqctl sends its own code to the executors. The tasks of Spark only read. rmqctl writes the new queues and the new
+    index on this machine, beside the old files. After a check, the new files replace the old files. If a worker dies,
+    another worker runs its task again. This job needs an extra: pip install 'rmqctl[spark]'.
 
-    If root becomes the owner of a store, Spark runs as this owner, too. In this case, all stores of one run must belong
-    to one user, and this user must have the right to read Python, rmqctl and Java.
+    If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. In this case, all stores of
+    one run must belong to one user, and this user must have the right to read Python, rmqctl and Java.
     """
     if len(stores) > 1 and broker_conf is not None:
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
@@ -129,7 +129,7 @@ def command(
 def _opened(
     store: Path, *, broker_conf: Path | None, follow_links: bool
 ) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
-    """Open a store that may be rebuilt, and note the state of its files.
+    """Open a store for a rebuild, and record the state of its files.
 
     Raises BadRequest if the store is a URL.
     """
@@ -147,7 +147,7 @@ def _opened(
 
 
 def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Check that a store may be rebuilt, and note its log folders.
+    """Check that a store may be rebuilt, and record its log folders.
 
     Raises RmqctlError if the store may not be rebuilt.
     """

@@ -54,9 +54,9 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     queueId queueOffset physicalOffset size tagsCode batchSize. index (its entries): broker store path entry slot
     keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
-    QUERY runs with your rights, so it can read any file that you can read, such as csv.`/etc/passwd`, and call any Java
-    method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a QUERY that runs
-    with your rights.
+    QUERY runs with your rights. So QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can call
+    any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a QUERY
+    that runs with your rights.
 
     Bytes are printed as base64, and times as RFC 3339. To get many rows, use `rmqctl job export`.
     """

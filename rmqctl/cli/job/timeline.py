@@ -69,8 +69,8 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, asked: JobOptions) -> int:
     """Count the messages stored in each interval, by broker or also by topic.
 
-    The times of the output are store times in UTC. An interval begins at a multiple of its length. An interval without
-    messages has no line. timeline exits with 1 if the log is damaged.
+    The times of the output are store times in UTC. The beginning of each interval is a multiple of the interval's
+    length. An interval without messages has no line. timeline exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.timeline import COLUMNS as NEEDED

@@ -20,9 +20,9 @@ def wrapped_columns(
 ) -> dict[int, int] | None:
     """Return the columns whose cells must be wrapped at blanks.
 
-    Each column comes with its minimum width. The result is empty if the table fits a terminal of `width` columns
-    without wrapping. It is None if the table does not fit at all, so that records must be shown. `cell_len` returns how
-    many columns of a terminal a text takes.
+    The result has the minimum width of each such column. The result is empty if the table fits a terminal of `width`
+    columns without wrapping. The result is None if the table does not fit even with wrapping, so that records must be
+    shown. `cell_len` returns how many columns of a terminal a text takes.
     """
     columns = list(zip(headings, *rows, strict=True))
     natural = [max(map(cell_len, column)) for column in columns]

@@ -1,6 +1,6 @@
 """Text from a store, made safe for a terminal or a spreadsheet.
 
-Safe text cannot move the cursor, hide or reorder what is shown, or run as a formula.
+Safe text cannot move the cursor, cannot hide or reorder other text, and cannot run as a formula.
 """
 
 from __future__ import annotations

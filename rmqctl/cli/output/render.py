@@ -74,7 +74,7 @@ def print_rows(
     """Print rows, as they arrive, in the format that the user chose.
 
     `keys` are the columns of CSV; `columns` (heading, cell) are the columns of the table. `head` has the keys that come
-    before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is shown
+    before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is printed
     immediately.
     """
     if live:
@@ -107,7 +107,7 @@ def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
 
 
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; flush each row before the next row is read."""
+    """Yield the rows. Flush stdout after each row, before the next row is read."""
     for row in rows:
         yield row
         sys.stdout.flush()
@@ -157,7 +157,7 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
     """Print rows in the form of tabulate, without importing it.
 
-    The import of tabulate would take a third of the time of a look-up.
+    The import of tabulate would need a third of the time of a whole look-up.
     """
     lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -189,7 +189,7 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 def _csv_cell(value: Any, *, raw: bool) -> str:
     """Return a cell for CSV.
 
-    A text is changed if a spreadsheet would run it as a formula. Numbers are never formulas.
+    A text is changed if a spreadsheet would run the text as a formula. Numbers are never formulas.
     """
     if isinstance(value, dict | list):
         return to_json(value)
@@ -208,9 +208,9 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
 
 
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
-    """Print a table, or records if the terminal is too narrow for it.
+    """Print a table, or records if the terminal is too narrow for a table.
 
-    `printed` is the number of rows that were printed before; the records are numbered after them.
+    `printed` is the number of rows that were printed before. The first record gets the next number.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -239,7 +239,7 @@ def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> 
 def _print_pairs(pairs: Iterable[tuple[str, Any]], width: int) -> None:
     """Print names and values on a terminal.
 
-    All lines of a long value are printed to the right of its name.
+    All lines of a long value are printed to the right of the value's name.
     """
     from rich.text import Text
 
@@ -276,9 +276,9 @@ def _text(value: Any) -> Text:
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Print name and value, one pair a line.
+    """Print names and values, each pair on its own line.
 
-    On a terminal, a long value continues to the right of its name.
+    On a terminal, the next lines of a long value are also to the right of the value's name.
     """
     if is_terminal(sys.stdout):
         pairs = list(fields)
@@ -294,12 +294,12 @@ def print_line_of_text(text: str) -> None:
 
 
 def print_toned(text: str, tone: Tone) -> None:
-    """Print a line; on a terminal, in the colour of `tone`."""
+    """Print a line. On a terminal, the line has the colour of `tone`."""
     print(_coloured(printable(text), tone, sys.stdout))
 
 
 def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values on stderr, one pair a line."""
+    """Print names and values on stderr, each pair on its own line."""
     for line in _aligned(fields):
         remark(line)
 
@@ -343,7 +343,7 @@ def is_terminal(stream: Any) -> bool:
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows progress from the number of bytes done.
+    """Yield a function that adds bytes to the progress, and shows the progress.
 
     Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """
@@ -392,7 +392,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress from the items done and all items.
+    """Yield a function that shows progress, given the items done and all items.
 
     Progress goes to stderr, in the form that `mode` (auto, json, none) names.
     """

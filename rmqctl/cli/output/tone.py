@@ -1,7 +1,7 @@
 """Colours by meaning.
 
-The text always says the same as the colour. No information is lost with NO_COLOR, or if the output is written to a
-file.
+The text has the same information as the colour. So no information is lost with NO_COLOR, or if the output is written to
+a file.
 """
 
 from __future__ import annotations

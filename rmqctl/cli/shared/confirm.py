@@ -33,7 +33,7 @@ def change_options(command: F) -> F:
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Check that someone can answer the question that comes after long work.
+    """Check, before long work, that a user will be able to answer a question.
 
     Raises NotConfirmed if nobody can answer.
     """
@@ -42,7 +42,7 @@ def check_can_ask(*, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whether the plan that was shown is to be executed.
+    """Ask the user whether to execute the plan that was shown.
 
     Raises NotConfirmed if the answer is no, or if no user can answer.
     """
@@ -62,7 +62,7 @@ def confirm(question: str, *, yes: bool) -> None:
 def plan_shown(*, dry_run: bool) -> Iterator[None]:
     """Flush the printed plan before the change begins.
 
-    If the program that reads stdout has ended, report that nothing was changed.
+    If stdout was closed by its reader, report that nothing was changed.
     """
     try:
         yield
@@ -76,7 +76,7 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 def undo_hint(store: Path) -> str:
     """Return the undo command that is proposed after a change.
 
-    The undo command has the same options for the store's files and for the user as this command.
+    The undo command has the options of this command that describe the store's files and the user.
     """
     context = click.get_current_context()
     words = [quoted(store)]

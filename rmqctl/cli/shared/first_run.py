@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 0.7
 def warmed_up(warm_up: Callable[[], None]) -> None:
     """Run `warm_up`, which compiles or loads kernels.
 
-    If `warm_up` takes long, report the reason on stderr.
+    If `warm_up` needs much time, report the reason on stderr.
     """
     import threading
 

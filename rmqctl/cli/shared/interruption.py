@@ -1,6 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP for a verb that writes.
 
-The signal is noted, so that the verb can end its work cleanly.
+A signal is only recorded, so that the verb can end its work cleanly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
 
 
 class Interruption:
-    """A block in which the first signal only sets `noted`.
+    """A block of code in which the first signal only sets `noted`.
 
     A second signal raises KeyboardInterrupt.
     """
@@ -52,9 +52,9 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt for a signal in this block, and note it.
+        """End the block when a signal arrives, and set `noted`.
 
-        This block is for work that may wait forever, but changes nothing.
+        Use this block for work that may wait forever, but changes nothing.
         """
         self._is_waiting = True
         try:
@@ -74,9 +74,9 @@ class Interruption:
 class ChangeInterruption(Interruption):
     """Signals during a change that is recorded in a journal.
 
-    Before `commit`, a signal ends the verb, and nothing was changed. After `commit`, the change continues to its end,
-    and the process then exits with the status of the signal; further signals are ignored. With `at_once`, even the
-    first signal raises KeyboardInterrupt before `commit`.
+    If a signal arrives before `commit`, the verb ends, and nothing was changed. After `commit`, signals are ignored,
+    and the change continues to its end. With `at_once`, the first signal raises KeyboardInterrupt immediately. Without
+    `at_once`, the first signal is only recorded, and `commit` raises KeyboardInterrupt.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:

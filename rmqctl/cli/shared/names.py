@@ -1,8 +1,8 @@
 """Shell completion of names in a store, and of codes that `explain` knows.
 
-If an argument or an option of a verb has one of the names in TYPES, the shell completes its value without more code in
-the verb. Completion must be fast and silent. Completion only lists folders and reads small files. If an error happens,
-completion proposes nothing.
+If an argument or an option of a verb has one of the names in TYPES, the shell completes the value. The verb needs no
+code for this. Completion must be fast and silent. Completion only lists folders and reads small files. If an error
+happens, completion proposes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROPOSED_MAX = 1000
 
 
 class NameType(click.types.StringParamType):
-    """A text that the shell completes.
+    """The type of a parameter whose value the shell completes.
 
     `names` returns names with their meanings, which may be empty.
     """
@@ -50,7 +50,7 @@ def complete_names(parameters: Iterable[click.Parameter]) -> None:
 
 
 def _store_of(context: click.Context) -> Path:
-    """Return the store of a command line that is not yet complete.
+    """Return the store that an incomplete command line names.
 
     If an option still lacks its value, click leaves the store in `args`. Raises ValueError if no store is typed yet.
     """
@@ -77,7 +77,7 @@ def _groups(context: click.Context) -> dict[str, str]:
 
 
 def _table(store: Path, name: str, key: str) -> dict[str, Any]:
-    """Return a table of a config file as a broker loads it, or {} without the file."""
+    """Return a table of a config file, as a broker loads the file."""
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import load_config, table
 

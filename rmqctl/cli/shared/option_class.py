@@ -15,7 +15,8 @@ def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]
     """Give a verb its options as objects of frozen dataclasses.
 
     With `asked=DumpOptions`, the verb gets one argument `asked`. This argument has all options for which DumpOptions
-    has a field. A field has the name of its option's parameter. Write this decorator below the options.
+    has a field. The name of a field is the name of the option's parameter. Write this decorator below the decorators of
+    the options.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

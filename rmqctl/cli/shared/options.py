@@ -35,7 +35,7 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 class LocalPath(click.Path):
     """A path of this host.
 
-    A URL is refused, because rmqctl could otherwise create a folder with the name s3:.
+    A URL is refused, because otherwise rmqctl might create a folder with the name s3:.
     """
 
     def __init__(self) -> None:
@@ -104,12 +104,12 @@ def layout_options(command: F) -> F:
 
 
 class MsgIdType(click.ParamType):  # type: ignore[type-arg]
-    """The offset message id that a broker gives a message."""
+    """The offset message id, which a broker gives to a message."""
 
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text unchanged if it is such an id."""
+        """Return the text unchanged if it is an offset message id."""
         from rmqctl.format.host import parse_msg_id
 
         try:

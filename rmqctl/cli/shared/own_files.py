@@ -12,7 +12,7 @@ import click
 def check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
     """Check that rmqctl's own files are not in the folders of a broker.
 
-    If a path exists and will be replaced or appended to, it must be a file.
+    If a path exists and the verb will replace it or append to it, the path must be a file.
     """
     from rmqctl.logfile.access.owner import is_root
 

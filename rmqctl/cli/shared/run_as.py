@@ -1,6 +1,6 @@
 """The user that changes a store.
 
-If root changes the store of another user, the process first becomes that user.
+If root changes the store of another user, the process first changes its user to this user.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def takes_as_root(command: click.Command) -> bool:
 
 
 def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Become, as root, the owner of the store, and report it.
+    """If root runs the verb, change to the owner of the store, and report this.
 
-    Call this before a file of the store is opened for writing, and after all imports: the owner may not be able to read
-    the modules. `logs` are the folders of the log outside the store. Raises ChangeFailed if files belong to several
-    users. With --as-root, nothing happens.
+    Call this function before a file of the store is opened for writing. Call this function after all imports, because
+    the owner may have no right to read the modules. `logs` are the folders of the log outside the store. Raises
+    ChangeFailed if files belong to several users. With --as-root, nothing happens.
     """
     act_as_owner_of({store: logs})
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Become, as root, the owner of several stores.
+    """If root runs the verb, change to the owner of several stores.
 
     `act_as_owner` does the same for one store. Each store is given together with its `logs`. Raises ChangeFailed if the
     owners differ.
@@ -88,7 +88,7 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 def _import_package() -> None:
     """Import every module of rmqctl that a verb without Spark may need.
 
-    If root installed rmqctl only for itself, the owner may not be able to read the modules later.
+    If only root has the right to read rmqctl, the owner cannot import modules later.
     """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
@@ -110,7 +110,7 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
-    """Return the user that root must become.
+    """Return the user to which the process of root must change.
 
     The result is None if this process keeps its user. Raises ChangeFailed if the files belong to several users.
     """

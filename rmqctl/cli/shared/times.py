@@ -19,7 +19,7 @@ _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
 def parse_time(text: str, now: int) -> int:
-    """Return the milliseconds since 1970 that `text` means.
+    """Parse a time, and return the milliseconds since 1970.
 
     The function accepts RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s`
     prints them), `-2h`, `now`, `today`, `yesterday` (local midnight), and mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local
@@ -43,9 +43,9 @@ def parse_time(text: str, now: int) -> int:
 
 
 def is_epoch_seconds(text: str) -> bool:
-    """Return whether a number has 10 digits, as seconds since 1970 have today.
+    """Return whether a number has 10 digits, as epoch seconds of today have.
 
-    As seconds, such numbers are times from 2001 to 2286. As milliseconds, they would be times in 1970.
+    Numbers of 10 digits are times from 2001 to 2286 in seconds, but would be times in 1970 in milliseconds.
     """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 

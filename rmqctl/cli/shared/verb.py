@@ -33,7 +33,7 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Discard the data that stdout still buffers, after stdout failed."""
+    """After stdout failed, discard the data in the buffer of stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

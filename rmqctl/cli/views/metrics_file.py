@@ -1,7 +1,8 @@
 """Gauges for Prometheus.
 
-rmqctl writes the gauges to a text file for node_exporter's textfile collector. A dozen gauges need only a dozen lines.
-rmqctl therefore does not use the client library of Prometheus, which is made for processes that run for a long time.
+rmqctl writes the gauges to a text file for node_exporter's textfile collector. rmqctl does not use the client library
+of Prometheus, because this library is made for processes that run for a long time, and because a few gauges need only a
+few lines.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ class MetricsFile:
         self.set("last_run_timestamp_seconds", round(self._began, 3))
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Set the gauge `name` with these labels, besides that of the store."""
+        """Set the gauge `name` with these labels and with the label of the store."""
         text = "".join(f',{label}="{_escaped(of)}"' for label, of in labels.items())
         self._values[name, text] = value
 
     def hold(self, path: Path | None) -> None:
         """Keep the file at `path` open.
 
-        The process of root becomes another user later. This user may have no right to replace the file. Raises OSError.
+        A process of root changes to another user later, and this user may have no right to replace the file. Raises
+        OSError.
         """
         from rmqctl.logfile.access.owner import is_root
         from rmqctl.logfile.system.storage import Kind
@@ -98,7 +100,8 @@ def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]
     """Run a verb, and write its result to the file at `path`.
 
     The file is written even after an error. After a wrong command line, no file is written, because `path` itself may
-    be wrong. If `path` is None, no file is written. Raises OSError if only the writing fails.
+    be wrong. If `path` is None, no file is written. If the verb succeeds, but the file cannot be written, raises
+    OSError.
     """
     if path is None:
         return run()

@@ -158,7 +158,7 @@ def command(
     """Append messages to the log, queues and index of a store, as a broker does.
 
     The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
-    be whole. Each message gets a new offset and a new store time, even a copy of a stored message.
+    be whole. Each message gets a new offset and a new store time. This is also true for a copy of a stored message.
 
     append adds topics and queues that are missing in config/topics.json, because a broker serves no message of a topic
     that config/topics.json does not list.
@@ -173,8 +173,8 @@ def command(
     last line.
 
     Ctrl-C, a full disk, --stop-on-error or a closed stdout stops append cleanly. The last line on stderr then reports
-    how many messages are stored, and the number of the line to resume from. If append with --create stops before it has
-    stored a message, append removes the new store.
+    how many messages are stored, and from which line to resume. If append with --create stops before a message is
+    stored, append removes the new store.
 
     `rmqctl undo` cannot undo an append. To remove the appended messages, run `rmqctl truncate STORE --to OFFSET`, where
     OFFSET is the end of the log before the append.

@@ -131,14 +131,15 @@ SECONDS = click.FloatRange(0, 86_400)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker.
 
-    Files expire by age, by disk usage, or by a limit that you set. clean deletes the oldest files of the log first, and
-    never deletes the last file. clean also deletes files of queues, extensions and the index that only point to deleted
-    files of the log. clean first moves each file out of the store, then deletes the file and writes a receipt. An
-    interrupted run leaves no gap in the log. The next run finishes the interrupted run.
+    Files of the log expire by age, by disk usage, or by a limit that you set. clean deletes the oldest files of the log
+    first, and never deletes the last file. clean also deletes files of queues, extensions and the index if these files
+    only point to deleted files of the log. For each file, clean first moves the file out of the store, then writes a
+    receipt, and then deletes the file. An interrupted run leaves no gap in the log. The next run finishes the
+    interrupted run.
 
-    clean cannot be undone. --dry-run shows for each file whether and why clean would delete the file, and which
-    messages consumers have not read yet. Stop the broker first, otherwise clean exits with 11. A running broker deletes
-    expired files itself, and would keep the disk space of files that rmqctl deletes.
+    clean cannot be undone. For each file, --dry-run shows whether and why clean would delete the file, and how many of
+    its messages consumers have not read yet. Stop the broker first, otherwise clean exits with 11. A running broker
+    deletes expired files itself, and would keep the disk space of files that rmqctl deletes.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)

@@ -113,10 +113,10 @@ def command(
     and the checkpoint is set. The plan shows what is lost, and what a plain restart of the broker would lose. rmqctl
     keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    These count as lost: messages after the new end of the log, damaged messages, and messages that only a queue still
-    points to. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing`
-    in JSON) counts messages that are lost already. A restart may also remove messages from a queue although the log
-    still has these messages. recover keeps the messages in the queue.
+    Lost messages are messages after the new end of the log, damaged messages, and messages to which only a queue still
+    points. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing` in
+    JSON) counts the messages that were lost before. A restart of the broker may also remove messages from a queue
+    although the log still has these messages. recover keeps such messages in the queue.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
     size, at the same queue offset. Its property RMQCTL_DAMAGED names the damage. If the body is damaged, the

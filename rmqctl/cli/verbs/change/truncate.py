@@ -80,13 +80,13 @@ def command(
     Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps all bytes that it
     overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    --keep-tail leaves the bytes after the new end in their file. Good messages among these bytes become part of the log
-    again. rmqctl reads such messages immediately, and a broker reads them after its next start. --dirty does not remove
-    such messages. Files after the new end are always removed.
+    With --keep-tail, the bytes after the new end stay in their file. Good messages among these bytes become part of the
+    log again. rmqctl reads such messages immediately, and a broker reads them after its next start. --dirty does not
+    remove such messages. Files after the new end are always removed.
 
-    truncate also simulates the next start of the broker. Because the log has fewer files, the recovery may begin at an
-    earlier file, and may end the log at damage in this earlier file. Messages that the broker would no longer serve
-    after this start count as lost.
+    truncate also simulates the next start of the broker. After the truncation, the log has fewer files. Therefore the
+    recovery of the broker may begin at an earlier file, and may end the log at damage in this earlier file. Messages
+    that the broker would no longer serve after this start count as lost.
 
     While a broker has the store open, truncate exits with 11, even with --dry-run.
     """

@@ -65,8 +65,8 @@ def command(
 ) -> int:
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
-    rmqctl keeps the bytes that a change deletes or overwrites in STORE/.rmqctl, until you undo or drop the change. A
-    change that was interrupted (the process was killed, the disk was full) is undone in the same way.
+    rmqctl keeps the bytes that a change deletes or overwrites in STORE/.rmqctl, until you undo or drop the change. undo
+    can also undo a change that was interrupted, for example because the process was killed or the disk was full.
 
     All paths in a journal must be in the store, or in log folders that --broker-conf names. A journal with any other
     path, or a journal that cannot be read, counts as damaged. --list shows damaged journals and exits with 4. While a
@@ -74,9 +74,9 @@ def command(
     can still be undone. --drop-damaged forgets the damaged journal of a finished change. --drop does not forget damaged
     journals.
 
-    If a broker or `rmqctl append` has written to the store after the change, undo would lose these messages. In this
-    case, undo refuses and exits with 1. undo cannot undo an append. To remove the appended messages, run `rmqctl
-    truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
+    If a broker or `rmqctl append` has written messages to the store after the change, undo would lose these messages.
+    In this case, undo changes nothing and exits with 1. undo cannot undo an append. To remove the appended messages,
+    run `rmqctl truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
 
     undo exits with 0 if a change was undone or dropped. With --dry-run, undo exits with 1 if there is a change to undo.
     While a broker has the store open, only --list works, and every other call exits with 11.
@@ -161,7 +161,7 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
 def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
     """Check that journals can be dropped.
 
-    Raises NeedsRecovery if the store may be half changed, Unreadable if only damaged journals are left.
+    Raises NeedsRecovery if the store may be half changed. Raises Unreadable if there are only damaged journals.
     """
     from rmqctl.store.journal.journals import check_finished, refusal
 
@@ -172,9 +172,10 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 
 
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
-    """Return the paths that another program changed after the change.
+    """Return the paths that another program changed after rmqctl's change.
 
-    Without `force`, the function raises ChangedSince if there are such paths. It also raises Unreadable and OSError.
+    Without `force`, the function raises ChangedSince if there are such paths. The function also raises Unreadable and
+    OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 

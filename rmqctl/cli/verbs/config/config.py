@@ -14,7 +14,7 @@ from rmqctl.cli.verbs.config.show import command as show
 class ConfigVerbs(click.Group):
     """The verbs of `config`.
 
-    If the user gives a store in the place of the verb, the error proposes `show`.
+    If the user types a store instead of the verb, the error proposes `show`.
     """
 
     def resolve_command(
@@ -22,7 +22,7 @@ class ConfigVerbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the verb as click does.
 
-        If the user gives an existing path in the place of the verb, the error proposes `show`.
+        If the user types an existing path instead of the verb, the error proposes `show`.
         """
         if args and args[0] not in self.commands and os.path.lexists(args[0]):
             ctx.fail("the verb is `rmqctl config show STORE`")

@@ -39,7 +39,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """What the operator asks for."""
+    """The options of `rmqctl config restore`."""
 
     file: str
     source: Source | None
@@ -83,7 +83,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     readQueueNums. If neither the file nor its .bak can be loaded, the broker does not start.
 
     FILE is the name of one of the broker's files in config/: topics.json, subscriptionGroup.json, consumerOffset.json,
-    lmqConsumerOffset.json, delayOffset.json, consumerFilter.json, and of 5.x consumerOrderInfo.json, timermetrics and
+    lmqConsumerOffset.json, delayOffset.json, consumerFilter.json. 5.x also has consumerOrderInfo.json, timermetrics and
     transactionMetrics. Each file can be restored from its .bak.
 
     Only topics.json and subscriptionGroup.json can be rebuilt from the store. restore keeps the entries of the file or

@@ -23,7 +23,7 @@ NO_OFFSET = "none"
 
 
 class GoalType(click.ParamType):  # type: ignore[type-arg]
-    """A place in queues: `earliest`, `latest`, a time, or a queue offset."""
+    """A position in queues: `earliest`, `latest`, a time, or a queue offset."""
 
     name = "GOAL"
 
@@ -91,15 +91,15 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
 
     The broker uses the new offsets after its next start. Without QUEUE, the offsets of all queues of TOPIC are set.
     earliest is the first message that a queue still has. latest is the end of the queue. For a TIME, rmqctl sets the
-    offset that the broker finds for this time in mqadmin resetOffsetByTime. 5.x finds the first message that was stored
-    at this time or later. 4.x finds the message that was stored nearest to this time, and also uses the modification
-    times of the queue's files. An OFFSET outside the queue is refused.
+    same offset as the broker does for mqadmin resetOffsetByTime. 5.x finds the first message that was stored at this
+    time or later. 4.x finds the message that was stored nearest to this time, and also uses the modification times of
+    the queue's files. An OFFSET outside the queue is refused.
 
     The offsets are written into config/consumerOffset.json, and into config/lmqConsumerOffset.json if it exists. The
     old file becomes the .bak. All other entries stay the same, byte for byte. set-offset does not skip messages that
     wait in the topic %RETRY%GROUP. To skip these messages, also set the offsets of %RETRY%GROUP. Start the broker
-    before the consumers. A slave copies the offsets of its master. Change the master's store. Each broker of a cluster
-    has its own queues of the topic. Change the store of each broker.
+    before the consumers. A slave copies the offsets of its master, so change the master's store. Each broker of a
+    cluster has its own queues of the topic, so change the store of each broker.
 
     While a broker has the store open, set-offset exits with 11, even with --dry-run.
     """

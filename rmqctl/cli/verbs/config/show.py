@@ -53,7 +53,7 @@ PARTS = {
 def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    show leaves out the table of an empty part. Queues that have no files yet are shown, too.
+    show prints no table for a part of the configuration that is empty. Queues that have no files yet are shown, too.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
     deleted and do not count. If a group has no offset for a queue that it may read, show prints "none" (null in JSON),

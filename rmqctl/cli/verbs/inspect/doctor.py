@@ -81,11 +81,12 @@ def command(
 
     doctor looks for causes. If one lost file leads to fifty findings of `verify`, doctor reports one cause. For each
     cause, doctor says what happened, what this means for producers and consumers, what a start of the broker would do
-    now, the next command, and how sure doctor is. The cause that matters most comes first. After a repair, run doctor
+    now, the next command, and how sure doctor is. The most important cause is the first. After a repair, run doctor
     again.
 
-    doctor runs `verify` and simulates a start of the broker in one pass of the log. If something is wrong, doctor also
-    plans what `recover` would do. doctor also compares config/ with the queues. doctor changes nothing in the store.
+    doctor reads the log once. In this pass, doctor runs `verify` and simulates a start of the broker. If something is
+    wrong, doctor also plans what `recover` would do. doctor also compares config/ with the queues. doctor changes
+    nothing in the store.
 
     doctor prints one line if the store is healthy. doctor exits with 1 if the store is not healthy, and with 4 if some
     input could not be read. A store whose broker died is not healthy, even if the store is undamaged, because the next
@@ -129,7 +130,7 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
 
 
 def _open(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
-    """Return the store, or its log alone if its queues cannot be read."""
+    """Return the store, or only its log if its queues cannot be read."""
     try:
         return open_store(store, broker_conf, follow_links)
     except LayoutNotSupported:

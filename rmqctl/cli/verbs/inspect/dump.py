@@ -257,7 +257,7 @@ def _filter(asked: DumpOptions) -> Filter:
 def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter:
     """Return the filter with the condition that a group has not consumed the message.
 
-    Only the part of the log that has such messages is read.
+    dump then reads only the part of the log that has such messages.
     """
     from dataclasses import replace
 
@@ -275,7 +275,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the conditions for single records that the options set."""
+    """Return the conditions on single records that the options set."""
     of_messages = (
         *asked.topics,
         asked.queue_id,

@@ -84,9 +84,9 @@ def command(
 
     `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
-    consumed. The age of this message ends at the store time of the last message of the log, not at the current time.
-    For each group, `behind` is the sum over its queues, %RETRY% topics included, and `retry` is the part of this sum
-    that is in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts the messages
+    consumed. The age of this message is the time until the last message of the log was stored, not until now. In the
+    row of a group, `behind` is the sum for all queues of the group, including %RETRY% topics. `retry` is the part of
+    this sum in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts the messages
     in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
     and JSON Lines have a row for each queue.
 

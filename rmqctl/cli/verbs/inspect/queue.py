@@ -104,7 +104,7 @@ def command(
 
 
 def _columns(keys: tuple[str, ...]) -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """Return the columns of a table that has the keys as headings."""
+    """Return the columns of a table whose headings are the keys."""
     return {key.upper(): itemgetter(key) for key in keys}
 
 

@@ -92,9 +92,9 @@ def command(
     """Show the life of one message: its copies, and who has consumed it.
 
     The first line is the verdict. After the verdict, trace prints the stages. The stages are all copies of the message
-    in the log, including half messages, delayed messages, retries, dead letters and light queues, and the known facts
-    about transactions and POP. After the stages, trace prints the state of each consumer group, and the records of
-    clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
+    in the log: half messages, delayed messages, retries, dead letters and entries of light queues, too. The stages also
+    have the known facts about transactions and POP. After the stages, trace prints the state of each consumer group,
+    and the records of clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     trace searches the index first. trace reads the log if the index is missing or incomplete, or if nothing is found.
     If no store has the message, the exit code is 1, and the verdict says what was searched and what is still known.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class AppendReport:
     """Counts the messages that append stores at `root`, and reports them.
 
-    With JSON Lines, each stored message has its own line of output. `source` is the name of the file with the lines, ""
-    for stdin, and None for a single message from options. If stdout fails, the append still ends cleanly, and stderr
+    If the output is JSON Lines, each stored message has its own line. `source` is the name of the file with the lines,
+    "" for stdin, and None for a single message from options. If stdout fails, the append still ends cleanly, and stderr
     reports the failure.
     """
 
@@ -82,8 +82,8 @@ class AppendReport:
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
         """Close the store.
 
-        An error that the operating system reports is shown at the end. `keeps_empty` has the same meaning as in
-        MessageStore.
+        If the operating system reports an error, the error is shown at the end. `keeps_empty` has the same meaning as
+        in MessageStore.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -158,7 +158,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Call a function that writes to stdout; do nothing if stdout failed before."""
+        """Call a function that writes to stdout, unless stdout failed before."""
         if self._output_error is not None:
             return
         try:
@@ -175,7 +175,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each number that is not 0.
 
-    If the numbers are of a bucket or a topic, its name follows the name of the number.
+    If a number belongs to a bucket or a topic, the name of the bucket or topic follows the name of the number.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

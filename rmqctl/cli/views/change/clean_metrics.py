@@ -30,6 +30,6 @@ class CleanMetrics(MetricsFile):
         super().__init__("clean", store, MEANINGS)
 
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
-        """Set how full the disks of the store's folders are, in percent."""
+        """Set the used percentage of the disks of the store's folders."""
         for path, percent in disks:
             self.set("disk_used_percent", percent, path=str(path))

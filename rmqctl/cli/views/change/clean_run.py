@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings of the options, or else the settings of broker.conf."""
+    """Return the settings of the options; if not given, those of broker.conf."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
@@ -84,7 +84,7 @@ def _given(value: T | None, usual: T) -> T:
 class _Looked(NamedTuple):
     """The data that a run has read from the store.
 
-    The fingerprint is computed first, so that rmqctl notices every later change.
+    The fingerprint is computed before the data is read, so that rmqctl notices every later change.
     """
 
     fingerprint: Fingerprint
@@ -211,7 +211,7 @@ class CleanRun:
         self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
-        """Report the run in one line, before all other remarks."""
+        """Report the result of the run in one line, before all other remarks."""
         if self._output != "table":
             remark(line)
             return

@@ -49,7 +49,7 @@ def print_plan(
 ) -> None:
     """Print a plan.
 
-    `left` has the files that an interrupted clean left.
+    `left` has the files that an interrupted clean moved but did not delete.
     """
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
@@ -179,7 +179,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
-    """Return the topics that lose unread messages, the first ones by name."""
+    """Return topics that lose unread messages, as text."""
     more = (
         f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
         if len(topics) > TOPICS_SHOWN

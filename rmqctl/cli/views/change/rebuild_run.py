@@ -143,7 +143,7 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
     """Continue an interrupted rebuild, and report where it resumes.
 
-    Raises BadRequest if its files cannot be used.
+    Raises BadRequest if the files of the interrupted rebuild cannot be used.
     """
     from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
 
@@ -165,8 +165,8 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
     """Return the audit that compares the existing index with the log.
 
-    The audit runs while the log is read. The result is None if there is no index, or if the rebuild leaves it
-    unchanged.
+    The audit runs while the log is read. The result is None if there is no index, or if the rebuild does not change the
+    index.
     """
     from rmqctl.forensics.audit.index_audit import IndexAudit
 

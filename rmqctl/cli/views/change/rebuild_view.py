@@ -40,7 +40,8 @@ class NextStart(NamedTuple):
 class RebuildView:
     """The effects of a rebuild, for people and scripts.
 
-    All effects are known before anything changes. Raises BadRequest if the store contains nothing that can be rebuilt.
+    All effects are known before the store is changed. Raises BadRequest if the store contains nothing that can be
+    rebuilt.
     """
 
     def __init__(

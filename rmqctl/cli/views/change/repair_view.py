@@ -59,8 +59,8 @@ def check_complete(store: ReadOnlyStore) -> None:
     """Raise an error if the store is not complete enough to be changed.
 
     NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: the store is of 3.x, or a topic has queues of
-    two types. BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read. Such a part must not
-    count as missing. For example, if the log counted as missing, all queues would be deleted.
+    two types. BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read. A part that cannot be
+    read must not count as missing. For example, if the log counted as missing, all queues would be deleted.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -86,7 +86,7 @@ def check_complete(store: ReadOnlyStore) -> None:
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
     """Raise BadRequest if it is unknown whether a rebuilt index needs TAGS.
 
-    This is unknown if neither the store nor the options show it.
+    This is unknown if neither the store nor the options show whether the index needs TAGS.
     """
     from rmqctl.store.read.index.tag_index import indexes_tags
 

@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[Row], Any]]:
-    """Return headings and cells, with a column for the body if it is shown.
+    """Return headings and cells, with a column for the body if bodies are shown.
 
     The record that has the physical offset `asked` is marked.
     """

@@ -28,7 +28,7 @@ NOT_VERIFIED = Toned("not verified", Tone.BAD)
 
 
 class VerifiedStore(NamedTuple):
-    """One of several stores, with its report or with the error that ended its check."""
+    """One of several stores, with a report or with the error that ended its check."""
 
     store: Path
     exit_code: int
@@ -64,7 +64,7 @@ def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int
 
 
 def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
-    """Print the findings of each of several stores when the store is verified.
+    """Print the findings of several stores, one store after the other.
 
     Returns the worst exit code, which is the largest.
     """
@@ -148,7 +148,7 @@ def remark_summary(report: VerifyReport) -> None:
 
 
 def _remark_restart(report: VerifyReport) -> None:
-    """Report what a restart does at the damage, and what a later restart may do."""
+    """Report what a broker's restart does at the damage, now and later."""
     now = report.restart_now
     later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
     if now is None:
