@@ -77,7 +77,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb in the same way as click. For an unknown name, propose similar verbs."""
+        """Find the verb as click does. For an unknown name, propose similar verbs."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 

@@ -53,9 +53,9 @@ COLUMNS = {
     short_help="How two copies of one log differ.",
     exit_codes=SCAN_VERB,
     examples="""
-        # does the slave have what the master has
+        # check whether the slave has all records of the master
         rmqctl job diff master/store slave/store
-        # bodies and properties, too, a difference a line
+        # also compare bodies and properties, and print each difference on its own line
         rmqctl job diff store copy --bodies -o jsonl
     """,
 )

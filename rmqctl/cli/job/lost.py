@@ -45,7 +45,7 @@ COLUMNS = columns_of(
     short_help="Messages that no queue reaches.",
     exit_codes=SCAN_VERB,
     examples="""
-        # which topics' consumers miss messages that the log still has
+        # the topics with messages in the log that consumers miss
         rmqctl job lost /mnt/incident/*/store
         # which messages a rebuild of the queues would restore
         rmqctl rebuild store queues --dry-run

@@ -51,12 +51,12 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 
 @click.command(
     cls=Verb,
-    short_help="As `rmqctl rebuild`, byte for byte, many stores.",
+    short_help="As `rmqctl rebuild`, for many stores, with Spark.",
     exit_codes=REPAIR_VERB,
     examples="""
         # show what would change in each of many stores
         rmqctl job rebuild /mnt/incident/broker-*/store --dry-run
-        # make the change, with a cluster whose workers have access to /mnt, too
+        # make the change, with a cluster whose workers also have access to /mnt
         rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes
         # undo the change
         rmqctl undo /mnt/incident/broker-a/store --yes

@@ -54,7 +54,8 @@ def spark_options(command: F) -> F:
     )
     remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
     master = click.option(
-        "--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]"
+        "--master",
+        help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or the master of spark-submit]",
     )
     return master(remote(split(command)))
 

@@ -32,7 +32,7 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
         rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store
         # any property
         rmqctl job sql "SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'" store
-        # what is damaged
+        # the damaged places
         rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store
     """,
 )

@@ -40,9 +40,9 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     short_help="Messages and bytes by interval.",
     exit_codes=SCAN_VERB,
     examples="""
-        # messages a minute of each broker: where a broker stopped, a line is missing
+        # messages of each broker by minute: a minute without a message has no line
         rmqctl job timeline /mnt/incident/*/store
-        # by topic, every ten seconds, for a spreadsheet
+        # messages of each topic in intervals of ten seconds, for a spreadsheet
         rmqctl job timeline store --interval 10s --by topic -o csv > timeline.csv
     """,
 )

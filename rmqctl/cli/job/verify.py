@@ -16,12 +16,12 @@ from rmqctl.spark.scan.split_size import MIB
 
 @click.command(
     cls=Verb,
-    short_help="As `rmqctl verify`, finding by finding.",
+    short_help="The findings of `rmqctl verify`, with Spark.",
     exit_codes=SCAN_VERB,
     examples="""
         # on all cores of this machine
         rmqctl job verify /mnt/incident/broker-a/store
-        # on a cluster whose workers have access to /mnt, too
+        # on a cluster whose workers also have access to /mnt
         rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077
     """,
 )

@@ -99,7 +99,7 @@ def layout_options(command: F) -> F:
         "--broker-conf",
         type=click.Path(path_type=Path),
         help="The broker's broker.conf: file sizes, commit log folders, retention. Without this option, rmqctl "
-        "finds the sizes from the files.",
+        "derives the file sizes from the existing files.",
     )(command)
 
 
@@ -174,15 +174,15 @@ def progress_option(command: F) -> F:
 def ignore_receipts_option(command: F) -> F:
     """Add --ignore-receipts."""
     text = (
-        "Ignore STORE/rmqctl-clean.log: report a missing start of the log even if a receipt says that `rmqctl "
-        "clean` deleted it."
+        "Report a missing start of the log even if a receipt in STORE/rmqctl-clean.log says that `rmqctl clean` "
+        "deleted this part of the log."
     )
     return click.option("--ignore-receipts", is_flag=True, help=text)(command)
 
 
 def threads_option(command: F) -> F:
     """Add --threads."""
-    text = "Threads that read the log.  [default: one a core, at most 8]"
+    text = "The number of threads that read the log.  [default: one for each core, at most 8]"
     return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
 
 

@@ -45,7 +45,7 @@ def as_root_option(command: F) -> F:
     def note(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.meta[AS_ROOT] = value
 
-    text = "Stay root, even if the store belongs to another user, or its files to several users."
+    text = "Stay root, even if the store belongs to another user, or if its files belong to several users."
     return click.option("--as-root", is_flag=True, expose_value=False, callback=note, help=text)(command)
 
 

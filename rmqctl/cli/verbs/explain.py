@@ -20,7 +20,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
         rmqctl explain log-tail-gone
         # an exit code
         rmqctl explain 13
-        # what `recover --keep-going` puts in place of what is damaged
+        # the records that `recover --keep-going` writes over damage
         rmqctl explain placeholder
     """,
 )

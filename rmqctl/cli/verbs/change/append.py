@@ -71,7 +71,7 @@ class AppendOptions:
         rmqctl append store --topic OrderPaid --body '{"order":4711}' --tags paid --keys 'order-4711 user-7'
         # the messages of another store
         rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -
-        # a new store, as 5.3 lays it out
+        # a new store in the format of 5.3
         rmqctl append new --create --profile 5.3 --from messages.jsonl
         # one message with a delay of ten seconds
         rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3
@@ -85,7 +85,7 @@ class AppendOptions:
 )
 @click.option("--topic", help="The topic of the message.")
 @click.option("--body", help="The body of the message, as text.")
-@click.option("--body-file", type=click.File("rb"), help="The body of the message, from a file; - is stdin.")
+@click.option("--body-file", type=click.File("rb"), help="A file with the body of the message. - means stdin.")
 @click.option("--tags", help="The TAGS of the message.")
 @click.option("--keys", help="The KEYS of the message. Spaces separate the words.")
 @click.option(
@@ -104,36 +104,47 @@ class AppendOptions:
 @click.option(
     "--delay-level",
     type=POSITIVE,
-    help="Deliver later, by the delay of this level: 1s 5s 10s 30s 1m ... 2h. Above the last level, the last one "
-    "applies.",
+    help="Deliver the message after the delay of this level: 1s 5s 10s 30s 1m ... 2h. A higher level than the last "
+    "level means the last level.",
 )
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="The transaction kind of the message.")
 @click.option(
-    "--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin."
+    "--from",
+    "source",
+    type=click.File("rb"),
+    help="A file with messages as JSON Lines, with the keys of dump. - means stdin.",
 )
 @click.option(
     "--batch",
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Append this many messages at once if all of them are for one queue.",
+    help="Append up to this many successive messages of one queue as one batch.",
 )
-@click.option("--sync", is_flag=True, help="Write each message to the disk before the next one.")
+@click.option("--sync", is_flag=True, help="Flush each message to the disk before the next message is stored.")
 @click.option("--stop-on-error", is_flag=True, help="Stop at the first line that cannot be stored.")
 @click.option("--create", is_flag=True, help="Create a new store. STORE must be empty, or must not exist.")
-@profile_option("Write as brokers of this version do; with --create the default is the newest.")
-@click.option("--property-crc", is_flag=True, help="Add the property __CRC32# to each record, as 5.2 and later can.")
-@click.option("--commitlog-file-size", type=SIZE, help="With --create, the size in bytes.  [default: 1 GiB]")
+@profile_option("Write in the same way as brokers of this version. With --create, the default is the newest version.")
+@click.option(
+    "--property-crc", is_flag=True, help="Add the property __CRC32# to each record, as brokers of 5.2 and later can do."
+)
+@click.option(
+    "--commitlog-file-size",
+    type=SIZE,
+    help="With --create, the size of each file of the log, in bytes.  [default: 1 GiB]",
+)
 @click.option(
     "--consumequeue-file-size",
     type=click.IntRange(20, 2**31 - 1),
-    help="With --create, the size in bytes.  [default: 6000000]",
+    help="With --create, the size of each file of a queue, in bytes.  [default: 6000000]",
 )
-@click.option("--index-slots", type=COUNT, help="With --create, the number of slots.  [default: 5000000]")
+@click.option(
+    "--index-slots", type=COUNT, help="With --create, the number of slots in an index file.  [default: 5000000]"
+)
 @click.option(
     "--index-entries",
     type=click.IntRange(2, 2**31 - 1),
-    help="With --create, the number of entries.  [default: 20000000]",
+    help="With --create, the number of entries in an index file.  [default: 20000000]",
 )
 @click.option("--stats", is_flag=True, help="At the end, report the speed, sizes and times of puts.")
 @click.option(

@@ -27,13 +27,13 @@ SECONDS = click.FloatRange(0, 86_400)
     examples="""
         # show for each file whether a broker would delete it now, and why
         rmqctl clean store --dry-run
-        # do what the broker would do in this hour, and report it in one line
+        # delete what a broker would delete in this hour, and report the result in one line
         rmqctl clean store --broker-conf broker.conf --yes
         # delete files older than two days, in any hour
         rmqctl clean store --reserved-hours 48 --manual --yes
         # delete the oldest files until the log has at most 500 GB
         rmqctl clean store --keep-bytes 500GB --yes
-        # for a copy made without `cp -p`, where file times are wrong
+        # for a copy with wrong file times, made without `cp -p`
         rmqctl clean copy --by store-timestamp --dry-run
     """,
 )
@@ -95,7 +95,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second. 0 means no limit."
 )
-@click.option("--now", type=TimeType(), help="Decide as if this time were the current time.  [default: now]")
+@click.option("--now", type=TimeType(), help="Use this time instead of the current time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
@@ -107,13 +107,17 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--protect-unconsumed",
     is_flag=True,
-    help="Keep all files with messages that a consumer still waits for, and all later files.",
+    help="Keep files with messages that are not consumed or not delivered yet, and all later files.",
 )
 @click.option(
     "--unused-topics", is_flag=True, help="Also remove empty queues of topics that config/topics.json does not list."
 )
 @click.option(
-    "--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait this many seconds for a store that is in use."
+    "--lock-wait",
+    type=SECONDS,
+    default=0,
+    show_default=True,
+    help="If the store is in use, wait for at most this many seconds.",
 )
 @click.option(
     "--log-json",
@@ -139,7 +143,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
     clean cannot be undone. For each file, --dry-run shows whether and why clean would delete the file, and how many of
     its messages consumers have not read yet. Stop the broker first, otherwise clean exits with 11. A running broker
-    deletes expired files itself, and would keep the disk space of files that rmqctl deletes.
+    deletes expired files itself. While a broker runs, the disk space of files that rmqctl deletes would not become
+    free.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)

@@ -43,11 +43,11 @@ class RebuildOptions:
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples="""
-        # show how many units would differ from the existing ones
+        # show how many units would differ from the existing units
         rmqctl rebuild store all --dry-run
         # the queues of one topic
         rmqctl rebuild store queues --topic OrderPaid --yes
-        # the index alone
+        # only the index
         rmqctl rebuild store index --yes
         # undo the change
         rmqctl undo store --yes

@@ -58,7 +58,7 @@ class RecoverOptions:
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples="""
-        # show the plan, what it loses, and what a plain restart would lose
+        # show the plan, and the losses of the plan and of a plain restart
         rmqctl recover store --dry-run
         # repair the store
         rmqctl recover store --yes
@@ -87,7 +87,7 @@ class RecoverOptions:
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Refuse to write placeholders for more bytes of the log than this. The bytes of missing files count, too.",
+    help="Change nothing if more bytes of the log than this need placeholders. The bytes of missing files count, too.",
 )
 @click.option(
     "--explain", is_flag=True, help="Show each step, each queue, and why the recovery begins and ends at its offsets."
@@ -115,8 +115,8 @@ def command(
 
     Lost messages are messages after the new end of the log, damaged messages, and messages to which only a queue still
     points. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing` in
-    JSON) counts the messages that were lost before. A restart of the broker may also remove messages from a queue
-    although the log still has these messages. recover keeps such messages in the queue.
+    JSON) counts the messages that were lost before this run of recover. A restart of the broker may also remove
+    messages from a queue although the log still has these messages. recover keeps such messages in the queue.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
     size, at the same queue offset. Its property RMQCTL_DAMAGED names the damage. If the body is damaged, the

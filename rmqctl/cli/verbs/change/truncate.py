@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         rmqctl truncate store --to 40668 --dry-run
         # end the log at an offset
         rmqctl truncate store --to 40668 --yes
-        # zero what a crash or an earlier truncation left after the log's end
+        # zero the bytes that a crash or an earlier truncation left after the log's end
         rmqctl truncate store --dirty --yes
     """,
 )

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples="""
-        # undo the newest change, after showing what that does
+        # show how the newest change is undone, ask, and undo the change
         rmqctl undo store
         # list the changes that can be undone
         rmqctl undo store --list
-        # accept the repair: forget the old bytes, and free their space
+        # accept the repair: forget the old bytes, and free their disk space
         rmqctl undo store --drop --yes
         # forget the one change whose journal is damaged
         rmqctl undo store --drop-damaged 0002-recover --yes
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo even if the store has changed after the change to undo. Some later changes are lost.",
+    help="Undo the change even if another program changed the store after it. Some of these later changes are lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -65,8 +65,9 @@ def command(
 ) -> int:
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
-    rmqctl keeps the bytes that a change deletes or overwrites in STORE/.rmqctl, until you undo or drop the change. undo
-    can also undo a change that was interrupted, for example because the process was killed or the disk was full.
+    When a change deletes or overwrites bytes, rmqctl keeps the old bytes in STORE/.rmqctl until you undo or drop the
+    change. undo can also undo a change that was interrupted, for example because the process was killed or the disk was
+    full.
 
     All paths in a journal must be in the store, or in log folders that --broker-conf names. A journal with any other
     path, or a journal that cannot be read, counts as damaged. --list shows damaged journals and exits with 4. While a

@@ -67,8 +67,8 @@ class RestoreOptions:
     "--from",
     "source",
     type=click.Choice(("bak", "store")),
-    help="bak takes the content of FILE.bak. store rebuilds FILE from queues, log and the other files.  [default: for "
-    "a file that a broker cannot load, the .bak if it is good, otherwise the store]",
+    help="bak restores the content of FILE.bak. store rebuilds FILE from queues, log and the other files.  [default: "
+    "for a file that a broker cannot load, the .bak if it is good, otherwise the store]",
 )
 @profile_option("Write new entries as brokers of this version do.")
 @change_options

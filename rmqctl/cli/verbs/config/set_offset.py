@@ -59,11 +59,11 @@ class OffsetOptions:
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples="""
-        # let billing read all messages again that orders still has
+        # let group billing read again all messages that topic orders still has
         rmqctl config set-offset store billing orders --to earliest --dry-run
-        # let billing continue with the messages of the last two hours
+        # let group billing continue with the messages of the last two hours
         rmqctl config set-offset store billing orders --to -2h --yes
-        # skip what waits in queue 3
+        # skip the unread messages of queue 3
         rmqctl config set-offset store billing orders 3 --to latest --yes
         # continue at one message
         rmqctl config set-offset store billing orders 3 --to 1042 --yes
@@ -78,8 +78,8 @@ class OffsetOptions:
     type=GoalType(),
     required=True,
     metavar="earliest|latest|TIME|OFFSET",
-    help="The place where the group continues. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, or "
-    "mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="The position at which the group continues. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, "
+    "or mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--new-group", is_flag=True, help="Set offsets even if no file in config/ names the group.")
 @profile_option("Find the offset for a TIME as brokers of this version do.")

@@ -79,13 +79,13 @@ class DumpOptions:
         rmqctl dump store --tail 20
         # a message with its body
         rmqctl dump store --topic OrderPaid --key order-4711 --body utf8
-        # an hour of messages, a JSON line each
+        # the messages of an hour, each as a line of JSON
         rmqctl dump store --since -2h --until -1h -o jsonl
         # the messages that a consumer group has not consumed
         rmqctl dump store --group billing --unconsumed
-        # what is around an offset, damaged or not
+        # the records and the damage around an offset
         rmqctl dump store --around 198175
-        # everything, bodies byte for byte
+        # all records, with exact bodies
         rmqctl dump store --body base64 -o jsonl > messages.jsonl
         # new messages as the broker writes them
         rmqctl dump store --follow --topic OrderPaid
@@ -96,7 +96,7 @@ class DumpOptions:
     "--topic", "topics", multiple=True, help="Only records of this topic. The option may be given several times."
 )
 @click.option("--queue", "queue_id", type=int, help="Only records with this queueId.")
-@click.option("--key", help="Only messages with this word among KEYS, or as UNIQ_KEY.")
+@click.option("--key", help="Only messages with this word in KEYS, or with this UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
     "--since",
@@ -133,7 +133,7 @@ class DumpOptions:
     help="Show bodies. utf8 inflates zlib bodies. hex and base64 show the stored bytes.",
 )
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
-@click.option("--tail", type=POSITIVE, help="Print only this many records from the end.")
+@click.option("--tail", type=POSITIVE, help="Print only the last records, at most this many.")
 @click.option(
     "--around",
     type=OFFSET,
@@ -151,7 +151,7 @@ class DumpOptions:
     "--follow",
     is_flag=True,
     help="Print new records as a broker appends them, until Ctrl-C or --limit. With --tail, --since or --from-offset, "
-    "print the existing records first. Each record is printed once, when it is complete.",
+    "print the selected existing records first. Each record is printed once, when it is complete.",
 )
 @click.option("--damaged", is_flag=True, help="Also print damaged places as rows, with `damage` and `detail`.")
 @output_option(*OUTPUTS)

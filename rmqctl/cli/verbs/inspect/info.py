@@ -21,11 +21,11 @@ UNIT_STEP = 1024
     cls=Verb,
     exit_codes=STORE_VERB,
     examples="""
-        # show what a store holds
+        # show the contents of a store
         rmqctl info /data/rocketmq/store
         # one number for a script
         rmqctl info store -o json | jq .commitLog.maxPhyOffset
-        # a store whose commit log is elsewhere
+        # a store whose commit log is in another folder
         rmqctl info store --broker-conf /etc/rocketmq/broker.conf
     """,
 )

@@ -60,7 +60,7 @@ class QueueOptions:
 )
 @click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
-@click.option("--tail", type=POSITIVE, help="Print only this many units from the end.")
+@click.option("--tail", type=POSITIVE, help="Print only the last units, at most this many.")
 @output_option(*OUTPUTS)
 @options_in(asked=QueueOptions)
 def command(

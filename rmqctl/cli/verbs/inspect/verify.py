@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     examples="""
         # everything: log, queues, index, checkpoint, configuration
         rmqctl verify /data/rocketmq/store
-        # the log alone: structure, checksums, offsets
+        # only the log: structure, checksums, offsets
         rmqctl verify store --level 1
         # how many findings of each kind
         rmqctl verify store -o jsonl | jq -r .code | sort | uniq -c
