@@ -22,7 +22,7 @@ from rmqctl.errors import ExitCode
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
-    """Print a script for a shell that completes verbs, options and paths."""
+    """Print a script that adds completion of verbs, options and paths to a shell."""
     from rmqctl.cli.main import rmqctl
 
     found = get_completion_class(shell)

@@ -68,7 +68,7 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs with their short help, without importing any."""
+        """Write the verbs and their short helps, without importing a verb."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
         with formatter.section("Exit status"):

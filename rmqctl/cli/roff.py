@@ -1,7 +1,7 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
 The subset has `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), indented blocks, and
-tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and between ** is bold; text between *
+tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and between ** is bold. Text between *
 is in italics.
 """
 
@@ -82,7 +82,7 @@ def _aligned(block: list[str]) -> list[str]:
 def _inline(text: str) -> str:
     """Return a paragraph with roff's bold and italics.
 
-    Backquotes and ** mark bold text; * marks italics.
+    Backquotes and ** mark bold text. * marks italics.
     """
     pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|(?<![\w/*])\*[^*\s][^*]*\*(?![\w*]))", text)
     line = "".join(_in_font(piece) if at % 2 else escaped(piece) for at, piece in enumerate(pieces))

@@ -84,7 +84,7 @@ class Dump:
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
 
-        The kernel writes most rows; `to_line` writes the others.
+        The kernel writes most rows. `to_line` writes the other rows.
         """
         from rmqctl.forensics.line_writer import LineWriter
 
@@ -143,7 +143,7 @@ class Dump:
             span *= TAIL_GROWTH
 
     def around(self, physical_offset: int, context: int) -> list[Row]:
-        """Return the record at an offset, and `context` records before and after it.
+        """Return the record at an offset, and `context` records on each side.
 
         Damage counts as a record.
         """

@@ -50,7 +50,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        Fields that do not apply are left out, except four keys that the result always has.
+        The result always has four keys. Other fields are left out if they do not apply.
         """
         optional = {
             "fileOffset": self.file_offset,

@@ -1,6 +1,6 @@
 """Write wanted messages as JSON Lines.
 
-The kernel writes most lines; the other messages are returned to the caller.
+The kernel writes most lines. The other messages are returned to the caller.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Filter:
     def matches(self, message: Message) -> bool:
         """Return whether a message meets every condition.
 
-        Conditions that are fast to check come first.
+        Conditions that are fast to check are checked first.
         """
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)

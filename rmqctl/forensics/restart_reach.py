@@ -49,7 +49,7 @@ class RestartReach(NamedTuple):
 
 
 class DamageTally:
-    """Collects the damage of a scan of the log, with the good messages before it."""
+    """Collects the damage of a scan of the log, and counts good messages."""
 
     def __init__(self) -> None:
         self._messages = 0

@@ -171,7 +171,7 @@ class Verification:
     def warm_up(self) -> None:
         """Compile or load the kernels.
 
-        The very first run compiles the kernels, which takes seconds.
+        The very first run compiles the kernels, and needs some seconds more.
         """
         warm_up(scan)
         if self._level >= LEVEL_QUEUES:

@@ -1,1 +1,1 @@
-"""Operations on stores. Only rmqctl has these operations; brokers do not."""
+"""Operations on stores that brokers do not have."""

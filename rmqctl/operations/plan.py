@@ -1,4 +1,4 @@
-"""The plan of a repair, which does not change after its creation.
+"""The plan of a repair. A plan does not change after its creation.
 
 `--dry-run` shows this plan. `rmqctl.operations.repair.execute` executes exactly this plan.
 """
@@ -116,7 +116,7 @@ class Step:
 class Contested(NamedTuple):
     """Queues to rebuild that have messages without a certain place.
 
-    These queues are rebuilt `rounds` times; each round uses the result of the previous round.
+    These queues are rebuilt `rounds` times. Each round uses the result of the previous round.
     """
 
     keys: frozenset[QueueKey] = frozenset()

@@ -48,10 +48,10 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobO
 
     A producer that gets no answer sends the message again, even if a broker has already stored the message. Both stored
     messages have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: delivered delayed
-    messages, committed half messages, retries and dead letters. If a master has slaves, name only one of their stores.
-    Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore, messages of one UNIQ_KEY that were stored in
-    one queue in the same millisecond do not count as duplicates. duplicates exits with 1 if there are duplicates, or if
-    the log is damaged.
+    messages, committed half messages, retries and dead letters. Of the stores of a master and its slaves, name only one
+    store. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore, messages of one UNIQ_KEY that were
+    stored in one queue in the same millisecond do not count as duplicates. duplicates exits with 1 if there are
+    duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import duplicates

@@ -63,8 +63,8 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     messages, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl rebuild` repairs the queue. WHY is
     `deleted-topic` if the topic has no queue, and neither config/topics.json nor the offset of a group names the topic.
     WHY is `superseded` if the topic was deleted and created again after the message was stored. lost does not list
-    prepared messages and rolled back messages, because they never belong to a queue. lost exits with 1 if WHY is
-    missing-unit for a message, or if the log is damaged.
+    prepared or rolled back messages, because such messages belong to no queue. lost exits with 1 if WHY is missing-unit
+    for a message, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED

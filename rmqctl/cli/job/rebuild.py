@@ -1,6 +1,6 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
-The tasks create dispatch requests; the driver places units and index entries. In a measurement, the driver needed 0.1
+The tasks create dispatch requests. The driver places units and index entries. In a measurement, the driver needed 0.1
 us to place a message (0.2 us together with the keys of the message). The driver can therefore place the messages of 1
 to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue, which
 takes 0.9 us more for each message. This would be faster only if about 20 or more cores read the log. The place of a
@@ -97,7 +97,7 @@ def command(
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
     rmqctl sends its own code to the executors. The tasks of Spark only read. rmqctl writes the new queues and the new
     index on this machine, beside the old files. After a check, the new files replace the old files. If a worker dies,
-    another worker runs its task again. This job needs an extra: pip install 'rmqctl[spark]'.
+    another worker runs the same task again. This job needs an extra: pip install 'rmqctl[spark]'.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. In this case, all stores of
     one run must belong to one user, and this user must have the right to read Python, rmqctl and Java.

@@ -73,7 +73,7 @@ def print_rows(
 ) -> None:
     """Print rows, as they arrive, in the format that the user chose.
 
-    `keys` are the columns of CSV; `columns` (heading, cell) are the columns of the table. `head` has the keys that come
+    `keys` are the columns of CSV. `columns` (heading, cell) are the columns of the table. `head` has the keys that come
     before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is printed
     immediately.
     """
@@ -155,7 +155,7 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 
 
 def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
-    """Print rows in the form of tabulate, without importing it.
+    """Print rows in the form of tabulate, without importing tabulate.
 
     The import of tabulate would need a third of the time of a whole look-up.
     """

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Tone(Enum):
-    """The meaning of a colour; its value is the colour's name in rich and click."""
+    """The meaning of a colour. The value is the colour's name in rich and click."""
 
     BAD = "red"
     ATTENTION = "yellow"

@@ -38,7 +38,7 @@ def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[by
 
 
 def size_of_source(source: BinaryIO | None) -> int:
-    """Return the size of a file in bytes; 0 for a source without a size."""
+    """Return the size of a file in bytes, or 0 for a source without a size."""
     if source is None or source is sys.stdin.buffer or not source.seekable():
         return 0
     return os.fstat(source.fileno()).st_size

@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-z]{0,3})", re.IGNORECASE | re
 def parse_size(text: str) -> int:
     """Return the bytes of a size such as `500000000000`, `500GB` or `465.5GiB`.
 
-    GB and similar units are powers of 1000; GiB and similar units are powers of 1024. Raises ValueError.
+    GB and similar units are powers of 1000. GiB and similar units are powers of 1024. Raises ValueError.
     """
     found = _SIZE.fullmatch(text.strip())
     unit = UNITS.get(found[2].lower()) if found else None

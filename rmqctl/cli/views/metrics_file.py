@@ -74,7 +74,7 @@ class MetricsFile:
         return "".join(f"{line}\n" for line in lines)
 
     def encoded(self) -> bytes:
-        """Return the bytes of the text; names may have bytes that are not UTF-8."""
+        """Return the bytes of the text. Names may have bytes that are not UTF-8."""
         return self.text().encode(errors="backslashreplace")
 
     def _line(self, name: str, labels: str, value: float) -> str:

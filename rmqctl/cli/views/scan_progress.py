@@ -1,4 +1,4 @@
-"""Progress of scans of the log, for every verb that scans it."""
+"""Progress of scans of the log, for every verb that scans the log."""
 
 from __future__ import annotations
 

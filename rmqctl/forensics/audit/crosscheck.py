@@ -219,7 +219,7 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Process a single message and all its places in queues.
+        """Process a single message, and all of its queue offsets.
 
         `again` is set if the log has an earlier message of the same queue.
         """

@@ -335,7 +335,7 @@ class FileCheck:
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:
-        """Process the entries of a block. Blocks must come in order."""
+        """Process the entries of a block. Blocks must be in the order of the file."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 

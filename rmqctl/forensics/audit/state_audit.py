@@ -45,7 +45,7 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each invalid journal in STORE/.rmqctl.
 
-    rmqctl does not write such journals. If `undo` followed an invalid journal, it could change any file.
+    rmqctl does not write such journals. An invalid journal could make `undo` change any file.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]

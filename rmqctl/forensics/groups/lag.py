@@ -85,9 +85,8 @@ class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
     `behind` counts the messages that the group has not consumed in all of its topics, as mqadmin does. `retry_depth`
-    counts only those of these messages that are in %RETRY% topics. `dlq_depth` counts all messages of the group's
-    dead-letter queue. `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic
-    yet.
+    counts only the messages in %RETRY% topics. `dlq_depth` counts all messages of the group's dead-letter queue.
+    `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
     """
 
     group: str
@@ -112,10 +111,10 @@ class Bound(NamedTuple):
 class Lag:
     """How far the groups of a store are behind.
 
-    `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
-    each group. `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has no
-    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of
-    these parts.
+    `queues` has a row for each queue of each group. The rows are sorted, with the broker's own groups at the end.
+    `totals` has a row for each group. `end_ms` is the store time of the last message in the log (ms since 1970), or
+    None if the log has no message. `problems` lists the parts that could not be read. If `incomplete` is set, the
+    result may be wrong because of these parts.
 
     With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
     because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and

@@ -67,7 +67,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Put one line; return the queue that the line names."""
+        """Put the message of one line. Return the queue that the line names."""
         self._taken += 1
         if not line or line.isspace():
             return None

@@ -151,7 +151,7 @@ def _converted(row: object) -> Line:
 def _leniently_decoded(line: bytes) -> Line:
     """Return a line decoded with Python's json module instead of msgspec.
 
-    dump prints lone surrogates for bytes that are not UTF-8, and msgspec rejects them.
+    dump prints bytes that are not UTF-8 as lone surrogates, and msgspec rejects lone surrogates.
     """
     try:
         row = _converted(json.loads(line.decode()))
@@ -203,7 +203,7 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Return properties in the form in which they can be stored.
+    """Return properties in the form in which a record stores properties.
 
     Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
     only if the message is a copy. The copy then has this value, too. 4.9 and later can read such a value, but 4.7 drops

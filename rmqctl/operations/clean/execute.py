@@ -1,10 +1,10 @@
 """Execute the plan of `clean`.
 
 Expired files are deleted one after the other, the oldest first. So an interrupted run leaves no gap in the log. Each
-file takes these steps:
+file is deleted in three steps:
 
-    out    The file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are flushed to disk.
-    told   Its receipt is appended to the receipts and flushed to disk.
+    out    The file is moved to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk.
+    told   The receipt of the file is appended to the receipts and flushed to disk.
     gone   The file is unlinked.
 
 After these steps, the run continues with the next file. So after a crash, at most one file is in STORE/.rmqctl/expired.
@@ -98,7 +98,7 @@ class Leftover(NamedTuple):
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
     """Return the files that an interrupted `clean` moved but did not delete.
 
-    Raises OSError. Raises Unreadable if the path of their folder is not a folder.
+    Raises OSError. Raises Unreadable if the path of the folder for moved files is not a folder.
     """
     folder = expired_folder(storage, root)
     found = tree_of(storage, folder) if folder is not None else ()
@@ -120,7 +120,7 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 
 @contextmanager
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
-    """Hold the store's lock.
+    """Lock the store during the block.
 
     Raises StoreInUse and OSError. Until the lock is released, no other code of this process may open the file `lock`.
     """
@@ -136,8 +136,8 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 class Clean:
     """Deletes the files of `plan` from the store at `root`.
 
-    The caller holds the store's lock. `is_stopped` is called before each file. If `is_stopped` returns True, the run
-    ends.
+    The caller must have locked the store. `is_stopped` is called before each file. If `is_stopped` returns True, the
+    run ends.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class Clean:
     def run(self) -> Cleaned:
         """Delete the files of the plan, and return which were deleted.
 
-        Raises NeedsRecovery if another change was left unfinished, Unreadable, and ChangeFailed. Files that this run
-        cannot delete are left for the next run.
+        Raises NeedsRecovery if another change is unfinished. Raises Unreadable and ChangeFailed. If this run cannot
+        delete a file, the next run tries again.
         """
         check_none_unfinished(self._storage, self._root)
         try:
@@ -237,7 +237,7 @@ class Clean:
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Remove the empty folders; return how many were removed."""
+        """Remove the empty folders. Return how many folders were removed."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):

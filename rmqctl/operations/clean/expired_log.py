@@ -135,7 +135,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Mark the files of one round; return whether another round is possible."""
+        """Mark the files of one round. Return whether another round is possible."""
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)

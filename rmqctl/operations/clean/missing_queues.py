@@ -4,8 +4,8 @@ A count of messages by queues does not include these messages. No file in config
 topic although neither topics.json nor an offset names the queue. So each log file is searched for such messages, unless
 units of the existing queues point to every message in the file (`unit_coverage.py`).
 
-Deleted topics also leave messages without a queue. A topic counts as deleted if neither topics.json nor the offsets nor
-the subscriptions of a group name the topic.
+Messages of deleted topics also have no queue. A topic counts as deleted if neither topics.json nor the offsets nor the
+subscriptions of a group name the topic.
 """
 
 from __future__ import annotations

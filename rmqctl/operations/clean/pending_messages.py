@@ -139,7 +139,7 @@ class Outstanding:
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return how many messages of a queue its slowest group has not consumed."""
+        """Return the number of messages that a queue's slowest group has not consumed."""
         readers = self._readers(key)
         if not readers:
             return self._nothing()

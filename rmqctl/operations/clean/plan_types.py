@@ -124,10 +124,10 @@ class ExpiryPlan:
     """The files that one run deletes.
 
     `files` are in the order of deletion (the log, each queue and then its extension, the index). `trigger` is the
-    reason for the deletion. If `trigger` is None, no log file is deleted, but files of queues and index that an earlier
-    run left may be deleted. `reason` is the reason as text. `hour` and `time_zone` are the local hour and time zone of
-    this host at the time of the plan. `folders` are folders of queues and topics that are deleted as a whole, after
-    their files. `unread` lists the topics that no group reads and that lose messages.
+    reason for the deletion. If `trigger` is None, no log file is deleted. But files of queues and index that an earlier
+    run did not delete may be deleted. `reason` is the reason as text. `hour` and `time_zone` are the local hour and
+    time zone of this host at the time of the plan. `folders` are folders of queues and topics that are deleted as a
+    whole, after their files. `unread` lists the topics that no group reads and that lose messages.
     """
 
     trigger: Trigger | None
@@ -149,7 +149,7 @@ class ExpiryPlan:
 
     @property
     def first_left(self) -> FileDecision | None:
-        """Return the first log file that stays; all later files stay, too."""
+        """Return the first log file that stays. All later log files stay, too."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property

@@ -127,7 +127,7 @@ class _ReceiptFile:
         self._waiting = b""
 
     def _open(self) -> int:
-        """Open the file; return the position of its end.
+        """Open the file, and return its length.
 
         If a crash cut the last line, the next receipt begins on a new line.
         """

@@ -1,7 +1,7 @@
 """The change of a file in config/, made through a journal.
 
 The file gets its new content, and the old content becomes its `.bak`, as when a broker writes the file. If a broker
-cannot load the old content, the present `.bak` stays unchanged, because its content may be good.
+cannot load the old content, the present `.bak` stays unchanged, because the content of the `.bak` may be good.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInS
 
     Names that no topic can have are left out, because a damaged record may have any name.
 
-    Raises OSError, LayoutNotSupported if a topic has queues of both types, and Unreadable if a folder or a file of the
-    log cannot be read.
+    Raises LayoutNotSupported if a topic has queues of both types. Raises Unreadable if a folder or a file of the log
+    cannot be read. Raises OSError.
     """
     store.check_one_queue_type()
     folders = frozenset(key for key in store.queues if is_topic_name(key[0]))

@@ -249,7 +249,7 @@ def _now() -> int:
 
 
 def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tuple[tuple[str, ...], dict[Any, int]]]:
-    """Return the new members of a file, with the path of their object."""
+    """Return the new members of a file, and the path of the JSON object for them."""
     if key.partition("@")[2].startswith(LMQ_PREFIX):
         return [((LMQ_OFFSETS,), {key: offsets[0]})]
     found = table(config, RESET_OFFSETS).get(key)

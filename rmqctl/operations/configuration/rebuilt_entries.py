@@ -70,8 +70,8 @@ def _with_attributes(entry: Entry, topic: str, names: NamesInStore) -> Entry:
 def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the entries that subscriptionGroup.json lacks.
 
-    Groups are found by the files of config/ and by their %RETRY% and %DLQ% topics. Groups that a broker adds by itself
-    and LMQ groups are left out.
+    The function finds groups in the files of config/, and in the names of %RETRY% and %DLQ% topics. Groups that a
+    broker adds by itself and LMQ groups are left out.
     """
     topics = {topic for topic, _ in names.queues} | set(store.listed_topics)
     groups = ConsumerGroups(store)

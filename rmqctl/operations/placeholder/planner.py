@@ -54,8 +54,8 @@ class Placeholders:
         """Return the placeholders for damages between two good records.
 
         The damages follow one another. The good records before and after the damages are at physical offsets `before`
-        and `after`. Placeholders also fill the missing bytes of a short file, and whole missing files. Raises
-        ValueError, and creates no placeholder, if there is no room for a record, or if no good record is near.
+        and `after`. Placeholders also fill the missing bytes of a short file, and whole missing files. If there is no
+        room for a record, or if no good record is near, creates no placeholder and raises ValueError.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)

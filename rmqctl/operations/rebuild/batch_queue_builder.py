@@ -93,7 +93,7 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Correct the wrong numbers of units; return how many were corrected.
+        """Correct wrong numbers of units. Return how many units were corrected.
 
         `end` is the queue offset where the queue ends so far, which is the right number for its next unit. The number
         of a unit is wrong if it differs from this offset, although the number of the following unit continues from this

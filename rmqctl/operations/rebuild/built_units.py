@@ -105,7 +105,7 @@ class BuiltUnits:
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
     """Yield the files of a queue. Its units begin at byte offset `first`.
 
-    Pre-blanks come before the first unit. Each file is returned with the offset at which it begins.
+    The places before the first unit have pre-blanks. Each file is returned with the offset at which it begins.
     """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):

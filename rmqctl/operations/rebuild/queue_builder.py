@@ -16,14 +16,14 @@ broker's dispatch, except where the log alone does not show which units the queu
 offset in the record is damaged.
 
 (2) There are two possible reasons: the existing queue has units for the places between, or a damage of the log is large
-enough for the missing messages. A filled place gets the unit that the existing queue has there. If there is no such
-unit, the place also points to this message.
+enough for the missing messages. A filled place gets the unit that the existing queue has at this place. If there is no
+such unit, the place also points to this message.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides this, and also the first queue offset of each queue.
 
-A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. Such a
-place also never gets a unit that points to no message, because a broker would then skip the later units in the same
-file. So some messages may be delivered twice; consumers must always be able to handle this.
+A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. The unit
+in such a place always points to a message, because otherwise a broker would skip the later units in the same file. So
+some messages may be delivered twice. Consumers must always be able to handle such messages.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class QueueBuilder:
         return first_number(found, following, None)
 
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
-        """Return the existing queue's unit for a message, or the first unit after it.
+        """Return the existing queue's unit for a message, or else the next unit.
 
         Usually this unit is at the queue offset in the message.
         """
@@ -467,7 +467,7 @@ class QueueBuilder:
     def _without_addresses(self, key: QueueKey, units: Rows) -> Rows:
         """Return old units with tags codes instead of extension addresses.
 
-        The extension is rebuilt, so its addresses change.
+        The extension is also rebuilt, so the addresses in the extension change.
         """
         found = units.copy()
         extension = self._before.extensions.get(key)

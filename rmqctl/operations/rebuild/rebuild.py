@@ -1,12 +1,12 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
-`rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. One pass reads the log by columns: threads
-scan it, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once,
-from its first byte to its last byte. Memory use does not depend on the size of the log. Bodies are not checked, because
-brokers do not check bodies at dispatch either.
+`rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. The log is read once, by columns. Threads
+scan the log, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written
+once, from its first byte to its last byte. Memory use does not depend on the size of the log. Bodies are not checked,
+because brokers do not check bodies at dispatch either.
 
 The new queues have a unit for every message of the log. A record with damage only in its body counts as a message,
-because brokers serve this record. A queue begins with its first message that still exists; expired messages get no
+because brokers serve this record. A queue begins with its first message that still exists. Expired messages get no
 unit. If a queue has no message in the log, only the end of the queue is known. Such a queue stays unchanged if the
 queue is empty, or if its last unit points before the log's start or to damage. If topics.json lists topics, all other
 topics were deleted and get no queue.
@@ -219,7 +219,7 @@ class Rebuild:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the kernels; the very first run takes some seconds."""
+        """Compile or load the kernels. The very first run needs some seconds."""
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:

@@ -1,6 +1,6 @@
 """The changes that a rebuild makes in a store.
 
-New queues and index replace the old ones, and the checkpoint gets the index time.
+The new queues and the new index replace the old files, and the checkpoint gets the index time.
 """
 
 from __future__ import annotations

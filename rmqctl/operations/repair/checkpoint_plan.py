@@ -38,7 +38,7 @@ class CheckpointPlan:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the file exists and has the length that brokers give it."""
+        """Return whether the file exists and has the length that brokers use."""
         return self.size == CHECKPOINT_FILE_SIZE
 
     @property

@@ -1,9 +1,9 @@
 """The plan of `recover` for a store.
 
-The log ends where the broker's recovery ends it. Each queue is compared with the log up to the end of the log. A queue
-that agrees with the log stays unchanged. If the only wrong units of a queue point after the end of the log, the queue
-is cut. Any other queue is rebuilt. After `recover`, each message of the log has its unit, and each unit has its
-message. A restart of a broker does not always achieve this.
+The log ends where the broker's recovery would end the log. Each queue is compared with the log up to the end of the
+log. A queue that agrees with the log stays unchanged. If the only wrong units of a queue point after the end of the
+log, the queue is cut. Any other queue is rebuilt. After `recover`, each message of the log has its unit, and each unit
+has its message. A restart of a broker does not always achieve this.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class _Steps:
     def _note_version(self) -> Iterator[str]:
         """Note that `abort.bak` is missing.
 
-        Each start of 5.x leaves this file, but a copy of a store may lack it.
+        After each start of 5.x, this file exists, but a copy of a store may lack the file.
         """
         if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"

@@ -34,7 +34,7 @@ def is_contested(counts: QueueCounts) -> bool:
 def settle(
     store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
 ) -> tuple[Rebuild, BuiltUnits, int]:
-    """Rebuild `keys` in rounds; return the last round, its units, and the count.
+    """Rebuild `keys` in rounds. Return the last round, its units, and the count.
 
     The last round compares the queues with `store`. The third result is the number of rounds. Raises OSError.
     """

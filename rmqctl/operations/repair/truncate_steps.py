@@ -44,7 +44,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
     """Yield the steps that end a queue at `queue_offset`.
 
-    If no unit is left, the whole queue is deleted.
+    If no unit remains, the whole queue is deleted.
     """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0

@@ -42,8 +42,8 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record lies after the
     last good record of the other log.
 
-    This function immediately reads both logs to find where they begin and end. Spark reads both logs again for the
-    rows.
+    At its call, this function reads both logs, to find the begin and the end of each log. Spark reads both logs again
+    when the rows are used.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 

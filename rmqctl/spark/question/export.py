@@ -68,9 +68,9 @@ def without_formulas(rows: DataFrame) -> DataFrame:
 def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
     """Write the messages of `records` to `folder`.
 
-    The previous content of `folder` is replaced. Every executor must see `folder` under the same path. `file_format` is
-    parquet, jsonl or csv. In CSV, a `'` is put before each text that a spreadsheet would read as a formula, unless
-    `raw` is set.
+    The previous content of `folder` is replaced. Every executor must have access to `folder` under the same path.
+    `file_format` is parquet, jsonl or csv. In CSV, a `'` is put before each text that a spreadsheet would read as a
+    formula, unless `raw` is set.
     """
     from pyspark.sql import functions as f
 

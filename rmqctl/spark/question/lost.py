@@ -1,6 +1,6 @@
 """`rmqctl job lost`: find messages in the log that no queue reaches.
 
-No consumer ever sees these messages.
+No consumer ever receives these messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
     Each row is for one queue and one value of `why`. Columns: broker, store, topic, queueId, why, messages, bytes,
     firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
-    `why` has one of these values. missing-unit: consumers should see the messages (`verify` reports missing-unit or
+    `why` has one of these values. missing-unit: consumers should receive the messages (`verify` reports missing-unit or
     unit-mismatch). deleted-topic: `known_topics` (columns store and topic) lists topics of this store, but not the
     topic of the messages. superseded: the messages were stored before their topic was deleted and created again.
     """
@@ -86,11 +86,11 @@ def _light_places() -> Column:
     """Return the places of a message in LMQ queues.
 
     One property of a message has the names of its LMQ queues, and another property has its offsets in these queues. If
-    the number of names differs from the number of offsets, there are no places. Names and offsets that are not valid
+    the number of names differs from the number of offsets, the result is empty. Names and offsets that are not valid
     are skipped.
 
-    Later brokers keep some topics out of LMQ. Messages of these topics have no places either, because their offsets may
-    be copies of the offsets of other messages (`rmqctl.store.dispatch.light_queues`).
+    Later brokers keep some topics out of LMQ. For a message of these topics, the result is also empty, because the
+    offsets in the message may be copies of the offsets of another message (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 

@@ -25,7 +25,8 @@ def verify(
 ) -> VerifyReport:
     """Verify a store with Spark, and return the report.
 
-    Every executor must see the store's folder under the same path. Raises Unreadable if the store cannot be read.
+    Every executor must have access to the store's folder under the same path. Raises Unreadable if the store cannot be
+    read.
     """
     cache_in(find_folder())
     found = verification(spark, store, level=level, split_size=split_size)

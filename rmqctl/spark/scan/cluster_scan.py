@@ -52,8 +52,8 @@ ReadSplits = Callable[
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
     """Return a function that scans a store's log with Spark's tasks.
 
-    Every executor must see the store's folder under the same path. The returned function raises Unreadable if a part of
-    the log is missing or if Spark fails.
+    Every executor must have access to the store's folder under the same path. The returned function raises Unreadable
+    if a part of the log is missing or if Spark fails.
     """
     return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
 

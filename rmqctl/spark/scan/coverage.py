@@ -117,7 +117,7 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 def _joined(ranges: Sequence[Range]) -> list[Split]:
     """Return the splits of a file. Neighbours that do not join become one split.
 
-    If a split does not begin where the split before it ended, both splits become one split. Empty splits between these
+    If a split does not begin where the previous split ended, both splits become one split. Empty splits between these
     two splits also become part of this split.
     """
     read: list[Range] = []

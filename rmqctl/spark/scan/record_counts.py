@@ -21,8 +21,8 @@ class RecordCounts(NamedTuple):
     """Counts of whole messages, their bytes, blanks and damaged places.
 
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
-    message, blank or damage; None if nothing was found. `end` is the physical offset after the last message or blank;
-    None if no message or blank was found.
+    message, blank or damage. `begin` is None if nothing was found. `end` is the physical offset after the last message
+    or blank. `end` is None if no message and no blank was found.
     """
 
     messages: int = 0

@@ -1,6 +1,6 @@
 """How much of a log one task reads: the default and the maximum, in MiB.
 
-Each task takes 50 ms in addition to the time for reading.
+Each task needs 50 ms in addition to the time for reading.
 """
 
 MIB = 1024 * 1024

@@ -79,8 +79,8 @@ def _opened(answer: Answer) -> Found:
 def _codec() -> pa.Codec:
     """Return the codec that compresses what tasks send to the driver.
 
-    The codec makes columns 4 to 12 times smaller. Without compression, Spark would transfer columns more slowly than
-    the tasks make them.
+    The codec makes columns 4 to 12 times smaller. Without compression, the transfer of columns to the driver would need
+    more time than the work of the tasks.
     """
     import pyarrow as pa
 

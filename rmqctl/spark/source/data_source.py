@@ -49,8 +49,8 @@ class Format(NamedTuple):
     """A format of `spark.read.format`: its name, columns, source and readers.
 
     `columns` has the Spark type of each column. `source` makes the source from the options and the names of the
-    columns. `reader` makes Spark's reader from the source. `stream` makes Spark's stream reader; None if the format
-    cannot be read as a stream.
+    columns. `reader` makes Spark's reader from the source. `stream` makes Spark's stream reader. `stream` is None if
+    the format cannot be read as a stream.
     """
 
     name: str

@@ -81,7 +81,7 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return the option `name` as a whole number; `default` if it is not set.
+    """Return the option `name` as a whole number, or `default` if not set.
 
     Raises BadRequest if the value is not a whole number in [low, high].
     """

@@ -87,7 +87,7 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store of a task, which is opened only if a row needs it.
+    """The store of a task. The store is opened only if a row needs its data.
 
     A row needs the store if the split alone does not have all data of the row.
     """

@@ -85,7 +85,7 @@ class AppendOptions:
 )
 @click.option("--topic", help="The topic of the message.")
 @click.option("--body", help="The body of the message, as text.")
-@click.option("--body-file", type=click.File("rb"), help="A file with the body of the message. - means stdin.")
+@click.option("--body-file", type=click.File("rb"), help="A file with the body of the message. The name - means stdin.")
 @click.option("--tags", help="The TAGS of the message.")
 @click.option("--keys", help="The KEYS of the message. Spaces separate the words.")
 @click.option(
@@ -112,7 +112,7 @@ class AppendOptions:
     "--from",
     "source",
     type=click.File("rb"),
-    help="A file with messages as JSON Lines, with the keys of dump. - means stdin.",
+    help="A file with messages as JSON Lines, with the keys of dump. The name - means stdin.",
 )
 @click.option(
     "--batch",

@@ -73,8 +73,8 @@ def command(
     """Show the checkpoint, or set its fields.
 
     After a crash, a broker reads the log from the time min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s to the end of
-    the log. If these times are too late, the broker misses messages. If both are zero, the broker reads the whole log.
-    A broker also deletes index files that end after indexMsgTimestamp.
+    the log. If these times are too late, the broker misses messages. If both times are zero, the broker reads the whole
+    log. A broker also deletes index files that end after indexMsgTimestamp.
 
     show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0. With --dry-run, set exits
     with 1 if it would change something. While a broker has the store open, show works, but set exits with 11.

@@ -49,7 +49,7 @@ DEFAULT_CONTEXT = 2
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """The options of `rmqctl dump`, with times in epoch ms, and None if not given."""
+    """The options of `rmqctl dump`. Times are in epoch ms."""
 
     topics: tuple[str, ...]
     queue_id: int | None

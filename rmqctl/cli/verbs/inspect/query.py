@@ -44,7 +44,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """The options of `rmqctl query`; times in epoch ms, None if not given."""
+    """The options of `rmqctl query`. Times are in epoch ms."""
 
     topic: str | None
     key: str | None

@@ -89,7 +89,7 @@ def command(
     progress_mode: str,
     asked: TraceOptions,
 ) -> int:
-    """Show the life of one message: its copies, and who has consumed it.
+    """Show the life of one message: its copies, and which groups consumed it.
 
     The first line is the verdict. After the verdict, trace prints the stages. The stages are all copies of the message
     in the log: half messages, delayed messages, retries, dead letters and entries of light queues, too. The stages also

@@ -34,7 +34,7 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """The options of `rmqctl clean`; sizes in bytes, times in epoch ms."""
+    """The options of `rmqctl clean`. Sizes are in bytes, times in epoch ms."""
 
     reserved_hours: int | None
     when: tuple[int, ...] | None
@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings of the options; if not given, those of broker.conf."""
+    """Return the settings of the options, or else the settings of broker.conf."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None

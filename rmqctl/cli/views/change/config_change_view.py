@@ -57,9 +57,10 @@ def carry_out(
     words: Words,
     how: ConfigRun,
 ) -> int:
-    """Show the plan, ask, and change the files; return the exit code.
+    """Show the plan, ask, and change the files. Return the exit code.
 
-    `document` is the plan for JSON; `show` prints it as a table. The "notes" of the document are printed on stderr.
+    `document` is the plan for JSON. `show` prints the plan as a table. The "notes" of the document are printed on
+    stderr.
     """
     from rmqctl.operations.configuration import config_change
 

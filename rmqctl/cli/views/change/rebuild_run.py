@@ -1,6 +1,6 @@
 """A rebuild run: the plan, the question, and the change.
 
-`rmqctl rebuild` and `rmqctl job rebuild` share it.
+Both `rmqctl rebuild` and `rmqctl job rebuild` use this module.
 """
 
 from __future__ import annotations
