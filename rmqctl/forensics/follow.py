@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-No record is yielded twice or left out, even if the log continues in its next file. This is also true if a starting
-broker cuts the log, and writes new records over the old records.
+No record is yielded twice or left out, even if the log continues in its next file. Even if a starting broker cuts the
+log and writes new records over the old records, no record is yielded twice or left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Passed(NamedTuple):
 
 
 class LogFollower:
-    """Yields what a broker appends to `log` after physical offset `position`.
+    """Yields the records that a broker appends after physical offset `position`.
 
     If a broker cuts the log, `on_cut` is called with the physical offset of the cut. A cut is noticed if at least one
     of the last 1024 records before the current position remains.

@@ -58,7 +58,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a QUERY
     that runs with your rights.
 
-    Bytes are printed as base64, and times as RFC 3339. To get many rows, use `rmqctl job export`.
+    Bytes are printed as base64, and times as RFC 3339. If you need many rows, use `rmqctl job export`.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select

@@ -48,7 +48,7 @@ class ReceiptsRead(NamedTuple):
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
     """Return whether receipts record that `clean` deleted a file of the log.
 
-    This is the file that ended at the physical offset `offset`. Raises OSError, also if a path of receipts is not a
+    The file in question ended at the physical offset `offset`. Raises OSError, also if a path of receipts is not a
     file.
     """
     found = ReceiptsRead(False, [])

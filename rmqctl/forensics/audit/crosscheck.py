@@ -612,7 +612,7 @@ class QueueCrosscheck:
 class _Unconfirmed:
     """The values that are needed to check units that no message confirmed.
 
-    These are the last valid physical offset in the units before, and the bounds of the log.
+    The values are the last valid physical offset in the previous units, and the bounds of the log.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:

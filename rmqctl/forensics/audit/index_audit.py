@@ -1,8 +1,8 @@
 """Check that keys of the log have index entries, and entries have messages.
 
 The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
-compares them. The kernels of `rmqctl.kernels.index_match` do this with blocks of entries and batches of messages. The
-audit needs memory for three blocks of entries, and for the slot tables of the files with these blocks.
+compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
+needs memory for three blocks of entries, and for the slot tables of the files with these blocks.
 """
 
 from __future__ import annotations

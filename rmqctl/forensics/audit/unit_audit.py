@@ -1,6 +1,6 @@
 """Find, in each queue, the units that messages of the log confirm.
 
-Many messages at once are compared with windows of units.
+Many messages are compared at once with a window of units.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-This number is called `behind`. In one queue, `behind` is the number of messages from the group's offset to the end of
-the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker has
-deleted these messages. If a group has no offset for a queue, every message of the queue counts.
+This number is called `behind`. In one queue, `behind` is the number of messages between the group's offset and the end
+of the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker
+has deleted these messages. If a group has no offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class QueueEnds(NamedTuple):
-    """The min and max offset of a queue, as `rmqctl queue` lists them.
+    """The min and max offset of a queue, which `rmqctl queue` also lists.
 
     Both offsets are None if the queue cannot be read.
     """
@@ -184,7 +184,7 @@ class Lag:
     def _queues_of(self, topic: str) -> Iterable[int]:
         """Return the queues of a topic.
 
-        These are the queues that have a folder, and the queues that topics.json gives to consumers.
+        The result has the queues with a folder, and the queues that topics.json gives to consumers.
         """
         return {*self._queue_ids.get(topic, ()), *read_queue_ids(self._store, topic)}
 
@@ -242,7 +242,7 @@ class Lag:
     def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:
         """Return the sums of a group's rows.
 
-        An offset after the end of its queue counts as 0 messages behind.
+        If an offset is after the end of its queue, the sum has 0 messages for the queue.
         """
         behind = retry_depth = dlq_depth = 0
         for row in rows:

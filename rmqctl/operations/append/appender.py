@@ -85,7 +85,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put the messages that are still collected for a batch or for one write."""
+        """Put the messages that wait for a full batch or for a common write."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return

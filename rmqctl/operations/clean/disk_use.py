@@ -125,7 +125,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
     """Return the two disks whose use decides.
 
-    These are the least full disk of the log, and the disk of the queues.
+    The two disks are the least full disk of the log, and the disk of the queues.
     """
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 

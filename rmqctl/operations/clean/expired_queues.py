@@ -4,12 +4,12 @@ Files of extensions are deleted, too.
 
 The rules are those of RocketMQ's CleanConsumeQueueService:
 
-- In a queue, files are deleted from the first file on, as long as the last unit of a file points before the log. The
-last file always stays (MappedFileQueue.deleteExpiredFileByOffset).
+- In a queue, files are deleted, beginning with the first file, as long as the last unit of a file points before the
+log. The last file always stays (MappedFileQueue.deleteExpiredFileByOffset).
 - In the extension of a queue, a file is deleted if it ends before the extension unit of the first remaining queue unit
 (ConsumeQueueExt.truncateByMinAddress).
-- In the index, files are deleted from the first file on, as long as the endPhyOffset of a file is before the log. The
-last file always stays (IndexService.deleteExpiredFile).
+- In the index, files are deleted, beginning with the first file, as long as the endPhyOffset of a file is before the
+log. The last file always stays (IndexService.deleteExpiredFile).
 
 If a file stays, all later files stay, too. If the last unit of a file is not in use, or if the header of an index file
 shows no entry, the content of the file is not known. A broker would continue after such a file, but this run stops
@@ -194,7 +194,7 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 def stored_bytes(store: ReadOnlyStore) -> int:
     """Return the size of log, queues and index, in bytes (getMajorFileSize).
 
-    This is the sum of the files' lengths.
+    The result is the sum of the files' lengths.
     """
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]

@@ -158,7 +158,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Return how many messages of a queue are in each file, from `offset` on."""
+        """Return how many messages with queue offset `offset` or later each file has."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1

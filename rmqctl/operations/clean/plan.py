@@ -198,7 +198,7 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
     """Return warnings about epochs that 5.x drops in controller mode.
 
-    When the broker deletes the file in which an epoch ends, it also drops the epoch
+    When the broker deletes the file in which an epoch ends, the broker also drops this epoch
     (AutoSwitchHAService.truncateEpochFilePrefix).
     """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:

@@ -26,8 +26,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class Receipts:
     """The receipt files at `paths`. Each receipt is written to all of these files.
 
-    This is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a deletion has made
-    room. The deletion continues in the meantime, because only the deletion makes room on the disk.
+    An object of this class is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a
+    deletion has made room. The deletion continues in the meantime, because only the deletion makes room on the disk.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:

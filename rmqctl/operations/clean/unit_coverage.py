@@ -1,9 +1,9 @@
 """The test whether units point to every message of a log file.
 
-The test does not read the file. If units point to all messages of a file, they form a chain: the first unit begins
-where the file begins, each other unit begins where another unit ends, and the last unit ends at the blank record. The
-test proves this without building the chain. An offset gets +1 for each unit that begins at the offset, and -1 for each
-unit that ends at the offset. If the sum is 0 at every offset except the two ends of the chain, the units are one chain,
+The test does not read the file. If units point to all messages of a file, the units form a chain. The first unit begins
+where the file begins. Each other unit begins where another unit ends. The last unit ends at the blank record. The test
+proves this without building the chain. An offset gets +1 for each unit that begins at the offset, and -1 for each unit
+that ends at the offset. If the sum is 0 at every offset except the two ends of the chain, the units are one chain,
 because no unit ends before its own begin. To save memory, the test does not keep a sum for each offset, but one sum of
 64-bit hashes of the offsets for each file.
 

@@ -2,9 +2,10 @@
 
 The total size of these records is the size of the damaged bytes. There are three kinds:
 
-- A *placeholder* replaces a message. It has the queue offset of this message, so the queue has no hole.
-- A *filler* replaces bytes whose content is unknown. It is a rollback record, which brokers add neither to a queue nor
-  to the index.
+- A *placeholder* replaces a message. A placeholder has the queue offset of the replaced message, so the queue has no
+  hole.
+- A *filler* replaces bytes whose content is unknown. A filler is a rollback record, which brokers add neither to a
+  queue nor to the index.
 - A *blank* replaces the rest of a file.
 
 Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN, because no broker and no client reads this
@@ -30,7 +31,7 @@ version discards a delayed message for this topic when it is due (run).
   timer of 5.3.3 stops forever at a timer message without TIMER_OUT_MS (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
 
-Real brokers do this (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
+Tests with real brokers show this behaviour (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
@@ -100,7 +101,7 @@ class Claim(NamedTuple):
 
     `tags` is set if the planner knows the tags. In a batch queue, `inner_num` is the number of queue offsets of the
     unit. In other queues, `inner_num` is 0. If `physical_offset` is None, the unit is also lost. Then the claim has
-    only a queue offset, and any record of the log may get this queue offset.
+    only a queue offset. A record at any position of the log must get this queue offset.
     """
 
     topic: str

@@ -151,7 +151,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages. With `own`, place each in its own queue by its QUEUEOFFSET."""
+        """Place messages. With `own`, use their own queues and QUEUEOFFSETs."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -303,8 +303,8 @@ class QueueBuilder:
 
         The result is a queue offset. The queue begins before `place` if the existing queue has units for the earlier
         places, or if damage destroyed the messages of these places. If the log begins at 0, a queue must not begin with
-        a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would serve the queue from the pre-blank
-        on, and would skip the whole file.
+        a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would begin to serve the queue at the
+        pre-blank, and would skip the whole file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place

@@ -42,8 +42,8 @@ class Following(NamedTuple):
     """A later message of the same queue.
 
     The fields are the QUEUEOFFSET of the message, and a number of bytes before the message. These bytes may have
-    contained other messages of the queue. They are damaged, or belong to records without a queue, such as the fillers
-    of `recover --keep-going`.
+    contained other messages of the queue. Such bytes are damaged, or belong to records without a queue, such as the
+    fillers of `recover --keep-going`.
     """
 
     number: int

@@ -149,7 +149,7 @@ class Stray(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """The result of a rebuild: queues by name.
+    """The result of a rebuild. Queues are in the order of their names.
 
     `left_out` counts the messages of deleted topics, which get no queue. `unchanged` and `removed` are queues without a
     message. `strays` are records for which no queue is created, because one bit of their topic or queueId is wrong.

@@ -126,9 +126,9 @@ def _differ(counts: QueueCounts, now: range) -> int:
 
 
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
-    """Count the non-empty slots after both ends of a queue.
+    """Count the non-empty slots after the end of a queue.
 
-    These are the slots after both the present end and the new end. Raises OSError.
+    A slot counts if it is after the present end and after the new end of the queue. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):

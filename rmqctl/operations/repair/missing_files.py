@@ -35,8 +35,8 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
     """Return how many messages the queues have in [begin, end) of the log.
 
-    With `only`, count one queue. A message of a light queue (LMQ) is counted in the queue of its own topic. Raises
-    OSError.
+    With `only`, only the messages of this queue count. A message of a light queue (LMQ) is counted in the queue of its
+    own topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0

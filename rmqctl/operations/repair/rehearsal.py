@@ -76,8 +76,8 @@ def rehearse(
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store with loadable file lengths and without foreign files.
 
-    These are files of the log and of the queues. A file that is too short is extended by zeros. All changes are only in
-    memory. Raises OSError.
+    The files are all files of the log and of the queues. A file that is too short is extended by zeros. All changes are
+    only in memory. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]

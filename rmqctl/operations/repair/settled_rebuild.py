@@ -50,7 +50,7 @@ def settle(
 
 
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
-    """Return the store that the last of the rounds of `plan.contested` reads.
+    """Return the store that is read in the last round for `plan.contested`.
 
     The last round must not be the first round. Raises OSError.
     """

@@ -145,7 +145,7 @@ class Truncation:
     def _note_revived(self) -> Iterator[str]:
         """Note the messages that become part of the log again at a broker's start.
 
-        At a start, a broker reads beyond the end as long as it finds good records.
+        When a broker starts, the broker reads beyond the end as long as it finds good records.
         """
         if self._keep_tail and self._in_tail:
             stay = (

@@ -1,6 +1,6 @@
 """The scan of a log by Spark's tasks.
 
-The driver yields the items of the log in order. A scan by one thread would yield the same items.
+The driver yields the items in the order of the log. A scan by one thread would yield the same items.
 
 If a split is not the first of its file, its task guesses where the first record of the split begins. If the part that a
 task found does not begin where the previous part ended, the driver reads the task's split again (`PartJoin`). So each

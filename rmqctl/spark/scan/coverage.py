@@ -1,6 +1,6 @@
 """The check that all splits of a log were read, without gaps between splits.
 
-The check reads no file. It uses only what each task reports about its own split.
+The check reads no file. The check uses only the report of each task about its own split.
 
 A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The driver does
 not correct a wrong guess here. Instead, if a split does not begin where the previous split ended, both splits must be

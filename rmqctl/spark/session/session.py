@@ -210,7 +210,7 @@ def _spark_home() -> Path:
 def _is_local(master: str | None) -> bool:
     """Return whether this master runs tasks only in the JVM of this process.
 
-    The result is True, for example, for `local` and `local[4]`. It is False, for example, for
+    The result is True, for example, for `local` and `local[4]`. The result is False, for example, for
     `local-cluster[2,1,1024]`, which starts other processes.
     """
     return f"{master}[".startswith("local[")

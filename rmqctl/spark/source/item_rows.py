@@ -26,8 +26,8 @@ _STORE = "store"
 def broker_of(root: str) -> str:
     """Return the name that the rows of a store have in the column `broker`.
 
-    This is the name of the store's folder. If this folder has the name `store`, the result is the name of its parent
-    folder.
+    The result is the name of the store's folder. If this folder has the name `store`, the result is the name of its
+    parent folder.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name

@@ -181,7 +181,7 @@ class _SplitRows:
         )
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """Return the row of an item in a list, and count the item.
+        """Return a list with the row of an item, and count the item.
 
         The list is empty if the item is the zeros at the end of the log.
         """

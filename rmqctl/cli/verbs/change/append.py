@@ -33,7 +33,7 @@ QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.writ
 
 @dataclass(frozen=True)
 class AppendOptions:
-    """How `rmqctl append` writes, and the file sizes of a new store.
+    """The options of `rmqctl append` for writing, and the sizes of new files.
 
     Sizes are in bytes or in counts of entries.
     """
@@ -53,7 +53,7 @@ class AppendOptions:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the given sizes of a new store's files, by their names in Geometry."""
+        """Return the sizes that the options give, by the field names of Geometry."""
         given = {
             "commitlog_file_size": self.commitlog_file_size,
             "consumequeue_file_size": self.consumequeue_file_size,
@@ -169,7 +169,8 @@ def command(
     """Append messages to the log, queues and index of a store, as a broker does.
 
     The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
-    be whole. Each message gets a new offset and a new store time. This is also true for a copy of a stored message.
+    be whole. Each message gets a new offset and a new store time. A copy of a stored message also gets a new offset and
+    a new store time.
 
     append adds topics and queues that are missing in config/topics.json, because a broker serves no message of a topic
     that config/topics.json does not list.

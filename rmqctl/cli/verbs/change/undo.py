@@ -145,7 +145,7 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
     """Return the journals that are dropped.
 
-    These are all undamaged journals, or only the damaged journal in the folder `damaged`. Raises UsageError if no
+    The result has all undamaged journals, or only the damaged journal in the folder `damaged`. Raises UsageError if no
     damaged journal has this name.
     """
     if damaged is None:

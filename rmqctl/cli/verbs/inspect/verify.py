@@ -111,7 +111,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
 def _each(
     stores: tuple[Path, ...], verified: Callable[[Path], tuple[ReadOnlyStore, VerifyReport]]
 ) -> Iterator[VerifiedStore]:
-    """Yield each store after its verification. Continue after an error of a store."""
+    """Yield each store after its verification, and continue after errors."""
     for store in stores:
         try:
             opened, report = verified(store)

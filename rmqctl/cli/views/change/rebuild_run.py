@@ -75,7 +75,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     """Decide whether the index contains TAGS.
 
-    Raises BadRequest if neither the store nor --profile shows this.
+    Raises BadRequest if neither the store nor --profile shows whether the index needs TAGS.
     """
     from msgspec.structs import replace
 
