@@ -66,7 +66,7 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write everything in the background. `flush` waits until all is written."""
+        """Begin to write everything in the background. `flush` waits for this work."""
         self._hand_over()
         self._submit(self._writer.flush)
 
