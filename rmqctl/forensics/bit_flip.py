@@ -1,10 +1,10 @@
 """Find the flipped bit that turns one CRC-32 into another.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
-the end. The search begins with the difference between the two checksums. It reads the data backwards, byte by byte, and
-computes the difference before each byte. It ends at a difference that one flipped bit of this byte would make. BODYCRC
-has only 31 of the 32 bits, so two first differences are possible. A wrong result is likely only for a body of
-gigabytes.
+the end. The search begins with the difference between the two checksums. The search reads the data backwards, byte by
+byte, and computes the difference before each byte. The search ends at a difference that one flipped bit of this byte
+would make. BODYCRC has only 31 of the 32 bits, so two first differences are possible. A wrong result is likely only for
+a body of gigabytes.
 """
 
 from __future__ import annotations

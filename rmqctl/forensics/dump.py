@@ -123,7 +123,8 @@ class Dump:
         """Return the last `count` rows before physical offset `end`.
 
         Records can only be read forwards. So the function reads the last part of the log several times until it has
-        enough rows. Each time, it begins at an earlier offset, and moves back further than the time before.
+        enough rows. Each time, the function begins at an earlier offset, and the step back is larger than the previous
+        step.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)

@@ -1,1 +1,1 @@
-"""Operations on stores that brokers do not have."""
+"""Operations on stores. Brokers have no such operations."""

@@ -114,7 +114,7 @@ class Step:
 
 
 class Contested(NamedTuple):
-    """Queues to rebuild that have messages without a certain place.
+    """Queues to rebuild with messages whose places are in doubt.
 
     These queues are rebuilt `rounds` times. Each round uses the result of the previous round.
     """

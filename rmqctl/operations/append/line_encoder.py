@@ -53,7 +53,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Start to accept lines for this queue, if the kernel can encode them."""
+        """Accept lines for this queue from now, if the kernel can encode such lines."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))

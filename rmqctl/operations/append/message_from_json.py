@@ -4,7 +4,7 @@
 
 `topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
 ignored, because the message gets a new offset and a new store time. A line with `physicalOffset` is a stored message
-and is copied unchanged. Any other line is a new message. The DELAY of a new message is obeyed. A new message without a
+and is copied unchanged. Any other line is a new message. A new message with a DELAY is delayed. A new message without a
 UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum. This matters for the text of `dump
 --body utf8`, which is not always exactly the stored body.
 """

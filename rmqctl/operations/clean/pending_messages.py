@@ -158,7 +158,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Return how many messages with queue offset `offset` or later each file has."""
+        """Count, for each file, the messages with queue offset `offset` or higher."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1

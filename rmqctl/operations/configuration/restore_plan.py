@@ -154,7 +154,7 @@ def _from_store(
     problem: str,
     scan_log: Callable[[], Collection[QueueKey]],
 ) -> RestorePlan:
-    """Return the plan that adds entries to the file that the store shows.
+    """Return the plan that adds missing entries, found in the store, to the file.
 
     The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither the
     file nor its .bak has entries, the log is scanned, too. Otherwise the log is not scanned, because a topic with

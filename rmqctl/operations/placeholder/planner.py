@@ -117,7 +117,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the lowest offset of a unit that is at least `physical_offset`."""
+        """Return the lowest offset >= `physical_offset` to which a unit points."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))

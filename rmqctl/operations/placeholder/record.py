@@ -194,8 +194,8 @@ def filler_size_min(around: Surroundings) -> int:
 def placeholder_message(message: Message, code: str) -> bytes:
     """Return a record that replaces a message with damaged content.
 
-    The record has the same size as the message. The frame of the message must be whole. The caller has checked that if
-    the queue has a unit for the message, this unit points to the message.
+    The record has the same size as the message. The frame of the message must be whole. If the queue has a unit for the
+    message, this unit must point to the message.
     """
     # with a damaged name it is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -433,7 +433,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
     """Return the properties that a placeholder needs.
 
-    Dispatch needs these properties, and so do services that read the queue directly.
+    Dispatch, and services that read the queue directly, need these properties.
     """
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}

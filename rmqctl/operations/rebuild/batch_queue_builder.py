@@ -1,6 +1,6 @@
 """Batch consume queues (5.x, queue.type=BatchCQ), rebuilt from the log.
 
-The properties of a record have its number of messages, so records are read one by one.
+The number of messages in a record is in the record's properties, so records are read one by one.
 """
 
 from __future__ import annotations

@@ -99,5 +99,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """Return the earlier one of a message's store time and the present time."""
+    """Return the earlier of two times: a message's store time and now."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -19,7 +19,8 @@ offset in the record is damaged.
 enough for the missing messages. A filled place gets the unit that the existing queue has at this place. If there is no
 such unit, the place also points to this message.
 
-(3) `rmqctl.operations.rebuild.queue_numbers` decides this, and also the first queue offset of each queue.
+(3) `rmqctl.operations.rebuild.queue_numbers` decides which numbers are damaged, and decides the first queue offset of
+  each queue.
 
 A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. The unit
 in such a place always points to a message, because otherwise a broker would skip the later units in the same file. So

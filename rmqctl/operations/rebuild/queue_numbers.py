@@ -94,7 +94,7 @@ class QueueNumbers:
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the queue's next message continues from row `row`.
+        """Return whether the number of the queue's next message continues from `row`.
 
         Usually the next message continues, so only a few rows are read. If none of these rows is a message of the
         queue, the result says whether the number of the message in `row` is possible. A number is too high if the log

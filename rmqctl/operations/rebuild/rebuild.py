@@ -334,7 +334,7 @@ class Rebuild:
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
-        """Return whether brokers load the names and lengths of a queue's files.
+        """Return whether brokers load a queue's files with these names and lengths.
 
         The result is False if the queue does not exist.
         """

@@ -149,7 +149,7 @@ def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
-    """Return a plan of a repair that does the rebuild of the queues.
+    """Return the repair plan that rebuilds the queues.
 
     The simulation of a broker's start needs such a plan.
     """
@@ -269,7 +269,7 @@ def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
 
 
 def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Change]:
-    """Return the changes that put the files in `staging` in place.
+    """Return the changes that move the files in `staging` into the store.
 
     Raises OSError.
     """

@@ -61,13 +61,13 @@ class RecoveryAnalysis:
     After `run`, these attributes are set. `end` is where the log ends. `queues` has the differences between the queues
     and the log. `kept` has the messages before the end. `losses` counts the messages after the end. With `keep_going`,
     `keepable` of these messages would not be lost. `placeholders` has the placeholders. `replaced` counts the messages
-    that they replace, and `replaced_of` counts these messages by queue. `last` is the physical offset and the store
-    time of the last message. `passed_over` counts damaged places before the start of the recovery. `index` has the
-    differences between the index and the log. `index` is None if the store gets no index. `restart` is the simulated
-    start of the broker. `met` has the physical offsets of damage before the start of the recovery at which the next
-    normal start would end the log. If `met` is not empty, run another analysis with `replaced_at` set to these offsets.
-    Placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders. `rejected`
-    counts messages that stay in the log and that clients reject, by the code of the finding.
+    that placeholders replace, and `replaced_of` counts these messages by queue. `last` is the physical offset and the
+    store time of the last message. `passed_over` counts damaged places before the start of the recovery. `index` has
+    the differences between the index and the log. `index` is None if the store gets no index. `restart` is the
+    simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
+    the next normal start would end the log. If `met` is not empty, run another analysis with `replaced_at` set to these
+    offsets. Placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders.
+    `rejected` counts messages that stay in the log and that clients reject, by the code of the finding.
     """
 
     def __init__(
@@ -472,7 +472,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Replace a last record whose properties are torn; keep complete properties."""
+        """Replace a last record with torn properties. Keep its complete properties."""
         torn = self._served
         if (
             torn is not None

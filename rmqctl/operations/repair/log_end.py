@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """The end of the log: `offset` is the end so far, `reason` why it is final.
+    """The end of the log so far (`offset`), and the reason why it is final.
 
     A file that begins at the end of the previous file continues the log, even if the file is empty. After a gap between
     files, a file continues the log only if it has messages.
@@ -23,7 +23,7 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Return whether nothing after the end belongs to the log any more."""
+        """Return whether the end of the log is final."""
         return self.reason is not None
 
     def message(self, end: int) -> None:

@@ -200,7 +200,7 @@ class _Steps:
         self._cuts: dict[QueueKey, int] = {}
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
-        """Return the plan; `fingerprint` was taken from the store before the analysis."""
+        """Return the plan. `fingerprint` is the store's state before the analysis."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]

@@ -58,7 +58,7 @@ def rehearse(
     whole_from: int,
     threads: int,
 ) -> Rehearsal:
-    """Simulate both starts on the store that `plan` makes of `store`.
+    """Simulate both starts on `store` as it will be after `plan`.
 
     `built` are the queues that the plan rebuilds. Between physical offset `whole_from` and the planned end, the log has
     only good records. These records are not read again. Raises OSError.

@@ -170,9 +170,9 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard what the Python workers of this JVM print.
 
-    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. Spark may do
-    this at the end of a task, of a plan or of the session. Then the traceback does not report a real error. Real errors
-    of a worker reach rmqctl as exceptions.
+    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. Spark may close
+    the connection at the end of a task, of a plan or of the session. In this case, the traceback does not report a real
+    error. Real errors of a worker reach rmqctl as exceptions.
 
     Spark's own log is still shown, because Spark opened stderr for this log before the call of this function. No output
     of another program is lost, because this JVM runs only for rmqctl, also under spark-submit.

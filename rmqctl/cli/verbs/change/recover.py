@@ -119,12 +119,12 @@ def command(
     messages from a queue although the log still has these messages. recover keeps such messages in the queue.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
-    size, at the same queue offset. Its property RMQCTL_DAMAGED names the damage. If the body is damaged, the
-    placeholder's body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other
-    message, and should check for the property RMQCTL_DAMAGED. Without --keep-going, recover writes placeholders only in
-    a log file that was cut, and at damage where a later start of the broker would end the log. `verify` counts the
-    placeholders of a store. Placeholders also fill log files that are missing or too short. --placeholders-limit limits
-    the bytes that placeholders fill, because one wrong file name can cause a huge gap.
+    size, at the same queue offset. The property RMQCTL_DAMAGED of a placeholder names the damage. If the body is
+    damaged, the placeholder's body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like
+    any other message, and should check for the property RMQCTL_DAMAGED. Without --keep-going, recover writes
+    placeholders only in a log file that was cut, and at damage where a later start of the broker would end the log.
+    `verify` counts the placeholders of a store. Placeholders also fill log files that are missing or too short.
+    --placeholders-limit limits the bytes that placeholders fill, because one wrong file name can cause a huge gap.
 
     While a broker has the store open, recover exits with 11, even with --dry-run.
     """

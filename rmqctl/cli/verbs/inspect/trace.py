@@ -35,7 +35,7 @@ ASKED = ("--key K", "--unique-key U", "--msg-id ID", "--offset N")
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """The options of `rmqctl trace` that select the message; None if not given."""
+    """The options of `rmqctl trace` that select the message."""
 
     key: str | None
     unique_key: str | None
@@ -92,7 +92,7 @@ def command(
     """Show the life of one message: its copies, and which groups consumed it.
 
     The first line is the verdict. After the verdict, trace prints the stages. The stages are all copies of the message
-    in the log: half messages, delayed messages, retries, dead letters and entries of light queues, too. The stages also
+    in the log. Half messages, delayed messages, retries, dead letters and light queues are included. The stages also
     have the known facts about transactions and POP. After the stages, trace prints the state of each consumer group,
     and the records of clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 

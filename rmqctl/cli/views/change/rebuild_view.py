@@ -179,7 +179,7 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
 
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
-    """Return whether the existing index differs from the new one.
+    """Return whether the existing index differs from the new index.
 
     If there was no audit (with --resume), the index counts as different.
     """

@@ -66,7 +66,7 @@ def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int
 def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
     """Print the findings of several stores, one store after the other.
 
-    Returns the worst exit code, which is the largest.
+    Returns the largest exit code of all stores.
     """
     done: list[VerifiedStore] = []
     if output == "table":
