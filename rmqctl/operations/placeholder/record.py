@@ -8,10 +8,10 @@ The total size of these records is the size of the damaged bytes. There are thre
   queue nor to the index.
 - A *blank* replaces the rest of a file.
 
-Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN, because no broker and no client reads this
-field. If there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a
-placeholder is a small JSON object and spaces. The body is empty only if the body of the message was empty. There are
-three reasons for a body that is not empty (*run* means: tested with real brokers):
+Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN. No broker and no client reads this field. If
+there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is a
+small JSON object and spaces. The body is empty only if the body of the message was empty. There are three reasons for a
+body that is not empty (*run* means: tested with real brokers):
 
 - 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
   broker of 4.x fails when it reads an op message without a body.
