@@ -2,8 +2,8 @@
 
 {table}
 
-A checkpoint is valid if it is long enough and no time is negative. A checkpoint of zeros is valid, and means that
-nothing was flushed yet.
+A checkpoint is valid if and only if it is long enough and no time is negative. A checkpoint of zeros is valid, and
+means that nothing was flushed yet.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ blank at the file's end:
 
 {ext}
 
-BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use if physicalOffset >= 0, size > 0,
-baseOffset >= 0 and count > 0:
+BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use if and only if
+physicalOffset >= 0, size > 0, baseOffset >= 0 and count > 0:
 
 {batch}
 """

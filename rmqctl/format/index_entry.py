@@ -13,8 +13,9 @@ A slot has 4 bytes: the number of the slot's newest entry, or 0 if the slot has 
 
 The key's text is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text `topic#T#TAGS`.
 keyHash is |hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two
-keys may have the same hash, so a reader must also check the key in the message. An entry is valid if its number is
-below indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has the entry.
+keys may have the same hash, so a reader must also check the key in the message. An entry is valid if and only if its
+number is below indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has
+the entry.
 """
 
 from __future__ import annotations
