@@ -202,8 +202,9 @@ def scenes(none: str, mute: str, dead: str) -> dict[str, list[str]]:
         ("4.9.7", {}, scenes(NONE, LATE, NONE)),
         ("5.3.3", {}, scenes(OK, OK, OK)),
         ("5.3.3", TWO, scenes(LATE, LATE, LATE)),
+        ("5.5.0", TWO, scenes(LATE, LATE, LATE)),
     ],
-    ids=["4.9.7", "5.3.3", "5.3.3-two"],
+    ids=["4.9.7", "5.3.3", "5.3.3-two", "5.5.0-two"],
 )
 def test_the_same_play_has_the_same_statuses(
     version: str, settings: Mapping[str, str], expected: dict[str, list[str]], tmp_path: Path

@@ -82,10 +82,6 @@ class StoreServices:
         self._flusher = FlushRealTimeService(queue, found, store.note_flushed)
         self._committer = CommitRealTimeService(queue, found, self._flusher)
         self._watcher = FlushDiskWatcher()
-        self._log_source = store.log_source()
-        self.master: SynchronousMaster | None = None
-        if store.conf.ha.sync_master:
-            self.master = SynchronousMaster(HAService(self._log_source, store.conf.ha, host=ha_host), store.profile)
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run_reput, name="ReputMessageService", daemon=True)]
         self._schedule = store.schedule_message_service() if deliver else None
@@ -94,6 +90,10 @@ class StoreServices:
             self._threads.append(
                 threading.Thread(target=self._run_schedule, args=arguments, name="ScheduleMessageService", daemon=True)
             )
+        self._log_source = store.log_source()
+        self.master: SynchronousMaster | None = None
+        if store.conf.ha.sync_master:
+            self.master = SynchronousMaster(HAService(self._log_source, store.conf.ha, host=ha_host), store.profile)
         self._services = (self._group, self._watcher) if self._sync_flush else (self._flusher, self._committer)
 
     def __enter__(self) -> StoreServices:
