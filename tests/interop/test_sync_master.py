@@ -18,7 +18,7 @@ from typing import Protocol
 import pytest
 
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.engine.message_store import MessageStore
@@ -26,6 +26,7 @@ from rmqctl.store.engine.store_services import StoreServices
 from rmqctl.store.write.commit_log_writer import put_settings
 from rmqctl.store.write.put_message import PutMessageStatus
 from tests.real_store.cluster import SMALL, Broker, Cluster
+from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_message_store import BORN, STORE, findings
 from tests.support.ha_slave import ReportingSlave
 from tests.support.master_name_server import naming
@@ -41,7 +42,7 @@ SEND_STATUS = {
 OK, NONE, LATE, REFUSED = "SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT", "EXCEPTION"
 TWO = {"inSyncReplicas": "2"}
 ACTING = {**TWO, "enableSlaveActingMaster": "true"}
-PROFILES = {"4.9.7": PROFILE_4_9, "5.3.3": PROFILE_5_3, "5.5.0": PROFILE_5_4}
+PROFILES = {"4.7.1": PROFILE_4_7, "4.9.7": PROFILE_4_9, "5.3.3": PROFILE_5_3, "5.5.0": PROFILE_5_4}
 
 
 class Master(Protocol):
@@ -76,10 +77,9 @@ class RealMaster:
 
 
 class OurMaster:
-    def __init__(self, services: StoreServices, store: MessageStore, cluster: Cluster) -> None:
+    def __init__(self, services: StoreServices, cluster: Cluster) -> None:
         assert services.master is not None
         self._services = services
-        self._store = store
         self._cluster = cluster
         self.ha_port = services.master.service.port
 
@@ -88,29 +88,34 @@ class OurMaster:
         return [SEND_STATUS[self._services.put_message(message).status] for _ in range(count)]
 
     def max_offset(self) -> int:
-        return self._store.max_phy_offset
+        return self._services._store.max_phy_offset
 
     def start_slave(self) -> Broker:
         return self._cluster.start("slave", 1, "SLAVE")
 
 
 @contextmanager
-def our_master(version: str, settings: Mapping[str, str], folder: Path) -> Iterator[OurMaster]:
+def our_store(version: str, settings: Mapping[str, str], folder: Path) -> Iterator[StoreServices]:
     folder.mkdir()
     conf_file = folder / "broker.conf"
     lines = {"brokerRole": "SYNC_MASTER", "haListenPort": "0", **SMALL.broker_conf(), **settings}
     conf_file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     conf = read_broker_conf(conf_file)
-    profile: Profile = PROFILES[version]
-    store = MessageStore.create(folder / "store", put_settings(conf, profile), geometry_of_conf(conf), conf)
-    with StoreServices(store) as services:
+    rules = put_settings(conf, PROFILES[version])
+    with StoreServices(MessageStore.create(folder / "store", rules, geometry_of_conf(conf), conf)) as services:
+        yield services
+    assert findings(folder / "store") == []
+
+
+@contextmanager
+def our_master(version: str, settings: Mapping[str, str], folder: Path) -> Iterator[OurMaster]:
+    with our_store(version, settings, folder) as services:
         assert services.master is not None
         with (
             naming(services.master.service.port) as name_server,
             Cluster(version, folder / "slave", name_server=name_server) as cluster,
         ):
-            yield OurMaster(services, store, cluster)
-    assert findings(folder / "store") == []
+            yield OurMaster(services, cluster)
 
 
 def until(what: str, check: Callable[[], bool], seconds: float = 90) -> None:
@@ -244,6 +249,34 @@ def test_one_report_beyond_the_end_poisons_the_real_master_and_not_ours(tmp_path
         assert lie(RealMaster(cluster, {})) == [OK] * 2
     with our_master("4.9.7", {}, tmp_path / "ours") as master:
         assert lie(master) == [LATE] * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "alone"),
+    [
+        ("4.7.1", {}, "SLAVE_NOT_AVAILABLE"),
+        ("4.9.7", {"flushDiskType": "SYNC_FLUSH"}, "SLAVE_NOT_AVAILABLE"),
+        ("5.3.3", {**TWO, "slaveTimeout": "300"}, "FLUSH_SLAVE_TIMEOUT"),
+    ],
+    ids=["4.7.1", "4.9.7", "5.3.3"],
+)
+def test_which_messages_wait(version: str, settings: Mapping[str, str], alone: str, tmp_path: Path) -> None:
+    """Without any slave, at the real store itself: the property WAIT, delayed messages and those of transactions."""
+    kinds: list[tuple[int, dict[str, str]]] = [(0, {"WAIT": wait}) for wait in ("false", "true", "FALSE", "TRUE", "no")]
+    kinds += [(flag, {}) for flag in (0, 4, 8, 12)] + [(0, {"DELAY": "1"}), (0, {"DELAY": "1", "WAIT": "false"})]
+    lines = [{"topic": "orders", "sysFlag": flag, "body": "x", "properties": found} for flag, found in kinds]
+    conf = {"brokerRole": "SYNC_MASTER", **settings}
+    real = RealRocketMQ(version).put_lines(tmp_path / "real", lines, geometry=SMALL, settings=conf)
+    with our_store(version, settings, tmp_path / "ours") as services:
+        ours = [
+            services.put_message(
+                MessageExtBrokerInner("orders", b"x", found, BORN, STORE, 1_795_252_516_000, sys_flag=flag)
+            )
+            for flag, found in kinds
+        ]
+    assert [result.status.value for result in ours] == real
+    assert real.count("PUT_OK") == 4
+    assert real.count(alone) == len(kinds) - 4
 
 
 def log_files(store: Path) -> list[Path]:
