@@ -36,6 +36,7 @@ VERBS = {
     "truncate": ("verbs.change.truncate", "End the log at a record boundary; queues and index follow."),
     "rebuild": ("verbs.change.rebuild", "Rebuild queues and index from the log."),
     "clean": ("verbs.change.clean", "Delete expired files, by age, disk usage or a limit; made for cron."),
+    "replicate": ("verbs.change.replicate", "Copy a live master's log and configuration; or audit it over the wire."),
     "checkpoint": ("verbs.change.checkpoint", "Show the checkpoint, or set its fields."),
     "undo": ("verbs.change.undo", "Undo what rmqctl changed in a store, byte for byte."),
     "job": ("job.job", "Ask the same questions on Spark, of many or huge stores."),

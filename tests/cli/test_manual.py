@@ -22,6 +22,7 @@ def test_verbs_that_change_a_store_say_which_user_to_run_as() -> None:
         "job-rebuild",
         "rebuild",
         "recover",
+        "replicate",
         "truncate",
         "undo",
     )

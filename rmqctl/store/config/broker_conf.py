@@ -50,7 +50,15 @@ def read_broker_conf(path: Path) -> BrokerConf:
 
     Raises BadRequest if the file cannot be read, or if a value in the file is not valid.
     """
-    said = JavaProperties(path)
+    return broker_conf_of(JavaProperties(path))
+
+
+def broker_conf_of(said: JavaProperties) -> BrokerConf:
+    """Return the settings of a broker.
+
+    Raises BadRequest if a value is not valid.
+    """
+    path = said.path
     read_only = said.paths("readOnlyCommitLogStorePaths")
     queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
     return BrokerConf(

@@ -8,6 +8,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.storage import Kind, Storage, is_path_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 BROKER_CONF_SIZE_MAX = 1024 * 1024
@@ -17,25 +18,15 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties of the file at `path`.
 
+    With `said`, the file is not read: errors then only name `path`.
+
     Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value that it reads is not
     valid.
     """
 
-    def __init__(self, path: Path) -> None:
-        import javaproperties
-
+    def __init__(self, path: Path, said: Mapping[str, str] | None = None) -> None:
         self.path = path
-        storage = Storage(path.parent, follow_links=True)
-        try:
-            if storage.entry(path).kind is not Kind.FILE:
-                raise BadRequest("broker.conf does not exist", path=str(path))
-            self._said: dict[str, str] = javaproperties.loads(
-                storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")
-            )
-        except OSError as error:
-            raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
-        except ValueError as error:
-            raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
+        self._said = _read(path) if said is None else said
 
     def text(self, name: str) -> str:
         """Return the value of a key.
@@ -88,3 +79,17 @@ class JavaProperties:
                     raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a valid number", path=str(self.path))
                 return int(text)
         return None
+
+
+def _read(path: Path) -> dict[str, str]:
+    import javaproperties
+
+    storage = Storage(path.parent, follow_links=True)
+    try:
+        if storage.entry(path).kind is not Kind.FILE:
+            raise BadRequest("broker.conf does not exist", path=str(path))
+        return dict(javaproperties.loads(storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")))
+    except OSError as error:
+        raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
+    except ValueError as error:
+        raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error

@@ -37,6 +37,7 @@ ABORT = "abort"
 ABORT_BAK = "abort.bak"
 EPOCH_FILE = "epochFileCheckpoint"
 LOCK = "lock"
+MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start makes it, whatever is kept in it
 SIGNS_OF_5 = (

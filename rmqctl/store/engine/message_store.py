@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
 from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
+    from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.engine.dispatcher import MessageArrivingListener
     from rmqctl.store.engine.store_stats import StoreStats
@@ -180,6 +181,12 @@ class MessageStore:
         return created
 
     @property
+    def min_phy_offset(self) -> int:
+        """Return the physical offset of the log's first byte; 0 without files."""
+        files = self._log.queue.files
+        return files[0].file_from_offset if files else 0
+
+    @property
     def max_phy_offset(self) -> int:
         """Return the physical offset after the last record."""
         return self._log.queue.max_offset
@@ -234,6 +241,19 @@ class MessageStore:
         if refusal is not None:
             return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
         return self._log.put_encoded(encoded, begin)
+
+    def append_to_commit_log(self, start_offset: int, data: memoryview, item: Columns | Message | Blank) -> None:
+        """Append and dispatch checked records of a master's log.
+
+        `item` has the decoded records of `data`; see CommitLogWriter.append_to_commit_log. topics.json is not changed,
+        because a slave gets the master's. After an OSError the store accepts nothing more.
+        """
+        with self._once():
+            self._log.append_to_commit_log(start_offset, data, _last_store_time(item))
+            if not isinstance(item, Blank):
+                described = self._builder.of(item) if isinstance(item, Message) else self._builder.take(item)
+                self._dispatcher.dispatch(described)
+            self._reput_from_offset = start_offset + len(data)
 
     def _refusal(self) -> PutMessageResult | None:
         """Return why messages are not accepted now; None if messages are accepted."""
@@ -307,6 +327,13 @@ class MessageStore:
                 self._dispatcher.dispatch(described._replace(messages=described.messages[behind]))
         log.queue.close()
         self._reput_from_offset = end
+
+    def _message_at(self, physical_offset: int) -> Message | None:
+        """Return the record at a physical offset, also in a new file."""
+        log = self._before.commit_log
+        if log.queue.find(physical_offset) is None:
+            log.queue.refresh()
+        return log.message_at(physical_offset)
 
     def schedule_message_service(self) -> ScheduleMessageService:
         """Return the service that delivers the store's delayed messages.
@@ -448,7 +475,7 @@ class MessageStore:
             self._builder,
             self._queues.find_or_create,
             self._index if before.conf.index_enabled else None,
-            before.commit_log.message_at,
+            self._message_at,
             before.conf.delays_ms,
             self._arriving,
         )
@@ -526,6 +553,13 @@ class MessageStore:
         return writer
 
 
+def _last_store_time(item: Columns | Message | Blank) -> int:
+    """Return the store time of the last message, in ms since 1970; 0 for a blank."""
+    if isinstance(item, Blank):
+        return 0
+    return item.store_timestamp if isinstance(item, Message) else int(item.rows[-1]["store_timestamp"])
+
+
 def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
     found = WritableStorage(root)
     for folder in store_path.named_commitlogs(root, conf):
@@ -536,8 +570,8 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty or contains a new store from `create`.
 
-    A new store never had a message. A new store has only empty folders, a checkpoint of zeros, `lock`, and an empty
-    `abort.bak`.
+    A new store never had a message. A new store has only empty folders, a checkpoint of zeros, `lock`, an empty
+    `abort.bak`, and the file that marks a mirror.
     """
     for entry in storage.listing(root):
         if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
@@ -546,7 +580,7 @@ def _is_as_created(storage: WritableStorage, root: Path) -> bool:
             is_ours = storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
         else:
             is_empty_sign = entry.name == store_path.ABORT_BAK and not entry.size
-            is_ours = entry.kind is Kind.FILE and (entry.name == store_path.LOCK or is_empty_sign)
+            is_ours = entry.kind is Kind.FILE and (entry.name in (store_path.LOCK, store_path.MIRROR) or is_empty_sign)
         if not is_ours:
             return False
     return True

@@ -261,6 +261,24 @@ class CommitLogWriter:
         self._written_queues.update(key for key, _, _ in grown)
         return PutEncodedResult(count, None, grown)
 
+    def append_to_commit_log(self, start_offset: int, data: memoryview, store_timestamp: int = 0) -> None:
+        """Append whole records of a master's log (CommitLog.appendData).
+
+        The records belong to one file.
+
+        `start_offset` is the physical offset of the records: the end of this log, or of any byte if the log has no file
+        yet. `store_timestamp` is the store time of the last message, in ms since 1970; 0 without a message.
+
+        A reader never finds a torn record, also after SIGKILL: the first eight bytes are written last. Raises
+        ValueError if the log does not end at `start_offset`. Raises OSError.
+        """
+        with self._put_lock:
+            if self.queue.last is not None and self.queue.max_offset != start_offset:
+                raise ValueError(f"the log ends at {self.queue.max_offset}, not at {start_offset}")
+            file = self.queue.last_with_room(start_offset)
+            file.append_head_last(data, BLANK_SIZE)
+            file.store_timestamp = store_timestamp or file.store_timestamp
+
     def take_written_queues(self) -> set[QueueKey]:
         """Return the queues that received messages since the last call.
 

@@ -1,0 +1,83 @@
+"""`rmqctl replicate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.shared.confirm import change_options
+from rmqctl.cli.shared.option_class import options_in
+from rmqctl.cli.shared.options import LocalPath, output_option, progress_option, threads_option
+from rmqctl.cli.shared.sizes import SizeType
+from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples="""
+        # copy the log and the configuration of a live broker, and end
+        rmqctl replicate 10.1.2.3:10911 mirror --once --yes
+        # stay, and copy each message as it arrives
+        rmqctl replicate 10.1.2.3:10911 mirror --yes
+        # take at most 20 MB a second from a busy broker
+        rmqctl replicate 10.1.2.3:10911 mirror --once --max-bytes-per-second 20MB --yes
+        # check each record of a live broker's log, and store nothing
+        rmqctl replicate 10.1.2.3:10911 --verify-only
+    """,
+)
+@click.argument("broker", metavar="HOST:PORT")
+@click.argument("store", type=LocalPath(), required=False)
+@click.option("--once", is_flag=True, help="End when the store has all that the master has.")
+@click.option("--verify-only", is_flag=True, help="Check the whole log as it arrives, and store nothing.")
+@click.option(
+    "--max-bytes-per-second",
+    type=SizeType(),
+    default=0,
+    help="Read at most this many bytes a second. 0 means no limit.",
+)
+@click.option(
+    "--as-slave",
+    is_flag=True,
+    help="Count as a slave: acknowledge what is on disk here. A put of a SYNC_MASTER succeeds when this copy has it.",
+)
+@click.option(
+    "--allow-slow-puts",
+    is_flag=True,
+    help="Also copy a SYNC_MASTER of 4.x. If it has no other slave, each put takes 3 s while the copy runs.",
+)
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+@options_in(asked=ReplicateOptions)
+def command(
+    broker: str, store: Path | None, output: str, threads: int, progress_mode: str, asked: ReplicateOptions
+) -> int:
+    """Copy a live master's log and configuration into a store.
+
+    HOST:PORT is the broker's address for clients (listenPort). replicate asks the broker for its HA port, its file
+    sizes and the ends of its log. STORE is created if it does not exist. The copy begins at the first offset of the
+    master's log, and is the log byte for byte. Each record is checked as it arrives: offset, lengths and checksums. A
+    record is stored only when it is whole. Queues and index are built on the way.
+
+    replicate also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts on
+    STORE serves all messages, and groups go on where they were.
+
+    A copy can be interrupted at any time, also by SIGKILL. The same command goes on at the end of STORE. replicate
+    refuses a STORE with another log, compares the last bytes of STORE with the master's, and never overwrites other
+    bytes. Without --once, replicate stays, and connects again after the master was restarted.
+
+    By default, the copy never counts as a slave: no put succeeds because of it. With a controller (5.x), the copy is an
+    asynchronous learner. A SYNC_MASTER of 4.x without another slave is refused: while a copy that does not count is
+    connected, each put waits for 3 s. --allow-slow-puts copies it all the same, --as-slave counts as a slave.
+
+    replicate exits with 4 if the broker cannot be reached or breaks the protocol, and with 1 if the master's log is
+    damaged, has expired, or is another log than that of STORE.
+    """
+    if asked.verify_only == (store is not None):
+        wrong = "--verify-only stores nothing: leave out STORE" if store else "give STORE, or --verify-only"
+        raise click.UsageError(wrong)
+    return ReplicateRun(broker, store, asked, output, threads, progress_mode).run()

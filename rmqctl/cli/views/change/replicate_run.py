@@ -1,0 +1,204 @@
+"""The run of `rmqctl replicate`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import print_document, print_table, remark, to_json
+from rmqctl.cli.shared.confirm import confirm
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.run_as import act_as_owner
+from rmqctl.errors import BadRequest, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.operations.replicate.master import LogRange, Master
+    from rmqctl.operations.replicate.replication import Progress, Replication
+    from rmqctl.remoting.broker_requests import BrokerRequests
+
+PROGRESS_INTERVAL = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class ReplicateOptions:
+    """The options of `rmqctl replicate`."""
+
+    once: bool
+    verify_only: bool
+    max_bytes_per_second: int
+    as_slave: bool
+    allow_slow_puts: bool
+    dry_run: bool
+    yes: bool
+
+
+@dataclass
+class ReplicateRun:
+    """One run: asks the master, shows what it will do, and replicates."""
+
+    broker: str
+    root: Path | None
+    asked: ReplicateOptions
+    output: str
+    threads: int
+    progress_mode: str
+    _began: float = field(default_factory=time.monotonic)
+
+    def run(self) -> int:
+        """Run, and return the exit code."""
+        from rmqctl.operations.replicate.master import ask_master, ask_range
+        from rmqctl.remoting.address import parse_address
+        from rmqctl.remoting.broker_requests import BrokerRequests
+        from rmqctl.remoting.client import RemotingClient
+        from rmqctl.store.engine.message_store import MessageStore
+
+        address = parse_address(self.broker)
+        warmed_up(MessageStore.warm_up)
+        with RemotingClient(address.host, address.port) as client:
+            requests = BrokerRequests(client)
+            master = ask_master(address, requests)
+            self._check(master)
+            asked = ask_range(address, requests)
+            if self.root is None:
+                return self._verify(master, asked)
+            return self._replicate(self.root, master, asked, requests)
+
+    def _check(self, master: Master) -> None:
+        """Raise BadRequest if the run would harm the master's puts."""
+        if master.controller_mode and self.asked.as_slave:
+            raise BadRequest(
+                "the broker runs with a controller, which alone says who counts as a slave",
+                path=str(master.address),
+                hint="leave out --as-slave",
+            )
+        if master.slows_down_for_mirrors and not (self.asked.allow_slow_puts or self.asked.as_slave):
+            raise BadRequest(
+                "a SYNC_MASTER of 4.x: if it has no other slave, each put takes 3 s while a copy is connected",
+                path=str(master.address),
+                hint="--allow-slow-puts copies it all the same, --as-slave counts as a slave",
+            )
+
+    def _replicate(self, root: Path, master: Master, asked: LogRange, requests: BrokerRequests) -> int:
+        from rmqctl.operations.replicate.mirror import is_new, mark_as_mirror, open_mirror
+        from rmqctl.operations.replicate.replication import HowToReplicate, Replication, close_store
+
+        what = f"{master.address} ({master.version}, {master.role}), log {asked.min_offset} to {asked.max_offset}"
+        new = is_new(root)
+        if self.asked.dry_run:
+            self._print_plan(root, master, asked, is_new=new)
+            return int(ExitCode.FINDINGS)
+        confirm(f"Copy {what} into {root}?", yes=self.asked.yes)
+        if self.asked.as_slave:
+            remark("this copy counts as a slave: puts of a SYNC_MASTER succeed when this copy has them on disk")
+        act_as_owner(root)
+        with Interruption() as interruption, ExitStack() as held:
+            store = open_mirror(root, master, self.threads, remark)
+            held.callback(close_store, store)
+            how = HowToReplicate(self.asked.once, self.asked.as_slave, self.asked.max_bytes_per_second)
+            replication = Replication(
+                store, root, master, requests, how, lambda: interruption.noted, remark, self._progress()
+            )
+            if not new:
+                replication.on_joined = partial(mark_as_mirror, root, master)
+            replication.run()
+            held.pop_all()
+            store.close()
+        self._print(root, replication)
+        return int(ExitCode.INTERRUPTED if interruption.noted else ExitCode.CLEAN)
+
+    def _print_plan(self, root: Path, master: Master, asked: LogRange, *, is_new: bool) -> None:
+        """Print what the run would do."""
+        self._print_found(
+            {
+                "store": str(root),
+                "master": str(master.address),
+                "action": "create" if is_new else "continue",
+                "brokerVersion": master.version,
+                "role": master.role,
+                "minPhyOffset": asked.min_offset,
+                "maxPhyOffset": asked.max_offset,
+            }
+        )
+
+    def _print(self, root: Path, replication: Replication) -> None:
+        found = {
+            "store": str(root),
+            "master": str(replication.master.address),
+            "minPhyOffset": replication.store.min_phy_offset,
+            "maxPhyOffset": replication.store.max_phy_offset,
+            **self._counts(replication.progress),
+        }
+        self._print_found(found)
+
+    def _print_found(self, found: dict[str, Any]) -> None:
+        if self.output == "json":
+            print_document("replicate", found)
+        else:
+            print_table(["WHAT", "VALUE"], [[key, value] for key, value in found.items() if key != "findings"])
+
+    def _counts(self, progress: Progress) -> dict[str, Any]:
+        return {
+            "bytes": progress.bytes,
+            "messages": progress.messages,
+            "seconds": round(time.monotonic() - self._began, 3),
+        }
+
+    def _verify(self, master: Master, asked: LogRange) -> int:
+        from rmqctl.operations.replicate.wire_audit import WireAudit
+
+        with Interruption() as interruption:
+            audit = WireAudit(
+                master, asked, lambda: interruption.noted, self._progress(), self.asked.max_bytes_per_second
+            )
+            audit.run()
+        found = {
+            "store": None,
+            "master": str(master.address),
+            "minPhyOffset": asked.min_offset,
+            "maxPhyOffset": audit.progress.max_offset,
+            "okUpTo": audit.ok_up_to,
+            **self._counts(audit.progress),
+            "findings": [finding.to_json() for finding in audit.findings],
+        }
+        for finding in audit.findings if self.output == "table" else ():
+            print(printable(f"{finding.code} at {finding.physical_offset}: {finding.detail}"))
+        self._print_found(found)
+        if audit.damages > len(audit.findings):
+            remark(f"note: {audit.damages} findings in all; the first {len(audit.findings)} are shown")
+        if interruption.noted:
+            return int(ExitCode.INTERRUPTED)
+        return int(ExitCode.FINDINGS if audit.damages else ExitCode.CLEAN)
+
+    def _progress(self) -> Callable[[Progress], None]:
+        """Return the function that shows the progress."""
+        shown_at, bytes_then = self._began, 0
+
+        def show(progress: Progress) -> None:
+            nonlocal shown_at, bytes_then
+            now = time.monotonic()
+            if now - shown_at < PROGRESS_INTERVAL:
+                return
+            rate = int((progress.bytes - bytes_then) / (now - shown_at))
+            shown_at, bytes_then = now, progress.bytes
+            lag = max(progress.master_offset - progress.max_offset, 0)
+            remark(
+                to_json(
+                    {
+                        "progress": "replicate",
+                        "bytes": progress.bytes,
+                        "maxPhyOffset": progress.max_offset,
+                        "bytesPerSecond": rate,
+                        "lagBytes": lag,
+                    }
+                )
+            )
+
+        return show if self.progress_mode == "json" else lambda _: None

@@ -1,0 +1,1 @@
+"""Copy the log and the configuration of a live master."""

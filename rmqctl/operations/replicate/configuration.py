@@ -1,0 +1,102 @@
+"""Fetch the configuration of a master, as SlaveSynchronize does.
+
+| request | file in config/ | |
+|---|---|---|
+| 21 | topics.json | replaces the mirror's; the keys of static topics, which are no part of the file, are left out |
+| 201 | subscriptionGroup.json | replaces the mirror's |
+| 43 | consumerOffset.json | replaces the mirror's |
+| 45 | delayOffset.json | replaces the mirror's |
+| 402 | messageRequestMode.json | 5.x |
+| 61 | timermetrics | 5.x |
+| 60 | timercheck | 5.x; binary |
+
+The offsets of groups must not be after the ends of the mirror's queues. So `fetch_offsets` comes first. Then the log
+is pulled up to the end that the master has now, and the offsets are written. Topics and groups are fetched after the
+log, because a broker serves no message of a topic that is not listed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import PeerError
+from rmqctl.logfile.system.writable_storage import WritableStorage
+from rmqctl.store.config import store_path
+from rmqctl.store.config.config_file import DATA_VERSION, GROUPS_CONFIG, OFFSETS_CONFIG, TOPIC_TABLE, TOPICS_CONFIG
+from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps, fastjson_loads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.remoting.address import Address
+    from rmqctl.remoting.broker_requests import BrokerRequests
+
+DELAY_OFFSETS_CONFIG = "delayOffset.json"
+REQUEST_MODES_CONFIG, TIMER_METRICS, TIMER_CHECK = "messageRequestMode.json", "timermetrics", "timercheck"
+
+ConfigTexts = dict[str, bytes]  # the content of files in config/, by name
+
+
+def fetch_offsets(address: Address, requests: BrokerRequests) -> ConfigTexts:
+    """Return the files with offsets: of groups, of delay levels, of timers.
+
+    Raises PeerError.
+    """
+    texts: dict[str, str | None] = {
+        OFFSETS_CONFIG: requests.consumer_offsets(),
+        DELAY_OFFSETS_CONFIG: requests.delay_offsets(),
+        TIMER_METRICS: requests.timer_metrics(),
+    }
+    found = _checked(address, texts)
+    checkpoint = requests.timer_checkpoint()
+    return found if checkpoint is None else found | {TIMER_CHECK: _without_timer_log(checkpoint)}
+
+
+def _without_timer_log(checkpoint: bytes) -> bytes:
+    """Return timercheck for a store without the master's timer log.
+
+    lastTimerLogFlushPos and lastTimerQueueOffset become 0, so that a broker builds its timer log from the first message
+    of the timer topic. It may deliver a timer message once more, but loses none.
+    """
+    return checkpoint[:8] + bytes(16) + checkpoint[24:]
+
+
+def fetch_names(address: Address, requests: BrokerRequests) -> ConfigTexts:
+    """Return the files with topics and groups.
+
+    Raises PeerError.
+    """
+    texts: dict[str, str | None] = {
+        GROUPS_CONFIG: requests.subscription_groups(),
+        REQUEST_MODES_CONFIG: requests.message_request_modes(),
+    }
+    topics = _object(address, TOPICS_CONFIG, requests.topics())
+    wanted = {key: topics[key] for key in (DATA_VERSION, TOPIC_TABLE) if key in topics}
+    return _checked(address, texts) | {TOPICS_CONFIG: fastjson_bytes(fastjson_dumps(wanted))}
+
+
+def write_texts(root: Path, texts: ConfigTexts) -> None:
+    """Write files of config/, each as a whole. Raises OSError."""
+    storage = WritableStorage(root)
+    folder = root / store_path.CONFIG
+    storage.make_folder(folder)
+    for name, text in texts.items():
+        storage.replace_file(folder / name, text)
+
+
+def _checked(address: Address, texts: dict[str, str | None]) -> ConfigTexts:
+    """Return the texts that the broker has, each of which is a JSON object."""
+    known = {name: text for name, text in texts.items() if text}
+    for name, text in known.items():
+        _object(address, name, text)
+    return {name: text.encode() for name, text in known.items()}
+
+
+def _object(address: Address, name: str, text: str) -> dict[str, object]:
+    try:
+        found = fastjson_loads(text)
+    except ValueError as error:
+        raise PeerError(f"the broker's {name} is not JSON: {error}", path=str(address)) from error
+    if not isinstance(found, dict):
+        raise PeerError(f"the broker's {name} is not a JSON object", path=str(address))
+    return found

@@ -1,0 +1,164 @@
+"""Pull the log of a master over one connection.
+
+The pull begins a little before the end of the mirror, and compares the bytes that the mirror has with the master's. So
+a mirror of another log is never continued. Later bytes are cut into records, checked, and passed to the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import NeedsRecovery, PeerError
+from rmqctl.format.message import Damage
+from rmqctl.store.ha.ha_client import READ_MAX_BUFFER_SIZE
+from rmqctl.store.ha.received_log import ReceivedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.operations.replicate.master import LogRange, Master
+    from rmqctl.store.ha.ha_client import HAClient
+    from rmqctl.store.ha.received_log import ReceivedPart
+
+OVERLAP = 64 * 1024  # bytes that a mirror and its master are compared in
+FIRST_BYTE = b"\0"  # of a log that begins at 0: the first byte of a record's size below 16 MiB
+LEAST_READ = 4096
+STALL = 15.0  # seconds of nothing but heartbeats below the end of the log
+
+
+class Known(NamedTuple):
+    """The bytes before the end of the mirror, from the physical offset `offset` on."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """Return the physical offset after the bytes."""
+        return self.offset + len(self.data)
+
+
+def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> Known | None:
+    """Return the last bytes of the mirror; None if the mirror has no log.
+
+    Raises NeedsRecovery if the master cannot continue the mirror: its log begins after the mirror's end, or ends before
+    the mirror's end.
+    """
+    if log.last is None:
+        return None
+    end = log.max_offset
+    if asked.min_offset > end:
+        what = f"the mirror ends at {end}, but the log of {address} begins at {asked.min_offset}: the rest has expired"
+        raise NeedsRecovery(what, hint="replicate into another STORE")
+    if asked.max_offset < end:
+        what = f"the mirror ends at {end}, after the log of {address}, which ends at {asked.max_offset}"
+        raise NeedsRecovery(
+            f"{what}: it is another log, or the master lost its end", hint="replicate into another STORE"
+        )
+    begin = max(asked.min_offset, end - OVERLAP, log.files[0].file_from_offset)
+    parts = []
+    for file in log.files:
+        if file.end > begin and file.file_from_offset < end:
+            start = max(begin - file.file_from_offset, 0)
+            parts.append(file.read(start, min(end, file.end) - file.file_from_offset - start))
+    return Known(begin, b"".join(parts))
+
+
+class LogPull:
+    """The pull over `client`, from the end of the mirror on.
+
+    `known` has the mirror's last bytes; without it, the pull begins at the first offset of the master's log, `begin`.
+    `take` is called with each part of the log, in order. With `rate`, at most so many bytes a second are read. With
+    `lenient`, the pull goes on after damage.
+    """
+
+    def __init__(
+        self,
+        client: HAClient,
+        master: Master,
+        begin: int,
+        known: Known | None,
+        take: Callable[[ReceivedPart], None],
+        rate: int = 0,
+        *,
+        lenient: bool = False,
+    ) -> None:
+        self._client = client
+        self._take = take
+        self._known = known
+        self._rate = rate
+        self._debt = 0.0  # seconds that were read ahead of `rate`
+        self.received = ReceivedLog(
+            begin if known is None else known.end, master.file_size, str(master.address), lenient=lenient
+        )
+        self.heartbeat_at = 0.0  # time.monotonic() of a heartbeat after which no byte has arrived; 0: none
+        start = begin if known is None else known.offset
+        if start == 0 and client.sends_last_file_for_0:
+            start = len(FIRST_BYTE)
+            if self.received.offset == 0:
+                self.received.add(memoryview(FIRST_BYTE))
+        client.begin(start)
+
+    @property
+    def end(self) -> int:
+        """Return the physical offset after the bytes that have arrived."""
+        return self.received.offset + self.received.waiting
+
+    def step(self, timeout: float) -> int:
+        """Take what arrives; wait at most `timeout` seconds. Return the number of bytes.
+
+        Raises PeerError, NeedsRecovery, and the errors of `take`.
+        """
+        count = 0
+        began = time.monotonic()
+        size_max = max(self._rate // 10, LEAST_READ) if self._rate else READ_MAX_BUFFER_SIZE
+        for transfer in self._client.receive(timeout, size_max):
+            if not transfer.body:
+                self.heartbeat_at = self.heartbeat_at or time.monotonic()
+                continue
+            self.heartbeat_at = 0.0
+            count += len(transfer.body)
+            body = self._compared(transfer.offset, transfer.body)
+            if body:
+                self.received.add(body)
+        for part in self.received.parts():
+            self._take(part)
+        if self._rate:
+            self._debt = max(self._debt + count / self._rate - (time.monotonic() - began), 0)
+            time.sleep(min(self._debt, timeout))
+            self._debt -= min(self._debt, timeout)
+        return count
+
+    def check_stall(self, asked: LogRange) -> None:
+        """Raise an error if the master has sent only heartbeats although its log goes on."""
+        if asked.min_offset > self.end:
+            what = f"{self._client.address} has deleted its log up to {asked.min_offset}; the mirror ends at {self.end}"
+            raise NeedsRecovery(what, hint="replicate into another STORE")
+        if self.heartbeat_at and asked.max_offset > self.end and time.monotonic() - self.heartbeat_at > STALL:
+            what = f"the master stands still at offset {self.end}, but its log ends at {asked.max_offset}"
+            raise PeerError(what, path=self._client.address)
+        is_whole = self.received.offset >= asked.max_offset or self.end < asked.max_offset
+        rest = self.received.rest() if self.heartbeat_at and not is_whole else None
+        if rest is not None:
+            raise damaged_master(rest)
+
+    def _compared(self, offset: int, body: memoryview) -> memoryview:
+        """Compare the bytes that the mirror has, and return the bytes that it has not."""
+        known = self._known
+        if known is None or offset >= known.end:
+            return body
+        start = offset - known.offset
+        both = min(len(body), len(known.data) - start)
+        if body[:both] != known.data[start : start + both]:
+            at = next(at for at in range(both) if body[at] != known.data[start + at])
+            what = f"the mirror and {self._client.address} differ at offset {offset + at}: these are different logs"
+            raise NeedsRecovery(what, hint="replicate into another STORE")
+        return body[both:]
+
+
+def damaged_master(damage: Damage) -> NeedsRecovery:
+    """Return the error for damage in the master's log."""
+    what = f"the master's log is damaged ({damage.code}: {damage.detail})"
+    return NeedsRecovery(what, offset=damage.physical_offset, hint="--verify-only checks the whole log")

@@ -1,0 +1,131 @@
+"""What a mirror asks a master before it pulls the log.
+
+The HA protocol has no field for these facts. A broker answers them on its remoting port: request 26 has its settings,
+request 28 the ends of its log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import BadRequest, LayoutNotSupported, PeerError
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
+from rmqctl.store.config.java_properties import JavaProperties
+
+if TYPE_CHECKING:
+    from rmqctl.remoting.address import Address
+    from rmqctl.remoting.broker_requests import BrokerRequests
+
+SYNC_MASTER = "SYNC_MASTER"
+# settings of the master that say how its files look; its paths and its other settings are not the mirror's
+_OF_FILES = (
+    "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue",
+    "mappedFileSizeConsumeQueueExt", "mapperFileSizeBatchConsumeQueue", "enableConsumeQueueExt", "maxHashSlotNum",
+    "maxIndexNum", "messageIndexEnable", "messageDelayLevel",
+)  # fmt: skip
+_SIGNS = {"storetype": "rocksdb", "enabledlegercommitlog": "true"}
+
+
+class LogRange(NamedTuple):
+    """The first and the end offset of the master's log (bytes)."""
+
+    min_offset: int
+    max_offset: int
+
+
+class Master(NamedTuple):
+    """The facts about a master that do not change while the master runs.
+
+    `conf` has the settings of its files. `version` is its own word for its version, such as `V4_9_7`.
+    """
+
+    address: Address
+    ha_port: int
+    role: str
+    version: str
+    profile: Profile
+    conf: BrokerConf
+    controller_mode: bool
+    slave_timeout: float
+
+    @property
+    def file_size(self) -> int:
+        """Return the size of the files of the log, in bytes."""
+        return self.conf.commitlog_file_size or 1 << 30
+
+    @property
+    def slows_down_for_mirrors(self) -> bool:
+        """Return whether each put may wait for 3 s while a mirror is the only connection.
+
+        A SYNC_MASTER of 4.x waits for the connection, which never acknowledges. A SYNC_MASTER of 5.x waits in any case.
+        """
+        return self.role == SYNC_MASTER and not self.profile.knows_long_topics
+
+
+def ask_master(address: Address, requests: BrokerRequests) -> Master:
+    """Ask a master for its facts.
+
+    Raises PeerError if it does not answer, or if an answer lacks a fact. Raises LayoutNotSupported if the master keeps
+    its log or its queues in DLedger or RocksDB.
+    """
+    said = requests.broker_config()
+    version = requests.runtime_info().get("brokerVersionDesc", "")
+    lower = {key.lower(): value.lower() for key, value in said.items()}
+    for sign, value in _SIGNS.items():
+        if value in lower.get(sign, ""):
+            what = f"the broker runs with {sign}={lower[sign]}: its log has no HA protocol, or its queues no files"
+            raise LayoutNotSupported(what, path=str(address))
+    try:
+        conf = broker_conf_of(JavaProperties(Path(str(address)), {key: said[key] for key in _OF_FILES if key in said}))
+    except BadRequest as error:
+        raise PeerError(f"the broker's settings: {error.what}", path=str(address)) from error
+    if conf.commitlog_file_size is None:
+        raise PeerError("the broker does not say its mappedFileSizeCommitLog", path=str(address))
+    return Master(
+        address=address,
+        ha_port=_number(said, "haListenPort", address),
+        role=said.get("brokerRole", ""),
+        version=version,
+        profile=profile_of(version),
+        conf=conf,
+        controller_mode=lower.get("enablecontrollermode") == "true",
+        slave_timeout=_number(said, "slaveTimeout", address, usual=3000) / 1000,
+    )
+
+
+def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
+    """Ask where the master's log begins and ends. Raises PeerError.
+
+    A log without files begins and ends at 0; a broker then says -1 for its begin.
+    """
+    said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
+    found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))
+    if found.max_offset < found.min_offset:
+        raise PeerError(
+            f"the broker says that its log begins at {found.min_offset} and ends at {found.max_offset}",
+            path=str(address),
+        )
+    return found
+
+
+def profile_of(version: str) -> Profile:
+    """Return the profile of a version as a broker writes it, such as `V4_9_7`.
+
+    The result is the newest profile if the text is not a version.
+    """
+    words = version.upper().removeprefix("V").split("-")[0].split("_")
+    numbers = tuple(int(word) for word in words if word.isascii() and word.isdecimal())
+    if not numbers or numbers >= (5, 4):
+        return PROFILE_5_4
+    if numbers >= (5,):
+        return PROFILE_5_3
+    return PROFILE_4_9 if numbers >= (4, 9, 1) else PROFILE_4_7
+
+
+def _number(said: dict[str, str], key: str, address: Address, usual: int | None = None) -> int:
+    text = said.get(key, "" if usual is None else str(usual))
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise PeerError(f"the broker says no number as its {key}: {text[:40]!r}", path=str(address))
+    return int(text)

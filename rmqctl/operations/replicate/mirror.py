@@ -1,0 +1,127 @@
+"""The store that `rmqctl replicate` writes: created, or opened to go on.
+
+    STORE/rmqctl-mirror.json      marks the store as a mirror, with the name of its master
+
+A mirror has nothing that the master has not. So a mirror that was killed needs no decision of an operator: it is
+recovered as a slave recovers at its start, and pulls again what the recovery has cut off. Any other store that was not
+shut down cleanly is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest, NeedsRecovery, NotAStore
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.writable_storage import WritableStorage
+from rmqctl.store.config import store_path
+from rmqctl.store.config.file_sizes import geometry_of_conf
+from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.journal.journals import list_journals
+from rmqctl.store.journal.transaction import drop, undo_last
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.recovery.rules import Mode
+from rmqctl.store.write.commit_log_writer import put_settings
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqctl.operations.replicate.master import Master
+
+VERB = "replicate"
+SUMMARY = "the start of a mirror that was killed"
+
+
+def is_mirror(root: Path) -> bool:
+    """Return whether `rmqctl replicate` made the store."""
+    return WritableStorage(root).entry(root / store_path.MIRROR).kind is Kind.FILE
+
+
+def is_new(root: Path) -> bool:
+    """Return whether `root` has nothing, or a mirror that is not complete yet.
+
+    Raises OSError. Raises NotAStore if `root` is not a folder.
+    """
+    storage = WritableStorage(root)
+    kind = storage.entry(root).kind
+    if kind is Kind.MISSING:
+        return True
+    if kind is not Kind.DIRECTORY:
+        raise NotAStore("this is not a folder, and a store is a folder", path=str(root))
+    has_log = storage.entry(root / store_path.COMMITLOG).kind is not Kind.MISSING
+    return not storage.names(root) or (is_mirror(root) and not has_log)
+
+
+def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> MessageStore:
+    """Return the mirror of `master` at `root`, open for appending.
+
+    `note` is called with a line about the start of a mirror that was killed. Raises BadRequest if the store has another
+    file size than the master. Raises NeedsRecovery if a store that is no mirror was not shut down cleanly, and the
+    errors of MessageStore.
+    """
+    if is_new(root):
+        return _create(root, master)
+    _check_file_size(root, master)
+    if is_mirror(root):
+        _start_abnormally(root, master, threads, note)
+    return MessageStore(root, master.conf, profile=master.profile)
+
+
+def _check_file_size(root: Path, master: Master) -> None:
+    store = ReadOnlyStore(root)
+    sizes = {file.size_on_disk for file in store.commit_log.queue.files}
+    store.close()
+    if sizes - {master.file_size}:
+        what = f"its log files have {min(sizes)} bytes, the master's {master.file_size}"
+        raise BadRequest(what, path=str(root), hint="give another STORE")
+
+
+def mark_as_mirror(root: Path, master: Master) -> None:
+    """Mark the store as a mirror. Raises OSError."""
+    text = json.dumps({"master": str(master.address)})
+    WritableStorage(root).replace_file(root / store_path.MIRROR, text.encode() + b"\n")
+
+
+def _create(root: Path, master: Master) -> MessageStore:
+    storage = WritableStorage(root)
+    if storage.entry(root).kind is Kind.MISSING:
+        storage.make_folder(root)
+    mark_as_mirror(root, master)
+    settings = put_settings(master.conf, master.profile)
+    try:
+        return MessageStore.create(root, settings, geometry_of_conf(master.conf), master.conf)
+    except FileExistsError as error:
+        hint = "give an empty folder, or remove this mirror"
+        raise BadRequest("a mirror without a log, but not empty", path=str(root), hint=hint) from error
+
+
+def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
+    """Recover a mirror that was killed, as a slave recovers at its start."""
+    from rmqctl.operations.repair.execute import repair
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+
+    storage = WritableStorage(root)
+    journals = list_journals(storage, root)
+    if journals and journals[-1].is_unfinished and journals[-1].verb == VERB:
+        undo_last(root, storage)  # the start itself was killed
+        journals = list_journals(storage, root)
+    store = ReadOnlyStore(root, master.conf)
+    try:
+        if not store.path.has_abort:
+            return
+        plan = RecoveryPlanner(store, master.profile, Mode.ABNORMAL, threads).plan()
+        if plan.repair.start_problem:
+            raise NeedsRecovery(
+                f"the mirror was killed, and cannot be recovered: {plan.repair.start_problem}",
+                path=str(root),
+                hint=f"remove {quoted(root)}, and replicate again",
+            )
+        repair(store, plan.repair, VERB, SUMMARY, threads, lambda: None)
+    finally:
+        store.close()
+    if all(entry.verb == VERB for entry in journals):
+        drop(root, storage)
+    note(f"this mirror was killed: it goes on at offset {plan.repair.max_phy_offset}")

@@ -1,0 +1,192 @@
+"""Replicate a live master: its log, and then its configuration, again and again.
+
+    1. the log is pulled up to the end that the master had
+    2. offsets of groups are fetched, and the master's end is asked again
+    3. the log is pulled up to that end, and the offsets are written; topics and groups are fetched and written
+
+`once` ends there. Otherwise the log is pulled on, and 2 and 3 are repeated every 10 s, as a slave of 4.9 does.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import PeerError
+from rmqctl.format.message import Damage
+from rmqctl.operations.replicate.configuration import fetch_names, fetch_offsets, write_texts
+from rmqctl.operations.replicate.log_pull import LogPull, damaged_master, known_bytes
+from rmqctl.operations.replicate.master import SYNC_MASTER, ask_range
+from rmqctl.store.engine.flush import FlushIntervals, FlushRealTimeService
+from rmqctl.store.ha.ha_client import HAClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqctl.operations.replicate.configuration import ConfigTexts
+    from rmqctl.operations.replicate.master import LogRange, Master
+    from rmqctl.remoting.broker_requests import BrokerRequests
+    from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.ha.received_log import ReceivedPart
+
+SYNC_INTERVAL = 10.0  # seconds between two fetches of the configuration
+ASK_INTERVAL = 5.0  # seconds between two questions for the master's end
+RECONNECT_WAIT = 5.0  # seconds
+WAIT = 0.1  # seconds to wait for bytes
+
+
+class HowToReplicate(NamedTuple):
+    """The choices of the user. `rate` is in bytes a second; 0: no limit."""
+
+    once: bool
+    as_slave: bool
+    rate: int = 0
+
+
+@dataclass
+class Progress:
+    """The current counts: bytes and messages of this run; offsets in bytes."""
+
+    bytes: int = 0
+    messages: int = 0
+    min_offset: int = 0
+    max_offset: int = 0
+    master_offset: int = 0
+
+
+FLUSH_INTERVAL = 1.0  # seconds, as a broker's flushIntervalConsumeQueue
+FLUSH_INTERVAL_BUSY = 10.0  # seconds, while bytes arrive
+
+
+@dataclass
+class Replication:
+    """Replicates `master` into `store`.
+
+    The end comes with `is_over`, or with `how.once` when the store has all that the master has.
+    `note` is called with a line for the user, `on_progress` after each step, and `on_joined` before the first byte is
+    stored: then the mirror is known to have the master's log.
+    """
+
+    store: MessageStore
+    root: Path
+    master: Master
+    requests: BrokerRequests
+    how: HowToReplicate
+    is_over: Callable[[], bool]
+    note: Callable[[str], None]
+    on_progress: Callable[[Progress], None]
+    on_joined: Callable[[], None] = lambda: None
+    progress: Progress = field(default_factory=Progress)
+    _asked: LogRange | None = None
+    _asked_at: float = 0.0
+    _synced_at: float = 0.0
+    _waiting: ConfigTexts | None = None  # offsets that were fetched at `_waiting_for`
+    _waiting_for: int = 0
+    _flushed_at: float = field(default_factory=time.monotonic)
+    _written: ConfigTexts = field(default_factory=dict)
+    _is_done: bool = False
+
+    def run(self) -> None:
+        """Replicate.
+
+        Raises PeerError if the master cannot be reached or breaks the protocol; without `once`, a lost connection is
+        made again. Raises NeedsRecovery if the master cannot continue the mirror. Raises OSError if the file system
+        fails.
+        """
+        flusher = FlushRealTimeService(self.store.log_queue, FlushIntervals(), self.store.note_flushed)
+        flusher.start()
+        try:
+            while not (self.is_over() or self._is_done):
+                self._run_connection()
+        finally:
+            flusher.shutdown()
+
+    def _run_connection(self) -> None:
+        try:
+            asked = self._ask()
+            known = known_bytes(self.store.log_queue, asked, str(self.master.address))
+            self._wait_for_puts(is_resumed=known is not None)
+            with HAClient(self.master.address.host, self.master.ha_port) as client:
+                pull = LogPull(client, self.master, asked.min_offset, known, self._store, self.how.rate)
+                while not (self.is_over() or self._is_done):
+                    self._step(client, pull)
+        except PeerError as error:
+            if self.how.once or not self.progress.bytes:
+                raise
+            self.note(f"{error}; trying again every {RECONNECT_WAIT:g} seconds")
+            self._pause(RECONNECT_WAIT)
+
+    def _wait_for_puts(self, *, is_resumed: bool) -> None:
+        """Wait until no put can wait for bytes that the mirror already has.
+
+        The first report is the offset to begin at. A SYNC_MASTER would take it as an acknowledgement of the puts
+        before it, which a mirror must not give.
+        """
+        if is_resumed and not self.how.as_slave and self.master.role == SYNC_MASTER:
+            self._pause(self.master.slave_timeout + 1)
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.is_over():
+            time.sleep(WAIT)
+
+    def _step(self, client: HAClient, pull: LogPull) -> None:
+        count = pull.step(WAIT)
+        failure = self.store.failure
+        if failure is not None:
+            raise failure
+        if count and self.how.as_slave:
+            self.store.flush_log()
+            client.report(self.store.max_phy_offset)
+        now = time.monotonic()
+        if now - self._flushed_at >= (FLUSH_INTERVAL_BUSY if count else FLUSH_INTERVAL):
+            self.store.flush()
+            self._flushed_at = time.monotonic()
+        if now - self._asked_at >= ASK_INTERVAL:
+            pull.check_stall(self._ask())
+        if self._has_all_known():
+            self._synchronize(now)
+        self.on_progress(self.progress)
+
+    def _store(self, part: ReceivedPart) -> None:
+        if isinstance(part.item, Damage):
+            raise damaged_master(part.item)
+        if not self.progress.bytes:
+            self.on_joined()
+        self.store.append_to_commit_log(part.offset, part.data, part.item)
+        self.progress.bytes += len(part.data)
+        self.progress.messages += part.messages
+        self.progress.max_offset = self.store.max_phy_offset
+
+    def _ask(self) -> LogRange:
+        self._asked = ask_range(self.master.address, self.requests)
+        self._asked_at = time.monotonic()
+        self.progress.master_offset = self._asked.max_offset
+        return self._asked
+
+    def _has_all_known(self) -> bool:
+        return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
+
+    def _synchronize(self, now: float) -> None:
+        """Fetch the configuration, or write what was fetched, if the log has come so far."""
+        if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
+            self._waiting = fetch_offsets(self.master.address, self.requests)
+            self._waiting_for = self._ask().max_offset
+        if self._waiting is not None and self.store.max_phy_offset >= self._waiting_for:
+            texts = self._waiting | fetch_names(self.master.address, self.requests)
+            write_texts(self.root, {name: text for name, text in texts.items() if text != self._written.get(name)})
+            self._written = texts
+            self._waiting, self._synced_at = None, now
+            self._is_done = self.how.once
+
+
+def close_store(store: MessageStore) -> None:
+    """Close the store after an error.
+
+    A further error of closing is not reported.
+    """
+    with suppress(OSError):
+        store.close()

@@ -1,0 +1,74 @@
+"""Check the whole log of a live master over the wire; store nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqctl.forensics.finding import of_damage
+from rmqctl.format.message import Damage
+from rmqctl.operations.replicate.log_pull import LogPull
+from rmqctl.operations.replicate.replication import Progress
+from rmqctl.store.ha.ha_client import HAClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.operations.replicate.master import LogRange, Master
+    from rmqctl.store.ha.received_log import ReceivedPart
+
+WAIT = 0.1  # seconds to wait for bytes
+FINDINGS_MAX = 10_000  # further ones are counted
+
+
+@dataclass
+class WireAudit:
+    """Checks the log of `master` in the range `asked`, until `is_over`.
+
+    The attributes are the result: `ok_up_to` is the physical offset after the last good record before the first damage.
+    """
+
+    master: Master
+    asked: LogRange
+    is_over: Callable[[], bool]
+    on_progress: Callable[[Progress], None]
+    rate: int = 0
+    progress: Progress = field(default_factory=Progress)
+    findings: list[Finding] = field(default_factory=list)
+    damages: int = 0
+    ok_up_to: int = 0
+
+    def run(self) -> None:
+        """Check the log up to the end that the master had.
+
+        Raises PeerError, and NeedsRecovery if the master deletes the log faster than it is read.
+        """
+        self.progress.min_offset = self.ok_up_to = self.asked.min_offset
+        self.progress.master_offset = self.asked.max_offset
+        if self.asked.max_offset == self.asked.min_offset:
+            return
+        with HAClient(self.master.address.host, self.master.ha_port) as client:
+            pull = LogPull(client, self.master, self.asked.min_offset, None, self._take, self.rate, lenient=True)
+            while pull.end < self.asked.max_offset and not self.is_over():
+                pull.step(WAIT)
+                pull.check_stall(self.asked)
+                self.on_progress(self.progress)
+            rest = pull.received.rest()
+            if rest is not None and not self.is_over():
+                self._note(rest)
+
+    def _take(self, part: ReceivedPart) -> None:
+        self.progress.bytes += len(part.data)
+        self.progress.messages += part.messages
+        self.progress.max_offset = part.offset + len(part.data)
+        if isinstance(part.item, Damage):
+            self._note(part.item)
+        elif not self.damages:
+            self.ok_up_to = self.progress.max_offset
+
+    def _note(self, damage: Damage) -> None:
+        self.damages += 1
+        if len(self.findings) < FINDINGS_MAX:
+            base = damage.physical_offset - damage.physical_offset % self.master.file_size
+            self.findings.append(of_damage(damage, str(self.master.address), base))

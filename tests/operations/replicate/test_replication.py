@@ -1,0 +1,303 @@
+"""`replicate` from masters on loopback: whole copies, copies that go on, and masters whose log must not be taken."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.verify import verify
+from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.ha.frames import encode_transfer
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import Rmqctl, unpack
+from tests.support.fake_master import FakeMaster
+from tests.support.ha_slave import MemoryLog
+
+NOT_OF_THIS_LOG = {"offset-beyond-queue"}  # the configuration of the fake master is always the same
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds."""
+    for name in ("ASK_INTERVAL", "SYNC_INTERVAL"):
+        monkeypatch.setattr(f"rmqctl.operations.replicate.replication.{name}", 0.1)
+    monkeypatch.setattr("rmqctl.operations.replicate.log_pull.STALL", 0.3)
+
+
+def log_of(name: str, tmp_path: Path) -> MemoryLog:
+    """A golden log, from its first byte to its end."""
+    log = ReadOnlyStore(unpack(name, tmp_path / "golden")).commit_log
+    data = b"".join(file.read(0, file.size) for file in log.queue.files)
+    return MemoryLog(data[: log.end()[0] - log.min_offset], log.queue.file_size, log.min_offset)
+
+
+def golden_store(tmp_path: Path) -> ReadOnlyStore:
+    """The store that `log_of` unpacked."""
+    (root,) = (tmp_path / "golden").iterdir()
+    return ReadOnlyStore(root)
+
+
+def copied(root: Path) -> bytes:
+    """The log of a copy, from its first byte to its end."""
+    return log_in(ReadOnlyStore(root))
+
+
+def log_in(store: ReadOnlyStore) -> bytes:
+    log = store.commit_log
+    return b"".join(file.read(0, file.size) for file in log.queue.files)[: log.end()[0] - log.min_offset]
+
+
+def codes(root: Path) -> set[str]:
+    """What is wrong with a copy; a key of the fake configuration, and times that golden stores lack, aside."""
+    return {finding.code for finding in verify(ReadOnlyStore(root)).findings}
+
+
+@pytest.mark.parametrize("name", ["497-basic", "497-tx", "497-lmq", "471-ipv6", "broker-497"])
+def test_a_copy_is_the_log_and_has_queues_and_index(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of(name, tmp_path)
+    new = tmp_path / "new"
+    with FakeMaster(log) as master:
+        found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
+    assert (found.code, found.err) == (0, "")
+    document = found.document()
+    assert document["maxPhyOffset"] == log.max_offset
+    assert document["bytes"] == len(log.data)
+    assert copied(new) == log.data
+    assert codes(new) <= NOT_OF_THIS_LOG
+    before, after = golden_store(tmp_path), ReadOnlyStore(new)
+    assert {key: queue.max_offset for key, queue in after.queues.items()} == {
+        key: queue.max_offset for key, queue in before.queues.items() if queue.max_offset
+    }
+    assert "OrderPaid" in fastjson_loads((new / "config/topics.json").read_text())["topicConfigTable"]
+    assert "OrderPaid@billing" in fastjson_loads((new / "config/consumerOffset.json").read_text())["offsetTable"]
+
+
+def test_a_copy_goes_on_where_it_ended(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    ends = [item.physical_offset for item in golden_store(tmp_path).commit_log.scan()]
+    for end in [*random.Random(4).sample(ends, 6), whole.max_offset]:
+        log = MemoryLog(whole.data[: max(end, len(copied(new)) if new.exists() else 0)], whole.file_size)
+        with FakeMaster(log) as master:
+            found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
+        assert found.code == 0
+        assert copied(new) == log.data
+    assert copied(new) == whole.data
+
+
+def test_a_log_that_does_not_begin_at_0_is_copied_from_its_first_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    log = MemoryLog(whole.data[2 * whole.file_size :], whole.file_size, 2 * whole.file_size)
+    with FakeMaster(log) as master:
+        found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
+    assert (found.code, found.document()["minPhyOffset"]) == (0, 2 * whole.file_size)
+    assert copied(new) == log.data
+
+
+def test_an_empty_master_has_an_empty_copy(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    with FakeMaster(MemoryLog(b"", 65536)) as master:
+        for _ in range(2):
+            found = rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes", "-o", "json")
+            assert found.code == 0, found.err
+            assert found.document()["maxPhyOffset"] == 0
+        (tmp_path / "new" / "abort").touch()
+        assert rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes").code == 0
+
+
+def refused(rmqctl: Rmqctl, master: FakeMaster, store: Path, code: int) -> str:
+    """Replicate, which must fail in one line, and leave the store's log as it was."""
+    before = copied(store) if store.exists() else b""
+    found = rmqctl("replicate", master.address, store, "--once", "--yes")
+    assert (found.code, found.out) == (code, ""), found.err
+    assert found.err.count("\n") == 1
+    assert copied(store)[: len(before)] == before
+    return found.err
+
+
+def test_another_log_is_never_mixed_with_the_copy(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    half = MemoryLog(whole.data[: 3 * whole.file_size], whole.file_size)
+    with FakeMaster(half) as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+        flipped = bytearray(whole.data)
+        flipped[3 * whole.file_size - 200] ^= 1
+        half.data = bytes(flipped)
+        assert f"differ at offset {3 * whole.file_size - 200}" in refused(rmqctl, master, new, 1)
+        half.data = whole.data[: 2 * whole.file_size]
+        assert f"which ends at {2 * whole.file_size}" in refused(rmqctl, master, new, 1)
+        half.data, half.min_offset = whole.data[4 * whole.file_size :], 4 * whole.file_size
+        assert "has expired" in refused(rmqctl, master, new, 1)
+        half.data, half.min_offset = whole.data, 0
+        half.file_size *= 2
+        assert f"the master's {2 * whole.file_size}" in refused(rmqctl, master, new, 2)
+        half.file_size //= 2
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+    assert copied(new) == whole.data
+
+
+def test_a_damaged_record_ends_the_copy_before_it(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    records = list(golden_store(tmp_path).commit_log.scan())
+    victim = records[len(records) // 2]
+    broken = bytearray(log.data)
+    broken[victim.physical_offset + 90] ^= 1
+    log.data = bytes(broken)
+    with FakeMaster(log) as master:
+        text = refused(rmqctl, master, new, 1)
+        assert f"at offset {victim.physical_offset}" in text
+        assert copied(new) == log.data[: victim.physical_offset]
+        found = rmqctl("replicate", master.address, "--verify-only", "-o", "json")
+    assert found.code == 1
+    (finding,) = found.document()["findings"]
+    assert finding["physicalOffset"] == victim.physical_offset
+    assert found.document()["okUpTo"] == victim.physical_offset
+    assert found.document()["messages"] == sum(1 for item in records if hasattr(item, "body")) - 1
+
+
+def test_a_whole_log_is_verified_over_the_wire(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-tx", tmp_path)
+    with FakeMaster(log) as master:
+        found = rmqctl("replicate", master.address, "--verify-only", "-o", "json")
+    assert (found.code, found.document()["findings"]) == (0, [])
+    assert found.document()["bytes"] == len(log.data)
+
+
+def test_a_master_that_stands_still_below_its_end_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    with FakeMaster(log) as master:
+        master.max_offset = log.max_offset + 500
+        assert f"stands still at offset {log.max_offset}" in refused(rmqctl, master, tmp_path / "new", 4)
+
+
+def test_a_log_that_ends_inside_a_record_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    log.data = log.data[:-10]
+    with FakeMaster(log) as master:
+        assert "ends inside this record" in refused(rmqctl, master, tmp_path / "new", 1)
+
+
+@pytest.mark.parametrize("kind", ["closes", "half", "offset", "size", "garbage"])
+def test_a_master_that_breaks_the_protocol_spoils_nothing(kind: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(8)
+        good = encode_transfer(1, 5000) + log.data[1:5001]
+        bad = {
+            "closes": b"",
+            "half": encode_transfer(5001, 5000) + log.data[5001:6000],
+            "offset": encode_transfer(5002, 10) + log.data[5002:5012],
+            "size": encode_transfer(5001, 2**31 - 1),
+            "garbage": random.Random(1).randbytes(1000),
+        }
+        connection.sendall(good + bad[kind])
+        if kind not in ("closes", "half"):
+            connection.recv(1)
+
+    with FakeMaster(log, behave) as master:
+        refused(rmqctl, master, new, 4)
+    assert 0 < len(copied(new)) <= 6000
+    assert copied(new) == log.data[: len(copied(new))]
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+    assert copied(new) == log.data
+
+
+def test_a_sync_master_of_4x_is_not_slowed_down_unasked(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    with FakeMaster(log, settings={"brokerRole": "SYNC_MASTER", "slaveTimeout": "100"}) as master:
+        found = rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes")
+        assert found.code == 2
+        assert "--allow-slow-puts" in found.err
+        assert not (tmp_path / "new").exists()
+        assert rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes", "--allow-slow-puts").code == 0
+
+
+def reports_of(tmp_path: Path, rmqctl: Rmqctl, *options: str) -> list[int]:
+    """The reports of a copy to a master that sends its whole log at once."""
+    log, reports = log_of("497-basic", tmp_path), []
+
+    def behave(connection: socket.socket) -> None:
+        reports.append(int.from_bytes(connection.recv(8), "big"))
+        for at in range(1, len(log.data), 30_000):
+            connection.sendall(encode_transfer(at, len(log.data[at : at + 30_000])) + log.data[at : at + 30_000])
+        while data := connection.recv(8):
+            reports.append(int.from_bytes(data, "big"))
+
+    with FakeMaster(log, behave) as master:
+        assert rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes", *options).code == 0
+    assert all(report <= log.max_offset for report in reports)
+    return [*reports, log.max_offset]
+
+
+def test_a_copy_acknowledges_nothing(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    assert set(reports_of(tmp_path, rmqctl)[:-1]) == {1}
+
+
+def test_a_slave_acknowledges_what_is_on_disk(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    *reports, end = reports_of(tmp_path, rmqctl, "--as-slave")
+    assert reports == sorted(reports)
+    assert reports[-1] == end
+
+
+def test_a_store_of_somebody_else_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    killed = unpack("497-crash", tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with FakeMaster(log) as master:
+        assert "not shut down cleanly" in refused(rmqctl, master, killed, 1)
+        assert rmqctl("replicate", master.address, tmp_path / "full", "--once", "--yes").code == 10
+        assert [entry.name for entry in (tmp_path / "full").iterdir()] == ["file"]
+
+
+def test_a_copy_of_a_store_that_was_shut_down_goes_on(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, store, "--once", "--yes").code == 0
+    assert copied(store) == log.data
+
+
+def test_nothing_is_done_unasked(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, new, "--once").code == 12
+        found = rmqctl("replicate", master.address, new, "--once", "--dry-run", "-o", "json")
+        assert (found.code, found.document()["action"]) == (1, "create")
+        assert not new.exists()
+        assert rmqctl("replicate", master.address).code == 2
+        assert rmqctl("replicate", master.address, new, "--verify-only").code == 2
+    assert rmqctl("replicate", "nowhere", new).code == 2
+    assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 4
+    assert not new.exists()
+
+
+def test_a_copy_that_is_killed_goes_on_without_a_flag(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    log = MemoryLog(whole.data[:1000], whole.file_size)
+    rng = random.Random(os.getpid())
+    with FakeMaster(log) as master:
+        command = [sys.executable, "-m", "rmqctl", "replicate", master.address, str(new), "--yes"]
+        for _ in range(3):
+            with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+                end = time.monotonic() + 20
+                while not (new / "abort").exists() and time.monotonic() < end:
+                    time.sleep(0.01)
+                for _ in range(rng.randrange(5, 40)):
+                    master.grow(whole.data[: len(log.data) + rng.randrange(2000)])
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGKILL)
+            assert whole.data.startswith(copied(new)) if (new / "commitlog").exists() else True
+        log.data = whole.data
+        found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
+    assert found.code == 0, found.err
+    assert copied(new) == whole.data
+    assert codes(new) <= NOT_OF_THIS_LOG
