@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
-    """Return topics, groups, offsets, ends of queues, and the files' problems.
+def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
+    """Return topics, groups and offsets, the files' problems, and rows left out.
 
-    Raises OSError.
+    EmptyQueues describes the rows of offsets that are left out. Raises OSError.
     """
     from rmqctl.forensics.audit.state_audit import config_files
     from rmqctl.store.config.config_file import table
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
+
+    known_progress, unlisted = _all_progress(store)
 
     configs = {config.name: config for config in config_files(store)}
     problems = [f"config/{config.name}: {config.problem}" for config in configs.values() if config.problem]
@@ -34,14 +36,14 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
         "offsets": [
             {"group": known.group, "topic": known.topic, "queueId": known.queue_id}
             | _progress(store, known.topic, known.queue_id, known.offset)
-            for known in _all_progress(store)
+            for known in known_progress
         ],
         "delayOffsets": [
             {"level": queue_id + 1} | _progress(store, SCHEDULE_TOPIC, queue_id, offset)
             for queue_id, offset in _delays(store)
         ],
     }
-    return document, problems
+    return document, problems, unlisted
 
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
@@ -57,31 +59,32 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
     return [(queue_id, stored.get(queue_id)) for queue_id in sorted(stored.keys() | queues)]
 
 
-def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
-    """Return the progress of each group in each queue.
+def _all_progress(store: ReadOnlyStore) -> tuple[list[GroupProgress], int]:
+    """Return the progress of each group in each queue, and the rows left out.
 
-    The result has every queue of the group's topics, even a queue that has no files yet. The result also has each queue
-    for which the group has an offset, even if the queue does not exist.
+    The rows that are left out are counted. The result has every queue of the group's topics, also queues that have no
+    files yet, unless there are too many (EmptyQueues). The result also has each queue for which the group has an
+    offset, even if the queue does not exist.
     """
+    from rmqctl.forensics.groups.queue_ends import empty_queues
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
-    from rmqctl.store.read.known_topics import read_queue_ids
 
     groups = ConsumerGroups(store)
     stored = [
         GroupProgress(known.owner, known.topic, known.queue_id, known.offset) for known in consumer_offsets(store)
     ]
-    read = ((topic, queue_id) for topic in groups.topics for queue_id in read_queue_ids(store, topic))
-    without = [known for key in {*store.queues, *read} for known in groups.progress(key) if known.offset is None]
-    return sorted([*stored, *without], key=lambda known: known[:3])
+    empty = empty_queues(store, groups, groups.topics)
+    keys = {*store.queues, *empty.listed}
+    without = [known for key in keys for known in groups.progress(key) if known.offset is None]
+    return sorted([*stored, *without], key=lambda known: known[:3]), empty.unlisted
 
 
 def _progress(store: ReadOnlyStore, topic: str, queue_id: int, offset: int | None) -> Row:
-    from rmqctl.forensics.audit.state_audit import queue_end
+    from rmqctl.forensics.groups.queue_ends import QueueEnds, ends_of
 
-    queue = store.queues.get((topic, queue_id))
-    end = queue_end(store, topic, queue_id) if queue is not None else None
-    if queue is None or end is None:
-        return {"offset": offset, "minOffset": None, "maxOffset": end, "behind": None}
-    begin = queue.min_offset(store.commit_log.min_offset)
-    return {"offset": offset, "minOffset": begin, "maxOffset": end, "behind": end - max(offset or 0, begin)}
+    try:
+        ends = ends_of(store, (topic, queue_id))
+    except OSError:
+        ends = QueueEnds(None, None)
+    return {"offset": offset, "minOffset": ends.min_offset, "maxOffset": ends.max_offset, "behind": ends.behind(offset)}

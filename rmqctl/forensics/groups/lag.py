@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
 from rmqctl.format.message import Damage
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
@@ -21,10 +22,9 @@ from rmqctl.store.read.consumers.consumer_groups import (
 )
 from rmqctl.store.read.consumers.delayed_retries import delayed_retries
 from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_messages
-from rmqctl.store.read.known_topics import read_queue_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -58,14 +58,8 @@ class QueueLag(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """Return how many messages the group has not consumed.
-
-        The result is None if the queue cannot be read. The result is below 0 if the offset is after the end of the
-        queue.
-        """
-        if self.min_offset is None or self.max_offset is None:
-            return None
-        return self.max_offset - max(self.offset or 0, self.min_offset)
+        """Return how many messages the group has not consumed (QueueEnds.behind)."""
+        return QueueEnds(self.min_offset, self.max_offset).behind(self.offset)
 
     @property
     def outside(self) -> str | None:
@@ -132,6 +126,7 @@ class Lag:
         self._groups = ConsumerGroups(store)
         if group is not None:
             self._groups.check_group(group)
+        self.unlisted = 0
         self._popped = popped_messages(store, self.problems)
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
         self.totals = self._totals()
@@ -171,7 +166,9 @@ class Lag:
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
         groups = self._groups
         topics = groups.topics | {topic for topic in self._queue_ids if topic.startswith(RETRY_PREFIX)}
-        keys = {(topic, queue_id) for topic in topics for queue_id in self._queues_of(topic)}
+        empty = empty_queues(self._store, groups, topics, group)
+        self.unlisted = empty.unlisted
+        keys = {(topic, queue_id) for topic in topics for queue_id in self._queue_ids.get(topic, ())} | empty.listed
         for key in keys.union(groups.queues_with_offset()):
             readers = [
                 known
@@ -202,16 +199,11 @@ class Lag:
             self._store.queues[key].queue.close()
 
     def _ends_of(self, key: QueueKey) -> QueueEnds:
-        """Return the min and max offset of a queue.
-
-        Both offsets are 0 if the queue does not exist.
-        """
+        """Return the min and max offset of a queue."""
         queue = self._store.queues.get(key)
-        if queue is None:
-            return QueueEnds(None, None) if self._store.is_unread(*key) else QueueEnds(0, 0)
         try:
-            ends = QueueEnds(*queue.min_and_max(self._store.commit_log.min_offset))
-            last = queue.find(ends.max_offset - 1) if ends.max_offset else None
+            ends = ends_of(self._store, key)
+            last = queue.find(ends.max_offset - 1) if queue is not None and ends.max_offset else None
         except OSError as error:
             path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
             self._store.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=path))

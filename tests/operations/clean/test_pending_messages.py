@@ -211,6 +211,7 @@ class TestPoppedMessages:
     def test_pop_in_rocksdb_is_said(self, tmp_path: Path) -> None:
         root = self.store(tmp_path / "store")
         (root / "kvStore").mkdir()
+        (root / "kvStore" / "000004.log").write_bytes(b"popped")
         with pytest.raises(Unreadable, match="kvStore/ says which messages were popped"):
             plan(root, protect_unconsumed=True, keep_files=1)
 

@@ -12,6 +12,7 @@ from rmqctl.cli.shared.options import open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 from rmqctl.forensics.groups.group_progress import configuration
+from rmqctl.forensics.groups.queue_ends import unlisted_in_words
 
 Row = dict[str, Any]
 NO_OFFSET = "none"
@@ -61,17 +62,20 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str
     .bak instead, as a broker does. In this case stderr reports the fault, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
-    document, problems = configuration(opened)
+    document, problems, unlisted = configuration(opened)
     is_empty = not any(document.values())
     if part is not None:
         document = {key: rows for key, rows in document.items() if key == PARTS[part].key}
+    shows_offsets = PARTS["offsets"].key in document
     if output == "json":
-        print_document("config", {"store": str(store)} | document)
+        print_document("config", {"store": str(store)} | document | ({"unlisted": unlisted} if shows_offsets else {}))
     else:
         for shown in PARTS.values():
             _print_part(shown, document.get(shown.key, []))
     if is_empty:
         remark("this store has no configuration: config/ is missing or empty")
+    if unlisted and shows_offsets:
+        remark(unlisted_in_words(unlisted))
     for problem in problems:
         remark(problem)
     for damage in opened.foreign:

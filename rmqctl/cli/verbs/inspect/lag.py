@@ -90,6 +90,9 @@ def command(
     in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
     and JSON Lines have a row for each queue.
 
+    Queues of topics.json without files and without an offset are listed, too, unless they would need more than 10,000
+    rows: then stderr and `unlisted` in JSON count these rows.
+
     `outside` marks an offset that is not in its queue. If the offset is before the first message of the queue, messages
     that the group has not consumed were deleted. If the offset is after the queue's end, messages were lost or the
     queue was cut. In this case `behind` is negative, and the group may skip new messages.
@@ -106,7 +109,7 @@ def command(
     rows = [_queue_row(lag, row) for row in lag.queues]
     totals = [_total_row(lag, total) for total in lag.totals]
     if output == "json":
-        print_document("lag", head | {"groupTotals": totals, "groups": rows})
+        print_document("lag", head | {"unlisted": lag.unlisted, "groupTotals": totals, "groups": rows})
     elif output == "table":
         _print_tables(rows, totals)
     else:
@@ -189,6 +192,10 @@ def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
     """
     if not lag.queues:
         remark("no file in config/ names a consumer group")
+    if lag.unlisted:
+        from rmqctl.forensics.groups.queue_ends import unlisted_in_words
+
+        remark(unlisted_in_words(lag.unlisted))
     for outside, meaning in MEANINGS.items():
         _remark_outside([row for row in lag.queues if row.outside == outside], meaning)
     for problem in lag.problems:

@@ -14,7 +14,7 @@ Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as checkp
 acknowledgement after the checkpoint of the same message. `popped_offsets` does not read acknowledgements, and counts a
 message until the broker has processed the message's checkpoint. `popped_messages` subtracts acknowledged messages. With
 popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead. rmqctl does not
-read this database.
+read this database. A problem is reported only if the database has data.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"
+TIMER_CHECK, KV_FOLDER, KV_DATA = "timercheck", "kvStore", (".sst", ".log")
 _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
 
 
@@ -116,10 +116,23 @@ def _bodies(
                     yield body
         except OSError as error:
             problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
-    if store.storage.entry(store.path.root / KV_FOLDER).kind is not Kind.MISSING:
+    if _has_popped_in_rocksdb(store):
         problems.append(
             f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it"
         )
+
+
+def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
+    """Return whether kvStore/ may have data.
+
+    A RocksDB database has its data in .sst files, and in .log files until it writes these. A database that no message
+    was popped into has neither, or .log files without a byte.
+    """
+    folder = store.storage.entry(store.path.root / KV_FOLDER)
+    if folder.kind is not Kind.DIRECTORY:
+        return folder.kind is not Kind.MISSING
+    files = store.storage.listing(folder.path)
+    return any(file.name.endswith(KV_DATA) and (file.size or file.kind is not Kind.FILE) for file in files)
 
 
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:

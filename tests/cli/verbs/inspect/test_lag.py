@@ -226,3 +226,43 @@ def test_unconsumed_goes_with_other_conditions(golden: Golden, rmqctl: Rmqctl) -
     caught_up = rmqctl("dump", store, "--group", "CID_RMQ_SYS_TRANS", "--unconsumed", "-o", "jsonl")
     assert (caught_up.code, caught_up.out) == (0, "")
     assert "CID_RMQ_SYS_TRANS has no message left to consume" in caught_up.err
+
+
+def test_kv_store_without_data_changes_no_answer(golden: Golden, rmqctl: Rmqctl) -> None:
+    """5.3.2 and later create the database with popConsumerKVServiceEnable, also if nobody pops."""
+    store = golden("broker-550")
+    database = store / "kvStore"
+    database.mkdir()
+    for name, content in (("CURRENT", b"MANIFEST-000005"), ("000004.log", b""), ("LOG", b"text")):
+        (database / name).write_bytes(content)
+    assert rmqctl("lag", store).code == 0
+    (database / "000007.sst").write_bytes(b"popped")
+    found = rmqctl("lag", store)
+    assert (found.code, "kvStore/ says which messages were popped" in found.err) == (4, True)
+
+
+def test_queues_without_files_are_bounded(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    path = store / "config" / "topics.json"
+    before = lag(rmqctl, store)
+    path.write_text(path.read_text().replace('"readQueueNums":4', '"readQueueNums":2147483647'))
+    document = lag(rmqctl, store)
+    assert (before["unlisted"], document["unlisted"] > 16_000) == (0, True)
+    listed = [row for row in before["groups"] if row["offset"] is not None or row["maxOffset"]]
+    assert [row for row in document["groups"] if row in listed] == listed
+    assert len(document["groups"]) <= len(before["groups"])
+    assert "rows of queues without files and without an offset left out" in rmqctl("lag", store).err
+    shown = rmqctl("config", "show", store, "offsets", "-o", "json").document()
+    assert shown["unlisted"] > 16_000
+    assert len(shown["offsets"]) < 100
+
+
+def test_config_show_and_lag_say_the_same(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Also for queues without files."""
+    store = golden("broker-550")
+    add_offsets(store, {"orders@billing": {"9": 3}})
+    keys = ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind")
+    of_lag = {tuple(row[key] for key in keys) for row in lag(rmqctl, store)["groups"]}
+    shown = rmqctl("config", "show", store, "offsets", "-o", "json").document()["offsets"]
+    assert of_lag <= {tuple(row[key] for key in keys) for row in shown}
+    assert ("billing", "orders", 9, 3, 0, 0, -3) in of_lag

@@ -1,0 +1,82 @@
+"""The ends of queues, and the queues without files that consumers may read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.store.read.known_topics import read_queue_ids
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+EMPTY_ROWS_MAX = 10_000  # of queues without files and without offset, each with one group
+
+
+class QueueEnds(NamedTuple):
+    """The min and max offset of a queue, as `rmqctl queue` lists them.
+
+    Both offsets are 0 for a queue without files, and None if the queue cannot be read.
+    """
+
+    min_offset: int | None
+    max_offset: int | None
+
+    def behind(self, offset: int | None) -> int | None:
+        """Return how many messages a group with this offset has not consumed.
+
+        Without an offset, every message of the queue counts. The result is None if the queue cannot be read. The result
+        is below 0 if the offset is after the end of the queue.
+        """
+        if self.min_offset is None or self.max_offset is None:
+            return None
+        return self.max_offset - max(offset or 0, self.min_offset)
+
+
+def ends_of(store: ReadOnlyStore, key: QueueKey) -> QueueEnds:
+    """Return the min and max offset of a queue. Raises OSError."""
+    queue = store.queues.get(key)
+    if queue is None:
+        return QueueEnds(None, None) if store.is_unread(*key) else QueueEnds(0, 0)
+    return QueueEnds(*queue.min_and_max(store.commit_log.min_offset))
+
+
+class EmptyQueues(NamedTuple):
+    """Queues that topics.json gives to consumers, and that have no files.
+
+    `listed` has these queues. If they have too many rows, `listed` is empty, and `unlisted` counts the rows: one for
+    each queue and group without an offset in the queue.
+    """
+
+    listed: frozenset[QueueKey]
+    unlisted: int
+
+
+def unlisted_in_words(rows: int) -> str:
+    """Say how many rows are left out, and which."""
+    return (
+        f"{counted(rows, 'row')} of queues without files and without an offset left out (readQueueNums in topics.json)"
+    )
+
+
+def empty_queues(
+    store: ReadOnlyStore, groups: ConsumerGroups, topics: Iterable[str], group: str | None = None
+) -> EmptyQueues:
+    """Return the queues without files of topics, for all groups or for one.
+
+    A topics.json of a few bytes can give thousands of queues to each topic.
+    """
+    with_offset = set(groups.queues_with_offset())
+    found: set[QueueKey] = set()
+    rows = 0
+    for topic in topics:
+        readers = len(groups.groups_of(topic) if group is None else {group} & groups.groups_of(topic))
+        queues = {(topic, queue_id) for queue_id in read_queue_ids(store, topic)} - store.queues.keys()
+        rows += readers * len(queues - with_offset)
+        if rows <= EMPTY_ROWS_MAX:
+            found |= queues
+    return EmptyQueues(frozenset(found), 0) if rows <= EMPTY_ROWS_MAX else EmptyQueues(frozenset(), rows)
