@@ -7,11 +7,12 @@ or file has its own cause.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.causes import RANK
+from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
+from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
@@ -71,60 +72,7 @@ DEPENDENT = frozenset(
         "index-dangling", "index-missing", "offset-beyond-queue",
     }
 )  # fmt: skip
-AHEAD_CODES = frozenset({"delay-ahead", "group-ahead"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
-
-
-@dataclass
-class Group:
-    """Findings with one cause.
-
-    `findings` show the cause itself, and `consequences` follow from the cause. `subjects` are the files or queues that
-    the cause is about. `ranges` are the physical offsets [begin, end) that the cause makes unreadable.
-    """
-
-    code: str
-    findings: list[Finding] = field(default_factory=list)
-    consequences: list[Finding] = field(default_factory=list)
-    subjects: list[str] = field(default_factory=list)
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def physical_offset(self) -> int:
-        """Return the first offset of the log that the cause is about, or 0."""
-        offsets = [finding.physical_offset for finding in self.findings if finding.physical_offset is not None]
-        return min([*offsets, *(begin for begin, _ in self.ranges)], default=0)
-
-    def covers(self, finding: Finding) -> bool:
-        """Return whether a finding points into unreadable bytes.
-
-        A finding of damage to the log may also border on the unreadable bytes.
-        """
-        at = finding.physical_offset
-        if at is None:
-            return False
-        if finding.topic is not None or finding.size is None:
-            return any(begin <= at < end for begin, end in self.ranges)
-        return any(at <= end and at + finding.size >= begin for begin, end in self.ranges)
-
-    @property
-    def queues(self) -> set[QueueKey]:
-        """Return the queues that the findings of the cause itself are about."""
-        return {
-            (found.topic, found.queue_id)
-            for found in self.findings
-            if found.topic is not None and found.queue_id is not None
-        }
-
-    def touches(self, key: QueueKey) -> bool:
-        """Return whether the cause changes where a queue ends."""
-        return any((found.topic, found.queue_id) == key for found in (*self.findings, *self.consequences))
-
-    def add(self, finding: Finding, subject: str) -> None:
-        """Add a finding about a file or queue."""
-        self.findings.append(finding)
-        if subject and subject not in self.subjects:
-            self.subjects.append(subject)
 
 
 def attribute(findings: Iterable[Finding], facts: StoreFacts) -> list[Group]:
@@ -139,6 +87,8 @@ class _Attribution:
     def __init__(self, facts: StoreFacts) -> None:
         self._facts = facts
         self._groups: dict[tuple[str, str], Group] = {}
+        self._ranges = DamagedRanges()
+        self._touching: dict[QueueKey, Group] = {}
         self._renamed = {original_path(path): path for path in facts.set_aside}
 
     def take(self, finding: Finding) -> bool:
@@ -177,6 +127,7 @@ class _Attribution:
         self._queues(of_queue)
         for finding in of_index:
             self._index(finding)
+        self._touching = self._groups_by_queue() if of_groups else {}
         for finding in of_groups:
             self._group_offset(finding)
         self._follow_from_death()
@@ -188,19 +139,25 @@ class _Attribution:
     def _group(self, code: str, key: str = "") -> Group:
         return self._groups.setdefault((code, key), Group(code))
 
+    def _damaged(self, group: Group, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add parts of the log that a cause makes unreadable."""
+        for begin, end in ranges:
+            group.ranges.append((begin, end))
+            self._ranges.add(begin, end, group)
+
     def _named(self, finding: Finding) -> None:
         code, is_each = NAMED_CAUSES[finding.code]
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
             code, is_each = NAMED_CAUSES["topic-unlisted"]
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
-        if covering is not None and (covering.code != code or finding.path not in covering.subjects):
+        if covering is not None and (covering.code != code or finding.path not in covering.named):
             covering.consequences.append(finding)
-            covering.ranges += _range_of(finding)
+            self._damaged(covering, _range_of(finding))
             return
         group = self._group(code, finding.path if is_each else "")
         group.add(finding, finding.path)
         if code == "record-damaged":
-            group.ranges += _range_of(finding)
+            self._damaged(group, _range_of(finding))
 
     def _gap(self, finding: Finding) -> None:
         begin = finding.physical_offset or 0
@@ -210,7 +167,7 @@ class _Attribution:
             self._group_of_renamed(self._renamed[paths[0]]).consequences.append(finding)
             return
         group = self._group("log-file-gone", str(begin))
-        group.ranges.append((begin, end))
+        self._damaged(group, [(begin, end)])
         for path in paths:
             group.add(finding, path)
         group.findings = [finding]
@@ -224,18 +181,18 @@ class _Attribution:
         group = self._group("log-file-renamed", path)
         if not group.ranges:
             begin = int(PurePosixPath(original_path(path)).name)
-            group.ranges.append((begin, begin + self._facts.log_file_size))
+            self._damaged(group, [(begin, begin + self._facts.log_file_size)])
         return group
 
     def _length(self, finding: Finding) -> None:
         at = finding.physical_offset or 0
-        is_empty_end = finding.path == self._facts.log_files.get(at) and at == max(self._facts.log_files)
+        is_empty_end = finding.path == self._facts.log_files.get(at) and at == self._facts.bases[-1]
         code = "log-file-empty" if is_empty_end and finding.size == self._facts.log_file_size else "log-file-length"
         group = self._group(code, finding.path)
         group.add(finding, finding.path)
-        base = next((base for base, path in self._facts.log_files.items() if path == finding.path), at)
+        base = self._facts.base_of.get(finding.path, at)
         if at - base < self._facts.log_file_size:  # a file that is too long lacks nothing
-            group.ranges += _range_of(finding)
+            self._damaged(group, _range_of(finding))
 
     def _head(self, finding: Finding) -> None:
         """Add the cause for a missing start of the log.
@@ -250,7 +207,7 @@ class _Attribution:
             return
         group = self._group("log-head-gone")
         group.findings.append(finding)
-        group.subjects = paths
+        group.named = dict.fromkeys(paths)
 
     def _tail(self, findings: Sequence[Finding]) -> None:
         """Find out whether the end of the log is lost.
@@ -270,17 +227,24 @@ class _Attribution:
         if self._are_renamed(paths):
             return
         group = self._group("log-tail-gone")
-        group.ranges.append((end, OFFSET_MAX))
-        group.subjects = paths
+        self._damaged(group, [(end, OFFSET_MAX)])
+        group.named = dict.fromkeys(paths)
 
     def _covering(self, finding: Finding) -> Group | None:
-        """Return the damage to the log that explains a finding, or None."""
+        """Return the damage to the log that explains a finding, or None.
+
+        Such a finding points into unreadable bytes. A finding of damage to the log may also border on them.
+        """
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None
         if finding.code == MISSING and (finding.topic, finding.queue_id) not in self._facts.queue_ends:
             return None
-        covering = [group for group in self._groups.values() if group.covers(finding)]
-        return min(covering, key=lambda group: RANK[group.code], default=None)
+        at = finding.physical_offset
+        if at is None:
+            return None
+        if finding.topic is not None or finding.size is None:
+            return self._ranges.at(at)
+        return self._ranges.near(at, at + finding.size)
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
         moved = moved_records(of_queue)
@@ -297,8 +261,10 @@ class _Attribution:
                 continue
             group = self._group("log-file-replaced", replaced)
             group.consequences += found
-            group.subjects = [replaced]
-            group.ranges = self._facts.ranges_of(replaced)
+        if replaced is not None and rest:
+            group = self._group("log-file-replaced", replaced)
+            group.named = {replaced: None}
+            self._damaged(group, self._facts.ranges_of(replaced))
 
     def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
         codes = {finding.code for finding in findings}
@@ -326,12 +292,20 @@ class _Attribution:
     def _is_behind(self, key: QueueKey, finding: Finding) -> bool:
         return finding.queue_offset is not None and finding.queue_offset >= self._facts.queue_ends[key]
 
-    def _group_offset(self, finding: Finding) -> None:
-        key = (finding.topic or "", finding.queue_id or 0)
+    def _groups_by_queue(self) -> dict[QueueKey, Group]:
+        """Return the first cause that changes where a queue ends, for each queue."""
+        found: dict[QueueKey, Group] = {}
         for group in self._groups.values():
-            if group.code not in AHEAD_CODES and group.touches(key):
-                group.consequences.append(finding)
-                return
+            for finding in (*group.findings, *group.consequences):
+                if finding.topic is not None and finding.queue_id is not None:
+                    found.setdefault((finding.topic, finding.queue_id), group)
+        return found
+
+    def _group_offset(self, finding: Finding) -> None:
+        touching = self._touching.get((finding.topic or "", finding.queue_id or 0))
+        if touching is not None:
+            touching.consequences.append(finding)
+            return
         code = "delay-ahead" if finding.path.endswith(DELAY_OFFSET) else "group-ahead"
         self._group(code, finding.path).add(finding, finding.path)
 
@@ -344,7 +318,7 @@ class _Attribution:
         if died is None:
             return
         died.findings = [Finding("abort", ABORT, None, f"the file exists; {self._facts.checkpoint}")]
-        died.subjects = [ABORT, CHECKPOINT]
+        died.named = dict.fromkeys((ABORT, CHECKPOINT))
         if not self._facts.is_healed:
             return
         for code in ("queue-behind", "index-damaged"):

@@ -11,7 +11,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.doctor.store_facts import StoreFacts
     from rmqctl.store.recovery.simulation import RestartOutcome
 

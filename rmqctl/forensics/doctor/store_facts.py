@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -59,19 +61,30 @@ class StoreFacts:
         """Return whether the next start fills the queues that are behind the log."""
         return self.still_missed == 0
 
+    @cached_property
+    def bases(self) -> list[int]:
+        """Return the first offset of each log file, ascending."""
+        return sorted(self.log_files)
+
+    @cached_property
+    def base_of(self) -> dict[str, int]:
+        """Return the first offset of each log file, by the path of the file."""
+        return {path: base for base, path in self.log_files.items()}
+
     @property
     def log_begin(self) -> int:
         """Return the offset of the first log file, or 0 if the log has no files."""
-        return min(self.log_files, default=0)
+        return self.bases[0] if self.bases else 0
 
     @property
     def log_folder(self) -> str:
         """Return the folder of the last log file."""
-        return str(PurePosixPath(self.log_files[max(self.log_files)]).parent) if self.log_files else COMMITLOG
+        return str(PurePosixPath(self.log_files[self.bases[-1]]).parent) if self.bases else COMMITLOG
 
     def file_of(self, offset: int) -> str:
         """Return the path of the file that has, or should have, an offset of the log."""
-        base = max((base for base in self.log_files if base <= offset), default=None)
+        place = bisect_right(self.bases, offset)
+        base = self.bases[place - 1] if place else None
         if base is not None and (offset < base + self.log_file_size or not self.log_file_size):
             return self.log_files[base]
         size = max(self.log_file_size, 1)

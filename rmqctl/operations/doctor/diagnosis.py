@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.doctor.attribution import Group, attribute
+from rmqctl.forensics.doctor.attribution import attribute
 from rmqctl.forensics.doctor.causes import CAUSES, RANK
+from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.next_start import OF_QUEUES, describe_start, is_blocking, start_to_json
 from rmqctl.operations.doctor.prescription import Prescriber
 from rmqctl.text import counted

@@ -13,7 +13,7 @@ from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.doctor.attribution import Group
+    from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.finding import Finding
     from rmqctl.operations.doctor.examination import Examination, Repairs
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
@@ -27,6 +27,7 @@ DELAY_AHEAD = (
     "This changes nothing. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts: there is "
     "nothing to do. For an older broker, put a good copy of delayOffset.json there."
 )
+OFFSETS_SET = "The group then gets the next message that is stored."
 OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
     "purpose."
@@ -46,10 +47,6 @@ COMMANDS = {
     ),
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
-    "group-ahead": (
-        "rmqctl config set-offset {target} --to latest --yes {dash}{group} {topic}{queue}",
-        "The group then gets the next message that is stored.",
-    ),
     "delay-ahead": (
         "rmqctl config show {target} delay",
         DELAY_AHEAD,
@@ -100,15 +97,16 @@ class Prescriber:
         """Return the next command for a cause, and the state of the store after it."""
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
+        if group.code == "group-ahead":
+            commands = self._set_offsets(group)
+            more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
+            return "\n".join(commands[:COMMANDS_MAX]), OFFSETS_SET + (more if len(commands) > COMMANDS_MAX else "")
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS:
             command, then = COMMANDS[group.code]
-            each = group.findings if group.code == "group-ahead" else group.findings[:1]
-            commands = list(dict.fromkeys(command.format(**self._places(group, finding)) for finding in each))
-            more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
-            then = then.format(code=self._code(group)) + (more if len(commands) > COMMANDS_MAX else "")
-            return "\n".join(commands[:COMMANDS_MAX]), then
+            first = group.findings[0] if group.findings else None
+            return command.format(**self._places(group, first)), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
             if refused and group.code in OF_QUEUES:
@@ -143,32 +141,36 @@ class Prescriber:
 
     def _places(self, group: Group, first: Finding | None) -> dict[str, str]:
         path = group.subjects[0] if group.subjects else ""
-        found = {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": "0"}
-        if first is not None:
-            place = (first.path, first.topic, first.queue_id, first.queue_offset)
-            owners = self._examination.facts.owners.get(place, ())
-            owner = next((one for one in owners if first.detail.startswith(f"{one} is at ")), "")
-            found |= {
-                "offset": str(first.physical_offset or 0),
-                "dash": "-- " if owner.startswith("-") or (first.topic or "").startswith("-") else "",
-                "group": shlex.quote(owner),
-                "topic": shlex.quote(first.topic or ""),
-                "queue": "" if self._is_whole_topic_ahead(group, owner, first.topic) else f" {first.queue_id or 0}",
-            }
-        return found
+        offset = first.physical_offset if first is not None else None
+        return {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": str(offset or 0)}
 
-    def _is_whole_topic_ahead(self, group: Group, owner: str, topic: str | None) -> bool:
-        """Return whether a consumer group is ahead in each queue of a topic.
+    def _set_offsets(self, group: Group) -> list[str]:
+        """Return the commands that set each consumer group back to the end of its queues.
 
-        One command without a queue then sets the offsets of all these queues.
+        If a group is ahead in each queue of a topic, one command without a queue sets all its offsets.
         """
-        queues = {queue_id for name, queue_id in self._examination.facts.queue_ends if name == topic}
-        ahead = {
-            finding.queue_id
-            for finding in group.findings
-            if finding.topic == topic and finding.detail.startswith(f"{owner} is at ")
-        }
-        return len(queues) > 1 and queues <= ahead
+        ahead: dict[tuple[str, str], list[int]] = {}
+        for finding in group.findings:
+            topic, queue_id = finding.topic or "", finding.queue_id or 0
+            ahead.setdefault((self._owner(finding), topic), []).append(queue_id)
+        queues: dict[str, set[int]] = {}
+        for topic, queue_id in self._examination.facts.queue_ends:
+            queues.setdefault(topic, set()).add(queue_id)
+        commands: list[str] = []
+        for (owner, topic), queue_ids in ahead.items():
+            known = queues.get(topic, set())
+            is_whole = len(known) > 1 and known <= set(queue_ids)
+            dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
+            words = f"{dash}{shlex.quote(owner)} {shlex.quote(topic)}"
+            command = f"rmqctl config set-offset {self._target} --to latest --yes {words}"
+            commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
+        return commands
+
+    def _owner(self, finding: Finding) -> str:
+        """Return the consumer group that a finding on an offset names."""
+        place = (finding.path, finding.topic, finding.queue_id, finding.queue_offset)
+        owners = self._examination.facts.owners.get(place, ())
+        return next((one for one in owners if finding.detail.startswith(f"{one} is at ")), "")
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
