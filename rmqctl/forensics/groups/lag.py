@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-This number is called `behind`. In one queue, `behind` is the number of messages between the group's offset and the end
-of the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker
-has deleted these messages. If a group has no offset for a queue, every message of the queue counts.
+This number is called `behind`. In one queue, `behind` is the number of messages from the group's offset to the end of
+the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker has
+deleted these messages. If a group has no offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-class QueueEnds(NamedTuple):
-    """The min and max offset of a queue, which `rmqctl queue` also lists.
-
-    Both offsets are None if the queue cannot be read.
-    """
-
-    min_offset: int | None
-    max_offset: int | None
-
-
 class QueueLag(NamedTuple):
     """How far a group is behind in one queue.
 
@@ -65,8 +55,7 @@ class QueueLag(NamedTuple):
     def outside(self) -> str | None:
         """Return `before` or `after` if the offset is not in the queue.
 
-        `before` means before the queue's begin, `after` means after the queue's end. If the offset is in the queue, the
-        result is None.
+        The offset is then before the queue's begin, or after its end. Otherwise the result is None.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None
@@ -78,9 +67,9 @@ class QueueLag(NamedTuple):
 class GroupLag(NamedTuple):
     """How far a group is behind in all of its queues.
 
-    `behind` counts the messages that the group has not consumed in all of its topics, as mqadmin does. `retry_depth`
-    counts only the messages in %RETRY% topics. `dlq_depth` counts all messages of the group's dead-letter queue.
-    `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
+    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
+    %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
+    wait for their delay, and are not in a %RETRY% topic yet.
     """
 
     group: str
@@ -105,10 +94,11 @@ class Bound(NamedTuple):
 class Lag:
     """How far the groups of a store are behind.
 
-    `queues` has a row for each queue of each group. The rows are sorted, with the broker's own groups at the end.
-    `totals` has a row for each group. `end_ms` is the store time of the last message in the log (ms since 1970), or
-    None if the log has no message. `problems` lists the parts that could not be read. If `incomplete` is set, the
-    result may be wrong because of these parts.
+    `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
+    each group. `unlisted` counts the rows of queues without files and without offset that are left out of `queues`
+    (EmptyQueues). `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has no
+    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of
+    these parts.
 
     With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
     because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and
@@ -149,7 +139,7 @@ class Lag:
         messages.
 
         For the group that revives popped messages, the age is not compared with the bound. This group commits the
-        offset of a checkpoint only when the next checkpoint is due. So if a broker has few messages, the last messages
+        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the last messages
         for this group stay unconsumed.
         """
 
@@ -177,13 +167,6 @@ class Lag:
             ]
             if readers:
                 yield from self._lags_of(key, readers)
-
-    def _queues_of(self, topic: str) -> Iterable[int]:
-        """Return the queues of a topic.
-
-        The result has the queues with a folder, and the queues that topics.json gives to consumers.
-        """
-        return {*self._queue_ids.get(topic, ()), *read_queue_ids(self._store, topic)}
 
     def _lags_of(self, key: QueueKey, readers: list[GroupProgress]) -> Iterator[QueueLag]:
         """Yield a row for each group that reads a queue."""
@@ -234,7 +217,7 @@ class Lag:
     def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:
         """Return the sums of a group's rows.
 
-        If an offset is after the end of its queue, the sum has 0 messages for the queue.
+        An offset after the end of its queue counts as 0 messages behind.
         """
         behind = retry_depth = dlq_depth = 0
         for row in rows:
@@ -251,8 +234,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        If a queue has a unit that points into the log's last file, only the part of the file after this message must be
-        scanned. If no queue of a group has such a unit, the function searches the other queues for such a unit.
+        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The
+        function searches first the queues of the groups for such a unit, and then the other queues.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()
