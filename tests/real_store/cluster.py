@@ -171,10 +171,20 @@ class Broker:
 
 
 class Cluster:
-    """Brokers of one version and their name server; `name_server` (HOST:PORT) is another one to use instead."""
+    """Brokers of one version and their name server; `name_server` (HOST:PORT) is another one to use instead.
+
+    With `controller`, the name server is also a controller (5.x). Brokers of the id -1 and the role SLAVE ask it for
+    their ids and roles.
+    """
 
     def __init__(
-        self, version: str, folder: Path, *, geometry: Geometry = SMALL, name_server: str | None = None
+        self,
+        version: str,
+        folder: Path,
+        *,
+        geometry: Geometry = SMALL,
+        name_server: str | None = None,
+        controller: bool = False,
     ) -> None:
         self.version = version
         self.folder = folder
@@ -182,6 +192,7 @@ class Cluster:
         self.brokers: dict[str, Broker] = {}
         self.name_server = name_server or f"{LOOPBACK}:{free_port()}"
         self._own_name_server = name_server is None
+        self._controller = f"{LOOPBACK}:{free_port()}" if controller else ""
         self._others: list[JavaProcess] = []
         self._sender: JavaProcess | None = None
 
@@ -218,6 +229,8 @@ class Cluster:
             "haListenPort": str(port + 1),
             "namesrvAddr": self.name_server,
         }
+        if self._controller:
+            own |= {"enableControllerMode": "true", "controllerAddr": self._controller}
         store = self.folder / name / "store"
         conf = broker_conf(store, geometry or self.geometry, {**SETTINGS, **own, **settings})
         broker = Broker(
@@ -254,7 +267,16 @@ class Cluster:
     def _start_name_server(self) -> None:
         conf = self.folder / "name-server.conf"
         port = int(self.name_server.rpartition(":")[2])
-        conf.write_text(f"listenPort={port}\n", encoding="ascii")
+        said = {"listenPort": str(port)}
+        if self._controller:
+            said |= {
+                "enableControllerInNamesrv": "true",
+                "controllerDLegerGroup": "group1",
+                "controllerDLegerPeers": f"n0-{self._controller}",
+                "controllerDLegerSelfId": "n0",
+                "controllerStorePath": str(self.folder / "controller"),
+            }
+        conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()), encoding="ascii")
         program = ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(conf)]
         process = JavaProcess("name-server", self.folder, self.version, program)
         self._others.append(process)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import NeedsRecovery, PeerError
 from rmqctl.format.message import Damage
-from rmqctl.store.ha.ha_client import READ_MAX_BUFFER_SIZE
+from rmqctl.store.ha.auto_switch_ha_client import AutoSwitchHAClient
+from rmqctl.store.ha.ha_client import READ_MAX_BUFFER_SIZE, HAClient
 from rmqctl.store.ha.received_log import ReceivedLog
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.operations.replicate.master import LogRange, Master
-    from rmqctl.store.ha.ha_client import HAClient
     from rmqctl.store.ha.received_log import ReceivedPart
 
 OVERLAP = 64 * 1024  # bytes that a mirror and its master are compared in
@@ -38,6 +38,12 @@ class Known(NamedTuple):
     def end(self) -> int:
         """Return the physical offset after the bytes."""
         return self.offset + len(self.data)
+
+
+def connect(master: Master) -> HAClient:
+    """Return a client for the master's kind of HA; `with` connects it."""
+    kind = AutoSwitchHAClient if master.controller_mode else HAClient
+    return kind(master.address.host, master.ha_port)
 
 
 def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> Known | None:

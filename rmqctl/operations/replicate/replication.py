@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.errors import PeerError
 from rmqctl.format.message import Damage
 from rmqctl.operations.replicate.configuration import fetch_names, fetch_offsets, write_texts
-from rmqctl.operations.replicate.log_pull import LogPull, damaged_master, known_bytes
+from rmqctl.operations.replicate.log_pull import LogPull, connect, damaged_master, known_bytes
 from rmqctl.operations.replicate.master import SYNC_MASTER, ask_range
+from rmqctl.operations.replicate.mirror_epochs import MirrorEpochs
 from rmqctl.store.engine.flush import FlushIntervals, FlushRealTimeService
-from rmqctl.store.ha.ha_client import HAClient
+from rmqctl.store.ha.auto_switch_ha_client import AutoSwitchHAClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.replicate.master import LogRange, Master
     from rmqctl.remoting.broker_requests import BrokerRequests
     from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.ha.ha_client import HAClient
     from rmqctl.store.ha.received_log import ReceivedPart
 
 SYNC_INTERVAL = 10.0  # seconds between two fetches of the configuration
@@ -89,6 +91,9 @@ class Replication:
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
 
+    def __post_init__(self) -> None:
+        self._epochs = MirrorEpochs(self.root)
+
     def run(self) -> None:
         """Replicate.
 
@@ -109,8 +114,10 @@ class Replication:
             asked = self._ask()
             known = known_bytes(self.store.log_queue, asked, str(self.master.address))
             self._wait_for_puts(is_resumed=known is not None)
-            with HAClient(self.master.address.host, self.master.ha_port) as client:
+            with connect(self.master) as client:
                 pull = LogPull(client, self.master, asked.min_offset, known, self._store, self.how.rate)
+                if isinstance(client, AutoSwitchHAClient) and known is not None:
+                    self._epochs.check(client.epochs, str(self.master.address))
                 while not (self.is_over() or self._is_done):
                     self._step(client, pull)
         except PeerError as error:
@@ -135,6 +142,8 @@ class Replication:
 
     def _step(self, client: HAClient, pull: LogPull) -> None:
         count = pull.step(WAIT)
+        if isinstance(client, AutoSwitchHAClient):
+            self._epochs.write(client.epochs, self.store.max_phy_offset)
         failure = self.store.failure
         if failure is not None:
             raise failure

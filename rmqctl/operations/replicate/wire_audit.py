@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import of_damage
 from rmqctl.format.message import Damage
-from rmqctl.operations.replicate.log_pull import LogPull
+from rmqctl.operations.replicate.log_pull import LogPull, connect
 from rmqctl.operations.replicate.replication import Progress
-from rmqctl.store.ha.ha_client import HAClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +47,7 @@ class WireAudit:
         self.progress.master_offset = self.asked.max_offset
         if self.asked.max_offset == self.asked.min_offset:
             return
-        with HAClient(self.master.address.host, self.master.ha_port) as client:
+        with connect(self.master) as client:
             pull = LogPull(client, self.master, self.asked.min_offset, None, self._take, self.rate, lenient=True)
             while pull.end < self.asked.max_offset and not self.is_over():
                 pull.step(WAIT)

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from rmqctl.store.ha.frames import TransferHeader
+
 READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024  # a real slave's buffer, in bytes: no larger transfer arrives at a slave
 TRANSFER_SIZE_MAX = READ_MAX_BUFFER_SIZE - TRANSFER.size
 CONNECT_TIMEOUT = 10.0  # seconds
+LEAST_WAIT = 0.1  # seconds
 LEAST_TIMEOUT = 0.001  # seconds; 0 would mean something else to a socket
 
 
@@ -57,6 +60,7 @@ class HAClient:
     """
 
     sends_last_file_for_0 = True  # a first report of 0 asks for the last file of the log
+    header_size = TRANSFER.size
 
     def __init__(self, host: str, port: int, *, silence: float = HA_HOUSEKEEPING_INTERVAL) -> None:
         self.address = f"{host}:{port}"
@@ -85,18 +89,18 @@ class HAClient:
     ) -> None:
         self._connection.close()
 
-    def begin(self, offset: int, report: int | None = None) -> None:
+    def begin(self, offset: int) -> None:
         """Ask for the log from the physical offset `offset` on.
 
         The master takes the first report as this offset. Later reports acknowledge the log up to the reported offset.
         """
         self._expected = offset
-        self.report(offset if report is None else report)
+        self.report(offset)
 
     def report(self, max_offset: int) -> None:
         """Report that the log up to `max_offset` is on disk here."""
         self._report, self._reported_at = max_offset, time.monotonic()
-        self._send(encode_report(max_offset))
+        self._send(self._encode_report(max_offset))
 
     def receive(self, timeout: float, size_max: int = READ_MAX_BUFFER_SIZE) -> list[Transfer]:
         """Return the transfers that have arrived, in order.
@@ -122,18 +126,37 @@ class HAClient:
 
     def _next(self) -> Transfer | None:
         """Return the next whole transfer of the buffer."""
-        begin = self._start + TRANSFER.size
+        begin = self._start + self.header_size
         if begin > self._end:
             return None
-        header = decode_transfer(self._buffer[self._start : begin])
+        header = self._decode_transfer(self._buffer[self._start : begin])
         problem = header.problem(self._expected, TRANSFER_SIZE_MAX)
         if problem:
-            raise PeerError(f"the master breaks the protocol: {problem}", path=self.address)
+            raise self._broken(problem)
         if begin + header.size > self._end:
             return None
         self._start = begin + header.size
         self._expected = header.offset + header.size
         return Transfer(header.offset, self._buffer[begin : self._start])
+
+    def _encode_report(self, max_offset: int) -> bytes:
+        return encode_report(max_offset)
+
+    def _decode_transfer(self, raw: memoryview) -> TransferHeader:
+        return decode_transfer(raw)
+
+    def _exactly(self, size: int) -> bytes:
+        """Return the next `size` bytes of the master."""
+        end = time.monotonic() + self._silence
+        while self._end - self._start < size:
+            if not self._read(LEAST_WAIT, size) and time.monotonic() >= end:
+                raise PeerError(f"the master sent nothing for {self._silence:g} seconds", path=self.address)
+        data = bytes(self._buffer[self._start : self._start + size])
+        self._start += size
+        return data
+
+    def _broken(self, problem: str) -> PeerError:
+        return PeerError(f"the master breaks the protocol: {problem}", path=self.address)
 
     def _read(self, timeout: float, size_max: int) -> int:
         """Read what has arrived; return the number of bytes."""

@@ -20,6 +20,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, unpack
 from tests.support.fake_master import FakeMaster
 from tests.support.ha_slave import MemoryLog
+from tests.support.mirror_log import log_bytes
 
 NOT_OF_THIS_LOG = {"offset-beyond-queue"}  # the configuration of the fake master is always the same
 pytestmark = pytest.mark.usefixtures("quick")
@@ -46,16 +47,6 @@ def golden_store(tmp_path: Path) -> ReadOnlyStore:
     return ReadOnlyStore(root)
 
 
-def copied(root: Path) -> bytes:
-    """The log of a copy, from its first byte to its end."""
-    return log_in(ReadOnlyStore(root))
-
-
-def log_in(store: ReadOnlyStore) -> bytes:
-    log = store.commit_log
-    return b"".join(file.read(0, file.size) for file in log.queue.files)[: log.end()[0] - log.min_offset]
-
-
 def codes(root: Path) -> set[str]:
     """What is wrong with a copy; a key of the fake configuration, and times that golden stores lack, aside."""
     return {finding.code for finding in verify(ReadOnlyStore(root)).findings}
@@ -71,7 +62,7 @@ def test_a_copy_is_the_log_and_has_queues_and_index(name: str, tmp_path: Path, r
     document = found.document()
     assert document["maxPhyOffset"] == log.max_offset
     assert document["bytes"] == len(log.data)
-    assert copied(new) == log.data
+    assert log_bytes(new) == log.data
     assert codes(new) <= NOT_OF_THIS_LOG
     before, after = golden_store(tmp_path), ReadOnlyStore(new)
     assert {key: queue.max_offset for key, queue in after.queues.items()} == {
@@ -85,12 +76,12 @@ def test_a_copy_goes_on_where_it_ended(tmp_path: Path, rmqctl: Rmqctl) -> None:
     whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
     ends = [item.physical_offset for item in golden_store(tmp_path).commit_log.scan()]
     for end in [*random.Random(4).sample(ends, 6), whole.max_offset]:
-        log = MemoryLog(whole.data[: max(end, len(copied(new)) if new.exists() else 0)], whole.file_size)
+        log = MemoryLog(whole.data[: max(end, len(log_bytes(new)) if new.exists() else 0)], whole.file_size)
         with FakeMaster(log) as master:
             found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
         assert found.code == 0
-        assert copied(new) == log.data
-    assert copied(new) == whole.data
+        assert log_bytes(new) == log.data
+    assert log_bytes(new) == whole.data
 
 
 def test_a_log_that_does_not_begin_at_0_is_copied_from_its_first_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -99,7 +90,7 @@ def test_a_log_that_does_not_begin_at_0_is_copied_from_its_first_file(tmp_path: 
     with FakeMaster(log) as master:
         found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
     assert (found.code, found.document()["minPhyOffset"]) == (0, 2 * whole.file_size)
-    assert copied(new) == log.data
+    assert log_bytes(new) == log.data
 
 
 def test_an_empty_master_has_an_empty_copy(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -114,11 +105,11 @@ def test_an_empty_master_has_an_empty_copy(tmp_path: Path, rmqctl: Rmqctl) -> No
 
 def refused(rmqctl: Rmqctl, master: FakeMaster, store: Path, code: int) -> str:
     """Replicate, which must fail in one line, and leave the store's log as it was."""
-    before = copied(store) if store.exists() else b""
+    before = log_bytes(store) if store.exists() else b""
     found = rmqctl("replicate", master.address, store, "--once", "--yes")
     assert (found.code, found.out) == (code, ""), found.err
     assert found.err.count("\n") == 1
-    assert copied(store)[: len(before)] == before
+    assert log_bytes(store)[: len(before)] == before
     return found.err
 
 
@@ -140,7 +131,7 @@ def test_another_log_is_never_mixed_with_the_copy(tmp_path: Path, rmqctl: Rmqctl
         assert f"the master's {2 * whole.file_size}" in refused(rmqctl, master, new, 2)
         half.file_size //= 2
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
-    assert copied(new) == whole.data
+    assert log_bytes(new) == whole.data
 
 
 def test_a_damaged_record_ends_the_copy_before_it(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -153,7 +144,7 @@ def test_a_damaged_record_ends_the_copy_before_it(tmp_path: Path, rmqctl: Rmqctl
     with FakeMaster(log) as master:
         text = refused(rmqctl, master, new, 1)
         assert f"at offset {victim.physical_offset}" in text
-        assert copied(new) == log.data[: victim.physical_offset]
+        assert log_bytes(new) == log.data[: victim.physical_offset]
         found = rmqctl("replicate", master.address, "--verify-only", "-o", "json")
     assert found.code == 1
     (finding,) = found.document()["findings"]
@@ -204,11 +195,11 @@ def test_a_master_that_breaks_the_protocol_spoils_nothing(kind: str, tmp_path: P
 
     with FakeMaster(log, behave) as master:
         refused(rmqctl, master, new, 4)
-    assert 0 < len(copied(new)) <= 6000
-    assert copied(new) == log.data[: len(copied(new))]
+    assert 0 < len(log_bytes(new)) <= 6000
+    assert log_bytes(new) == log.data[: len(log_bytes(new))]
     with FakeMaster(log) as master:
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
-    assert copied(new) == log.data
+    assert log_bytes(new) == log.data
 
 
 def test_a_sync_master_of_4x_is_not_slowed_down_unasked(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -263,7 +254,7 @@ def test_a_copy_of_a_store_that_was_shut_down_goes_on(tmp_path: Path, rmqctl: Rm
     log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
     with FakeMaster(log) as master:
         assert rmqctl("replicate", master.address, store, "--once", "--yes").code == 0
-    assert copied(store) == log.data
+    assert log_bytes(store) == log.data
 
 
 def test_nothing_is_done_unasked(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -295,9 +286,9 @@ def test_a_copy_that_is_killed_goes_on_without_a_flag(tmp_path: Path, rmqctl: Rm
                     master.grow(whole.data[: len(log.data) + rng.randrange(2000)])
                     time.sleep(0.01)
                 process.send_signal(signal.SIGKILL)
-            assert whole.data.startswith(copied(new)) if (new / "commitlog").exists() else True
+            assert whole.data.startswith(log_bytes(new)) if (new / "commitlog").exists() else True
         log.data = whole.data
         found = rmqctl("replicate", master.address, new, "--once", "--yes", "-o", "json")
     assert found.code == 0, found.err
-    assert copied(new) == whole.data
+    assert log_bytes(new) == whole.data
     assert codes(new) <= NOT_OF_THIS_LOG

@@ -1,0 +1,44 @@
+"""Read and write epochFileCheckpoint (5.x with a controller).
+
+The file says which epoch each part of the log belongs to.
+
+    COUNT
+    CRC                     CRC-32 & 0x7FFFFFFF of the next lines; 0: not checked
+    EPOCH-STARTOFFSET       COUNT lines
+
+A file is valid iff (1) it has COUNT lines after the second one; (2) CRC is right or 0; (3) epochs and start offsets
+grow.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from rmqctl.format.crc import masked_crc32
+from rmqctl.store.ha.auto_switch_frames import EpochEntry
+
+
+def encode_epochs(entries: list[EpochEntry]) -> bytes:
+    """Return the content of the file."""
+    lines = "".join(f"{entry.epoch}-{entry.start_offset}\n" for entry in entries).encode()
+    return f"{len(entries)}\n{masked_crc32(lines)}\n".encode() + lines
+
+
+def decode_epoch_file(content: bytes) -> list[EpochEntry]:
+    """Return the epochs of a file.
+
+    Raises ValueError if the file is not valid.
+    """
+    count, crc, *lines = content.decode("ascii").splitlines()
+    body = "".join(f"{line}\n" for line in lines).encode()
+    if len(lines) != int(count):
+        raise ValueError(f"{len(lines)} epochs instead of {int(count)}")
+    if int(crc) not in (0, masked_crc32(body)):
+        raise ValueError(f"the CRC is {int(crc)}, that of the epochs is {masked_crc32(body)}")
+    pairs = [line.partition("-") for line in lines]
+    found = [EpochEntry(int(epoch), int(start)) for epoch, _, start in pairs]
+    if any(
+        after.epoch <= before.epoch or after.start_offset < before.start_offset for before, after in pairwise(found)
+    ):
+        raise ValueError("the epochs do not grow")
+    return found

@@ -1,0 +1,206 @@
+"""`replicate` from real masters: under load and killed again and again, what a real broker serves from the copy, and
+what the copy does to the producer's results.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.format.message import Damage
+from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.ha.epoch_file import decode_epoch_file
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import Rmqctl, unpack
+from tests.real_store.cluster import LOOPBACK, Broker, Cluster, Put
+from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.support.mirror_log import log_bytes
+
+pytestmark = pytest.mark.interop
+
+GEOMETRY = Geometry(commitlog_file_size=256 * 1024, queue_file_units=300, index_slots=1000, index_entries=4000)
+NO_TIMERS = {"timerWheelEnable": "false"}  # as the golden stores are read elsewhere
+KILLS, MESSAGES, CHUNK = 20, 20_000, 1000
+DELAYED_CHUNKS = 5  # each fifth chunk is delayed by a second
+UNFINISHED = {"hole", "bytes-behind-end"}  # bytes after the end of the log, which no reader takes for a record
+LATE = {"FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"}
+
+
+def address(master: Broker) -> str:
+    return f"{LOOPBACK}:{master.port}"
+
+
+@contextmanager
+def replicating(master: Broker, store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A replicate that stays, and is killed in the end."""
+    command = [sys.executable, "-m", "rmqctl", "replicate", address(master), str(store), "--yes", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def until_copied(master: Broker, store: Path, seconds: float = 30) -> None:
+    """Wait until the copy has what the master has."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (store / "commitlog").exists():
+            with_end = ReadOnlyStore(store).commit_log.end()[0]
+            if with_end >= master.max_offset() > 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(f"the copy ends at {ReadOnlyStore(store).commit_log.end()[0]} of {master.max_offset()}")
+
+
+class Load(threading.Thread):
+    """A producer that puts messages, some of them delayed; `statuses` are the results."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self.statuses: set[str] = set()
+
+    def run(self) -> None:
+        for chunk in range(MESSAGES // CHUNK):
+            delayed = int(chunk % DELAYED_CHUNKS == 0)
+            self.statuses |= {put.status for put in self._cluster.put(CHUNK, body_size=150, delay_level=delayed)}
+
+
+@pytest.mark.parametrize(("name", "version"), [("broker-497", "4.9.7"), ("broker-533", "5.3.3")])
+def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    copy, rng = tmp_path / "copy", random.Random(name)
+    with Cluster(version, tmp_path / "cluster", geometry=GEOMETRY) as cluster:
+        original = unpack(name, tmp_path / "cluster" / "master")  # with groups, delays and transactions
+        master = cluster.start("master", 0, "ASYNC_MASTER", NO_TIMERS)
+        load = Load(cluster)
+        load.start()
+        for _ in range(KILLS):
+            with replicating(master, copy) as process:
+                time.sleep(rng.uniform(0.5, 4))
+                assert process.poll() is None
+            no_torn_record_is_readable(copy)
+        load.join()
+        assert load.statuses == {"SEND_OK"}
+        document = caught_up(master, copy, rmqctl)
+        assert document["maxPhyOffset"] == master.max_offset()
+        master.kill()
+    assert log_bytes(copy) == log_bytes(original)
+    assert rmqctl("verify", copy, "-o", "json").document()["findings"] == []
+    a_real_broker_serves_the_copy(version, original, copy)
+
+
+def no_torn_record_is_readable(copy: Path) -> None:
+    if (copy / "commitlog").exists():
+        damages = [item for item in ReadOnlyStore(copy).commit_log.scan() if isinstance(item, Damage)]
+        assert {damage.code for damage in damages} <= UNFINISHED
+
+
+def caught_up(master: Broker, copy: Path, rmqctl: Rmqctl) -> dict[str, Any]:
+    """Copy once more until the delayed messages were delivered and nothing more came."""
+    for _ in range(10):
+        before = master.max_offset()
+        found = rmqctl("replicate", address(master), copy, "--once", "--yes", "-o", "json")
+        assert found.code == 0, found.err
+        if found.document()["maxPhyOffset"] == before == master.max_offset():
+            return found.document()
+        time.sleep(1)
+    raise AssertionError("the master's log grows on")
+
+
+def a_real_broker_serves_the_copy(version: str, original: Path, copy: Path) -> None:
+    real = RealRocketMQ(version, timeout=300)
+    expected, found = (real.read(store, key_messages=20, geometry=GEOMETRY) for store in (original, copy))
+    assert found["messages"] == expected["messages"]
+    assert without_times(found["queues"]) == without_times(expected["queues"])
+    offsets = fastjson_loads((copy / "config/consumerOffset.json").read_text())["offsetTable"]
+    groups = sorted({key.partition("@")[2] for key in offsets})
+    expected_rows, found_rows = (
+        real.consumer_progress(store, groups, geometry=GEOMETRY, settings=NO_TIMERS) for store in (original, copy)
+    )
+    assert found_rows == expected_rows
+    assert {row["group"] for row in found_rows} == set(groups)
+
+
+def without_times(queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Queues without what 4.x finds by the times of files, which are those of the copy."""
+    return [{key: value for key, value in queue.items() if key != "offsetByMidTimestamp"} for queue in queues]
+
+
+@pytest.mark.parametrize(("version", "settings"), [("4.9.7", {}), ("5.3.3", {"inSyncReplicas": "2"})])
+def test_a_copy_never_turns_a_status_into_send_ok(version: str, settings: dict[str, str], tmp_path: Path) -> None:
+    copy, other = tmp_path / "copy", tmp_path / "other"
+    with Cluster(version, tmp_path / "cluster") as cluster:
+        master = cluster.start("master", 0, "SYNC_MASTER", settings)
+        assert {put.status for put in cluster.put(3)} <= LATE
+        for _ in range(2):  # new, and resumed
+            with replicating(master, copy, "--allow-slow-puts"):
+                until_copied(master, copy)
+                puts = cluster.put(4)
+                until_copied(master, copy)
+                assert {put.status for put in puts} <= LATE
+        with replicating(master, other, "--as-slave"):
+            until_copied(master, other)
+            assert {put.status for put in cluster.put(4)} == {"SEND_OK"}
+        assert {put.status for put in cluster.put(2)} <= LATE
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_a_copy_follows_a_master_that_is_killed_and_started_again(version: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with Cluster(version, tmp_path / "cluster") as cluster:
+        master = cluster.start("master", 0, "ASYNC_MASTER")
+        assert {put.status for put in cluster.put(200)} == {"SEND_OK"}
+        with replicating(master, copy) as process:
+            until_copied(master, copy)
+            master.stop()
+            master.start()
+            time.sleep(1)
+            assert {put.status for put in cluster.put(200)} <= {"SEND_OK", "EXCEPTION"}
+            until_copied(master, copy)
+            assert process.poll() is None
+        master.kill()
+    end = ReadOnlyStore(copy).commit_log.end()[0]
+    assert log_bytes(copy) == log_bytes(tmp_path / "cluster/master/store")[:end]
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_copy_is_a_learner_of_a_master_with_a_controller(version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    copy = tmp_path / "copy"
+    with Cluster(version, tmp_path / "cluster", controller=True) as cluster:
+        master = cluster.start("master", -1, "SLAVE", {"allAckInSyncStateSet": "true"})
+        assert {put.status for put in until_elected(cluster)} == {"SEND_OK"}
+        for _ in range(2):
+            with replicating(master, copy):
+                until_copied(master, copy)
+                assert {put.status for put in cluster.put(100)} == {"SEND_OK"}
+                until_copied(master, copy)
+        assert {put.status for put in cluster.put(20)} == {"SEND_OK"}
+        assert rmqctl("replicate", address(master), copy, "--once", "--yes", "--as-slave").code == 2
+        assert rmqctl("replicate", address(master), copy, "--once", "--yes").code == 0
+        assert rmqctl("replicate", address(master), "--verify-only").code == 0
+        master.kill()
+    original = tmp_path / "cluster/master/store"
+    assert log_bytes(copy) == log_bytes(original)
+    assert rmqctl("verify", copy, "-o", "json").document()["findings"] == []
+    epochs = [(store / "epochFileCheckpoint").read_bytes() for store in (copy, original)]
+    assert decode_epoch_file(epochs[0]) == decode_epoch_file(epochs[1])
+    assert not (copy / "brokerIdentity").exists()
+
+
+def until_elected(cluster: Cluster) -> list[Put]:
+    """Put until the controller has made the broker a master; what the last puts came to."""
+    end = time.monotonic() + 60
+    while (puts := cluster.put(20))[0].status != "SEND_OK" and time.monotonic() < end:
+        time.sleep(1)
+    return puts
