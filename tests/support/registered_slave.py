@@ -12,14 +12,11 @@ from rmqctl.remoting.frame import RemotingCommand
 LOOPBACK = "127.0.0.1"
 
 
-def register(namesrv: int, address: str = "127.0.0.1:1", broker_id: int = 1) -> RemotingCommand:
+def register(
+    namesrv: int, address: str = "127.0.0.1:1", broker_id: int = 1, ha: str = "127.0.0.1:2"
+) -> RemotingCommand:
     """Register a broker with a name server, as a slave does at its start."""
-    fields = {
-        "brokerName": "broker-a",
-        "brokerAddr": address,
-        "brokerId": str(broker_id),
-        "haServerAddr": "127.0.0.1:2",
-    }
+    fields = {"brokerName": "broker-a", "brokerAddr": address, "brokerId": str(broker_id), "haServerAddr": ha}
     with RemotingClient(LOOPBACK, namesrv) as client:
         return client.invoke(103, fields, b"{}")
 

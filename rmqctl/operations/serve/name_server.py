@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, PeerError
+from rmqctl.operations.serve.registered_slaves import RegisteredSlave, RegisteredSlaves
 from rmqctl.remoting.address import Address, parse_address
 from rmqctl.remoting.broker_requests import BrokerRequests
 from rmqctl.remoting.client import RemotingClient
@@ -30,15 +31,22 @@ class NameServer:
     """Answer the registrations of slaves.
 
     `ha` and `remoting` are the addresses that the answers name. A slave whose files of the log do not have `file_size`
-    bytes gets an error: its log would be ruined. `accepts` says whether an IP address may be asked for its
-    configuration.
+    bytes gets an error: its log would be ruined. The others are added to `slaves`. `accepts` says whether an IP address
+    may be asked for its configuration.
     """
 
     def __init__(
-        self, ha: Address, remoting: Address, file_size: int, accepts: Callable[[str], bool], notices: Notices
+        self,
+        ha: Address,
+        remoting: Address,
+        file_size: int,
+        slaves: RegisteredSlaves,
+        accepts: Callable[[str], bool],
+        notices: Notices,
     ) -> None:
         self._fields = {"haServerAddr": str(ha), "masterAddr": str(remoting)}
         self._file_size = file_size
+        self._slaves = slaves
         self._accepts = accepts
         self._notices = notices
 
@@ -52,28 +60,36 @@ class NameServer:
         }
 
     def _register(self, request: RemotingCommand, peer: Address) -> RemotingCommand:
-        address = request.ext_fields.get("brokerAddr", "")
-        name = f"{request.ext_fields.get('brokerName', '')!r} at {address or peer}"
-        if request.ext_fields.get("brokerId") == MASTER_ID:
-            problem = "the broker is a master; only slaves (brokerId 1 or more) are served"
+        fields = request.ext_fields
+        name = f"{fields.get('brokerName', '')!r} at {fields.get('brokerAddr') or peer}"
+        try:
+            slave = RegisteredSlave(
+                peer.host, parse_address(fields.get("brokerAddr", "")), parse_address(fields.get("haServerAddr", ""))
+            )
+        except BadRequest as error:
+            return self._refused(name, error.what)
+        if fields.get("brokerId") == MASTER_ID:
+            return self._refused(name, "the broker is a master; only slaves (brokerId 1 or more) are served")
+        if self._accepts(slave.broker.host) and self._accepts(slave.ha.host):
+            problem = self._problem(slave.broker, name)
+            if problem:
+                return self._refused(name, problem)
+            self._slaves.add(slave)
         else:
-            problem = self._problem(address, name)
-        if problem:
-            self._notices.add(f"refused: broker {name}: {problem}")
-            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"rmqctl serve: {problem}")
+            self._notices.add(f"note: --allow does not cover broker {name}: its file size and its log are not checked")
         return RemotingCommand(ResponseCode.SUCCESS, self._fields, b"{}")
 
-    def _problem(self, address: str, name: str) -> str:
-        """Return why a slave cannot be served; empty if it can, or if it does not say."""
+    def _refused(self, name: str, problem: str) -> RemotingCommand:
+        self._notices.add(f"refused: broker {name}: {problem}")
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"rmqctl serve: {problem}")
+
+    def _problem(self, broker: Address, name: str) -> str:
+        """Return why a slave cannot be served.
+
+        The result is empty if it can, or if it does not answer.
+        """
         try:
-            slave = parse_address(address)
-        except BadRequest as error:
-            return error.what
-        if not self._accepts(slave.host):
-            self._notices.add(f"note: --allow does not cover broker {name}: its file size is unknown")
-            return ""
-        try:
-            with RemotingClient(slave.host, slave.port) as client:
+            with RemotingClient(broker.host, broker.port) as client:
                 config = BrokerRequests(client).broker_config()
         except PeerError as error:
             self._notices.add(f"note: broker {name} does not say its file size ({error.what})")

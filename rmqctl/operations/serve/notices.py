@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 NOTICES_MAX = 10_000  # different texts; further ones are dropped
+TEXT_LENGTH_MAX = 500  # characters
 
 
 class Notices:
@@ -19,7 +20,8 @@ class Notices:
         self._new: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a text."""
+        """Add a text; a part of it may be of a peer."""
+        text = text[:TEXT_LENGTH_MAX]
         with self._lock:
             if text not in self._known and len(self._known) < NOTICES_MAX:
                 self._known.add(text)

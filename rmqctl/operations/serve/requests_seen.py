@@ -32,14 +32,12 @@ class RequestsSeen:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[Address, set[int]] = {}
-        self._last = 0.0
+        self._asked: dict[Address, dict[int, float]] = {}  # for each code, when a connection asked first
 
     def note(self, peer: Address, code: int) -> None:
         """Note that a connection asks with the code of a request."""
         with self._lock:
-            self._asked.setdefault(peer, set()).add(code)
-            self._last = time.monotonic()
+            self._asked.setdefault(peer, {}).setdefault(code, time.monotonic())
 
     def forget(self, peer: Address) -> None:
         """Forget a connection that ended."""
@@ -48,11 +46,11 @@ class RequestsSeen:
 
     def configured(self) -> dict[str, int]:
         """Return the number of slaves that have the configuration, by host."""
+        settled = time.monotonic() - SETTLE_SECONDS
+        topics, others = defaultdict[str, int](int), defaultdict[str, int](int)
         with self._lock:
-            if time.monotonic() - self._last < SETTLE_SECONDS:
-                return {}
-            topics, others = defaultdict[str, int](int), defaultdict[str, int](int)
-            for peer, codes in self._asked.items():
+            for peer, asked in self._asked.items():
+                codes = {code for code, when in asked.items() if when < settled}
                 topics[peer.host] += codes >= TOPICS
                 others[peer.host] += codes >= OTHERS
-            return {host: min(count, others[host]) for host, count in topics.items()}
+        return {host: min(count, others[host]) for host, count in topics.items()}

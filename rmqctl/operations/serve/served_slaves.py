@@ -5,6 +5,7 @@
 | 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
 | less than the log's begin | refused: bytes between its end and our begin are missing |
 | at a record, or where a transfer ended | gets the log from there |
+| the same, but the bytes before differ from ours | refused: it is another log |
 | inside a record | refused: its log is not the begin of ours |
 | more than the log's end | refused: it is ahead, or diverged |
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.operations.serve.notices import Notices
+    from rmqctl.operations.serve.registered_slaves import RegisteredSlaves
     from rmqctl.operations.serve.served_log import ServedLog
     from rmqctl.store.ha.log_source import LogSource
     from rmqctl.store.ha.slave_policy import Slave
 
-CLOSED_KEPT = 64  # connections that ended, to know where their transfers ended
+CLOSED_KEPT = 16  # connections that ended, to know where their transfers ended
+NO_REPORT, REFUSED = (-1, 0), (-1, -1)  # instead of the last report of a slave, and how often it came
 SAME_REPORTS_MAX = 4  # a slave repeats its report every 5 seconds
 OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the slave's store"
 
@@ -36,11 +39,14 @@ OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the
 class ServedSlaves:
     """The policy of the server for HAService.
 
-    `accepts` says whether an IP address may connect.
+    `slaves` compares the log of a slave that is not empty with ours. `accepts` says whether an IP address may connect.
     """
 
-    def __init__(self, log: ServedLog, accepts: Callable[[str], bool], notices: Notices) -> None:
+    def __init__(
+        self, log: ServedLog, slaves: RegisteredSlaves, accepts: Callable[[str], bool], notices: Notices
+    ) -> None:
         self._log = log
+        self._slaves = slaves
         self._accepts = accepts
         self._notices = notices
         self._lock = threading.Lock()
@@ -64,19 +70,24 @@ class ServedSlaves:
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
         """Return why the slave is refused; empty if it is served."""
         is_first = slave.slave_request_offset < 0
-        problem = self._problem_of_first(report, log) if is_first else self._problem_of_later(slave, report, log)
+        host = slave.client_address.rpartition(":")[0]
+        problem = self._problem_of_first(host, report, log) if is_first else self._problem_of_later(slave, report, log)
         if problem:
-            host = slave.client_address.rpartition(":")[0]
             self._notices.add(f"refused: slave {host}: {problem}")
+            with self._lock:
+                self._repeated[slave.client_address] = REFUSED
         return problem
 
-    def on_close(self, slave: Slave, reason: str) -> None:  # noqa: ARG002  # the protocol's signature
-        """Keep a slave that closed its connection: it may come back with what it got."""
+    def on_close(self, slave: Slave, reason: str) -> None:
+        """Keep a slave whose connection ended, because it may come back with what it got."""
         with self._lock:
-            self._closed.append(slave)
-            self._repeated.pop(slave.client_address, None)
+            is_refused = self._repeated.pop(slave.client_address, NO_REPORT) == REFUSED
+            if not is_refused and slave.slave_request_offset >= 0:
+                self._closed.append(slave)
+        if not is_refused:
+            self._notices.add(f"note: slave {slave.client_address.rpartition(':')[0]} left: {reason}")
 
-    def _problem_of_first(self, report: int, log: LogSource) -> str:
+    def _problem_of_first(self, host: str, report: int, log: LogSource) -> str:
         begin, end = log.min_offset, log.max_offset
         if report == 0:
             return ""
@@ -84,12 +95,14 @@ class ServedSlaves:
             return f"its log ends at {report}, ours at {end}: it is ahead, or another log; empty its store to reseed it"
         if report < begin:
             return f"its log ends at {report}, ours begins at {begin}: empty its store to reseed it"
-        if self._may_end_at(report):
-            return ""
-        return (
-            f"its log ends at {report}, inside a record of ours: it is another log, or was not restarted since its "
-            "master died; restart it, and if it is refused again, empty its store to reseed it"
-        )
+        if not self._may_end_at(report):
+            return (
+                f"its log ends at {report}, inside a record of ours: it is another log, or was not restarted since its "
+                "master died; restart it, and if it is refused again, empty its store to reseed it"
+            )
+        if self._slaves.have_another_log(host, report, log):
+            return f"its log differs from ours before {report}, where it ends: empty its store to reseed it"
+        return ""
 
     def _may_end_at(self, offset: int) -> bool:
         with self._lock:
@@ -103,7 +116,7 @@ class ServedSlaves:
         if report not in (slave.slave_request_offset, begin) and not slave.is_end_of_transfer(report):
             return f"it reports {report}, where no transfer ended: {OTHER_SIZE.format(log.file_size)}"
         with self._lock:
-            before, count = self._repeated.get(slave.client_address, (-1, 0))
+            before, count = self._repeated.get(slave.client_address, NO_REPORT)
             count = count + 1 if report == before else 1
             self._repeated[slave.client_address] = (report, count)
         if report < log.max_offset and count > SAME_REPORTS_MAX:

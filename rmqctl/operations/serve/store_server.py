@@ -20,6 +20,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.operations.serve.configuration import Configuration
 from rmqctl.operations.serve.name_server import NameServer
 from rmqctl.operations.serve.notices import Notices
+from rmqctl.operations.serve.registered_slaves import RegisteredSlaves
 from rmqctl.operations.serve.requests_seen import RequestsSeen
 from rmqctl.operations.serve.served_log import ServedLog
 from rmqctl.operations.serve.served_slaves import ServedSlaves
@@ -76,7 +77,8 @@ class StoreServer:
         self._access = access
         self._opened = contextlib.ExitStack()
         try:
-            policy = ServedSlaves(self.log, access.accepts, self.notices)
+            slaves = RegisteredSlaves(self.notices)
+            policy = ServedSlaves(self.log, slaves, access.accepts, self.notices)
             conf = USUAL_HA._replace(listen_port=ports.ha)
             self._ha = HAService(self.log.source, conf, policy, access.address)
             self._ha.start()
@@ -85,7 +87,7 @@ class StoreServer:
             handlers = {code: self._handler(answer) for code, answer in answers.items()}
             remoting = self._remoting_servers(ports.remoting, handlers)
             ha, at = Address(access.address, self._ha.port), Address(access.address, remoting[0].port)
-            names = NameServer(ha, at, self.log.file_size, access.accepts, self.notices)
+            names = NameServer(ha, at, self.log.file_size, slaves, access.accepts, self.notices)
             self._servers = [*remoting, self._server(ports.namesrv, names.handlers)]
         except OSError as error:
             self._opened.close()

@@ -22,9 +22,11 @@ from rmqctl.remoting.client import RemotingClient, RequestRefused
 from rmqctl.remoting.frame import RemotingCommand
 from rmqctl.remoting.server import RemotingServer
 from rmqctl.store.config.fastjson import fastjson_loads
+from rmqctl.store.config.ha_config import HAConf
+from rmqctl.store.ha.ha_service import HAService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash
-from tests.support.ha_slave import ReportingSlave
+from tests.support.ha_slave import MemoryLog, ReportingSlave
 from tests.support.log_maker import Record, write_log
 from tests.support.registered_slave import LOOPBACK, ConfiguredSlave, register
 
@@ -159,7 +161,43 @@ def test_a_slave_goes_on_at_a_record_or_where_a_transfer_ended(golden: Golden) -
         with ReportingSlave(server.ports.ha) as slave:
             slave.report(end_of_transfer)
             assert slave.frame()[0].offset == end_of_transfer
-        assert server.notices.take() == []
+        assert not any(text.startswith("refused") for text in server.notices.take())
+
+
+@contextmanager
+def slave_with_log(data: bytes, end: int) -> Iterator[tuple[str, str]]:
+    """A slave whose log ends at `end` and that sends `data` at its HA port: the two addresses."""
+
+    def runtime(request: RemotingCommand, _: object) -> RemotingCommand:
+        return RemotingCommand(0, body=json.dumps({"table": {"commitLogMaxOffset": str(end)}}).encode())
+
+    broker = RemotingServer(LOOPBACK, 0, {28: runtime})
+    broker.start()
+    try:
+        with HAService(MemoryLog(data, 262144), HAConf(listen_port=0)) as ha:
+            yield f"{LOOPBACK}:{broker.port}", f"{LOOPBACK}:{ha.port}"
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize(("place", "is_served"), [(None, True), (65535, False), (40_000, False), (10_000, True)])
+def test_the_last_bytes_of_a_slaves_log_are_compared(place: int | None, is_served: bool, golden: Golden) -> None:
+    """The last 32 KiB are: at 10,000, a real log would not differ alone."""
+    store = golden("broker-497")
+    data = bytearray(log_bytes(store)[:65536])
+    if place is not None:
+        data[place] ^= 1
+    with serving(store) as server, slave_with_log(bytes(data), len(data)) as (address, ha):
+        register(server.ports.namesrv, address, ha=ha)
+        server.notices.take()
+        with ReportingSlave(server.ports.ha) as slave:
+            slave.report(len(data))
+            if is_served:
+                assert slave.frame()[0].offset == len(data)
+                assert server.notices.take() == []
+            else:
+                assert slave.is_closed()
+                assert "its log differs from ours before 65536" in server.notices.take()[0]
 
 
 @pytest.mark.parametrize("stored", [5000, 2712])
@@ -297,3 +335,31 @@ def test_where_serve_does_not_listen(host: str, networks: list[str], what: str) 
 )
 def test_which_addresses_are_accepted(networks: list[Any], host: str, accepted: bool) -> None:
     assert Access(LOOPBACK, list(map(ip_network, networks))).accepts(host) is accepted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"brokerAddr": "127.0.0.1"},
+        {"brokerAddr": "x" * 1_000_000 + ":1", "haServerAddr": "127.0.0.1:2\n"},
+        {"brokerAddr": "127.0.0.1:1", "haServerAddr": "\x1b[2J:1"},
+    ],
+)
+def test_a_registration_that_makes_no_sense_is_refused(fields: dict[str, str], golden: Golden) -> None:
+    with serving(golden("broker-497")) as server, RemotingClient(LOOPBACK, server.ports.namesrv) as client:
+        with pytest.raises(RequestRefused, match="is not an address"):
+            client.invoke(103, {"brokerName": "a\nb", **fields})
+        told = server.notices.take()
+        assert len(told) == 1
+        assert "\n" not in told[0]
+        assert len(told[0]) <= 500
+
+
+def test_the_server_asks_no_address_that_may_not_connect(golden: Golden) -> None:
+    """A registration could otherwise make the server connect to any address."""
+    with serving(golden("broker-497")) as server:
+        begin = time.monotonic()
+        assert register(server.ports.namesrv, "192.0.2.1:10911").ext_fields
+        assert time.monotonic() - begin < 2
+        assert "--allow does not cover" in server.notices.take()[0]

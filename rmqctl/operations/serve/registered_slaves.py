@@ -1,0 +1,115 @@
+"""The slaves that registered, and whether their logs are the begin of ours.
+
+A report of a slave is only a number. A slave with another log of about the same length would go on at that number, and
+its log would be a mixture. But a slave also listens at its own HA port, and sends its log there. Therefore the server
+reads the end of the slave's log from the slave, and compares it with its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import PeerError
+from rmqctl.remoting.broker_requests import BrokerRequests
+from rmqctl.remoting.client import REQUEST_TIMEOUT, RemotingClient
+from rmqctl.remoting.receive import receive_exactly
+from rmqctl.store.ha.frames import TRANSFER, decode_transfer, encode_report
+
+if TYPE_CHECKING:
+    from rmqctl.operations.serve.notices import Notices
+    from rmqctl.remoting.address import Address
+    from rmqctl.store.ha.log_source import LogSource
+
+COMPARED_SIZE = 32768  # bytes before the slave's end; a record of another log differs in its store time at least
+TRANSFER_SIZE_MAX = 4 * 1024 * 1024  # bytes; more does not fit in a real slave's buffer
+SLAVES_MAX = 1000
+
+
+class RegisteredSlave(NamedTuple):
+    """The addresses of a slave.
+
+    `host` is the IP address that the slave registered from. `broker` is its port for requests, and `ha` its HA port.
+    """
+
+    host: str
+    broker: Address
+    ha: Address
+
+
+class RegisteredSlaves:
+    """The slaves that registered with the name server."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._lock = threading.Lock()
+        self._slaves: dict[Address, RegisteredSlave] = {}
+
+    def add(self, slave: RegisteredSlave) -> None:
+        """Add a slave, or replace it if it registers again."""
+        with self._lock:
+            if slave.broker in self._slaves or len(self._slaves) < SLAVES_MAX:
+                self._slaves[slave.broker] = slave
+
+    def have_another_log(self, host: str, end: int, log: LogSource) -> bool:
+        """Return whether a slave has another log than `log`.
+
+        `host` is the slave's IP address, and `end` is the end of its log in bytes. The result is False if no such slave
+        registered, or if it does not answer.
+        """
+        with self._lock:
+            slaves = [slave for slave in self._slaves.values() if slave.host == host]
+        compared = [_has_same_log(slave, end, log) for slave in slaves if _log_end(slave) == end]
+        if None in compared or not compared:
+            self._notices.add(f"note: the slave of {host} at {end} does not send its log: it is not compared")
+        return bool(compared) and not any(same is None or same for same in compared)
+
+
+def _log_end(slave: RegisteredSlave) -> int:
+    """Return the end of a slave's log; -1 if the slave does not answer."""
+    try:
+        with RemotingClient(slave.broker.host, slave.broker.port) as client:
+            return int(BrokerRequests(client).runtime_info().get("commitLogMaxOffset", -1))
+    except (PeerError, ValueError):
+        return -1
+
+
+def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | None:
+    """Return whether the last bytes of a slave's log are ours.
+
+    The result is None if the slave does not send them, or if our own cannot be read.
+    """
+    begin = max(log.min_offset, end - COMPARED_SIZE, 1)  # a broker takes 0 for its last file
+    try:
+        return _read(slave.ha, begin, end - begin) == _read_all(log.read, begin, end - begin)
+    except (OSError, EOFError, ValueError):
+        return None
+
+
+def _read(address: Address, offset: int, size: int) -> bytes:
+    """Return bytes of a broker's log from its HA port.
+
+    Raises OSError, EOFError or ValueError.
+    """
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    received = bytearray()
+    with socket.create_connection(address, REQUEST_TIMEOUT) as connection:
+        connection.sendall(encode_report(offset))
+        while len(received) < size:
+            header = decode_transfer(bytes(receive_exactly(connection, TRANSFER.size, deadline)))
+            problem = header.problem(offset + len(received), TRANSFER_SIZE_MAX)
+            if problem:
+                raise ValueError(problem)
+            received += receive_exactly(connection, header.size, deadline)
+    return bytes(received[:size])
+
+
+def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
+    """Return bytes of a log that may be in two of its files. Raises OSError."""
+    found = b""
+    while len(found) < size and (part := read(offset + len(found), size - len(found))):
+        found += part
+    return found
