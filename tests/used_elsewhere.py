@@ -11,13 +11,6 @@ _.format_commands
 _.format_epilog
 _.shell_complete
 
-# the requests of a slave, for replicate
-_.message_request_modes
-_.runtime_info
-_.subscription_groups
-_.timer_checkpoint
-_.timer_metrics
-
 # socketserver calls or reads these
 _.address_family
 _.daemon_threads

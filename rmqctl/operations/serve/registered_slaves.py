@@ -7,7 +7,6 @@ reads the end of the slave's log from the slave, and compares it with its own.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.errors import PeerError
 from rmqctl.remoting.broker_requests import BrokerRequests
 from rmqctl.remoting.client import REQUEST_TIMEOUT, RemotingClient
-from rmqctl.remoting.receive import receive_exactly
-from rmqctl.store.ha.frames import TRANSFER, decode_transfer, encode_report
+from rmqctl.store.ha.ha_client import HAClient
 
 if TYPE_CHECKING:
     from rmqctl.operations.serve.notices import Notices
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.store.ha.log_source import LogSource
 
 COMPARED_SIZE = 32768  # bytes before the slave's end; a record of another log differs in its store time at least
-TRANSFER_SIZE_MAX = 4 * 1024 * 1024  # bytes; more does not fit in a real slave's buffer
 SLAVES_MAX = 1000
 
 
@@ -84,31 +81,32 @@ def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | No
     """
     begin = max(log.min_offset, end - COMPARED_SIZE, 1)  # a broker takes 0 for its last file
     try:
-        return _read(slave.ha, begin, end - begin) == _read_all(log.read, begin, end - begin)
-    except (OSError, EOFError, ValueError):
+        theirs, ours = _read(slave.ha, begin, end - begin), _read_all(log.read, begin, end - begin)
+    except (PeerError, OSError):
         return None
+    return theirs == ours if len(theirs) == len(ours) else None
 
 
 def _read(address: Address, offset: int, size: int) -> bytes:
     """Return bytes of a broker's log from its HA port.
 
-    Raises OSError, EOFError or ValueError.
+    The result is shorter if the broker does not send all of them in time. Raises PeerError.
     """
     deadline = time.monotonic() + REQUEST_TIMEOUT
     received = bytearray()
-    with socket.create_connection(address, REQUEST_TIMEOUT) as connection:
-        connection.sendall(encode_report(offset))
-        while len(received) < size:
-            header = decode_transfer(bytes(receive_exactly(connection, TRANSFER.size, deadline)))
-            problem = header.problem(offset + len(received), TRANSFER_SIZE_MAX)
-            if problem:
-                raise ValueError(problem)
-            received += receive_exactly(connection, header.size, deadline)
+    with HAClient(address.host, address.port, silence=REQUEST_TIMEOUT) as client:
+        client.begin(offset)
+        while len(received) < size and (seconds := deadline - time.monotonic()) > 0:
+            for transfer in client.receive(seconds):
+                received += transfer.body
     return bytes(received[:size])
 
 
 def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return bytes of a log that may be in two of its files. Raises OSError."""
+    """Return bytes of a log, also if they are in two of its files.
+
+    Raises OSError.
+    """
     found = b""
     while len(found) < size and (part := read(offset + len(found), size - len(found))):
         found += part

@@ -3,6 +3,7 @@
 | first report | the slave |
 |---|---|
 | 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
+| the log's begin, or 1 if it is 0 | is a copy by `rmqctl replicate`: gets the log from there, and repeats its report |
 | less than the log's begin | refused: bytes between its end and our begin are missing |
 | at a record, or where a transfer ended | gets the log from there |
 | the same, but the bytes before differ from ours | refused: it is another log |
@@ -89,7 +90,7 @@ class ServedSlaves:
 
     def _problem_of_first(self, host: str, report: int, log: LogSource) -> str:
         begin, end = log.min_offset, log.max_offset
-        if report == 0:
+        if report == 0 or _is_copy(report, log):
             return ""
         if report > end:
             return f"its log ends at {report}, ours at {end}: it is ahead, or another log; empty its store to reseed it"
@@ -112,6 +113,8 @@ class ServedSlaves:
         return any(slave.is_end_of_transfer(offset) for slave in closed)
 
     def _problem_of_later(self, slave: Slave, report: int, log: LogSource) -> str:
+        if report == slave.slave_request_offset and _is_copy(report, log):
+            return ""
         begin = self.first_offset(slave.slave_request_offset, log)
         if report not in (slave.slave_request_offset, begin) and not slave.is_end_of_transfer(report):
             return f"it reports {report}, where no transfer ended: {OTHER_SIZE.format(log.file_size)}"
@@ -122,3 +125,8 @@ class ServedSlaves:
         if report < log.max_offset and count > SAME_REPORTS_MAX:
             return f"it reports {report} again and again: {OTHER_SIZE.format(log.file_size)}"
         return ""
+
+
+def _is_copy(report: int, log: LogSource) -> bool:
+    """Return whether `rmqctl replicate` sends this report; no real slave does."""
+    return report == max(log.min_offset, 1)

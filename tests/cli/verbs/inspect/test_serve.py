@@ -65,5 +65,20 @@ def test_wrong_usage_is_told(words: list[str], what: str, golden: Golden, rmqctl
     assert what in result.err
 
 
+def test_replicate_copies_what_serve_sends(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, new = golden("broker-533"), tmp_path / "new"
+    with subprocess.Popen(
+        [sys.executable, "-m", "rmqctl", "serve", str(store), "-o", "json"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        listening = json.loads(process.stdout.readline())
+        copied = rmqctl("replicate", f"127.0.0.1:{listening['remoting']}", new, "--once", "--yes", "-o", "json")
+        process.terminate()
+    assert copied.code == 0, copied.err
+    assert copied.document()["maxPhyOffset"] == listening["maxPhyOffset"]
+    assert rmqctl("info", new, "-o", "json").document()["commitLog"]["maxPhyOffset"] == listening["maxPhyOffset"]
+    assert process.returncode == 130
+
+
 def test_what_is_no_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("serve", tmp_path / "none").code == 10
