@@ -1,8 +1,8 @@
 """All queues in a simulated recovery.
 
 The queues are loaded, cut and filled by the broker's rules, but nothing is written. For a unit that recovery adds, only
-the unit's place in the queue is kept in memory. The place is enough, because added units point between the log's start
-and the log's end, in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
+the unit's place in the queue is kept in memory. The rest of an added unit is not needed, because added units point to
+the log in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
