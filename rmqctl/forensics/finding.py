@@ -370,6 +370,21 @@ CATALOGUE: dict[str, Explanation] = {
         "A broker of a late 5.x goes on at the queue's end. Entries of timerlog that lead to cut messages are tried "
         "again for ever (RocketMQ's issue 10668).",
     ),
+    "epochs-invalid": Explanation(
+        "epochFileCheckpoint of a broker with a controller (5.x) is not valid.",
+        "The broker reads its .bak. Without a good .bak it has no epochs, and as a slave it does not compare its log "
+        "with its master's. A broker without a controller does not read the file.",
+    ),
+    "epochs-beyond-log": Explanation(
+        "The last epoch in epochFileCheckpoint begins after the end of the log: the log was cut, or the file is of "
+        "another store.",
+        "With a controller, a slave cuts its log, or stops replication, by its epochs. Copy the store again from a "
+        "healthy broker before this one starts.",
+    ),
+    "identity-invalid": Explanation(
+        "brokerIdentity of a broker with a controller (5.x) is not CLUSTER#BROKER#ID.",
+        "The broker registers with its controller as a new one, and gets another id.",
+    ),
     "config-empty": Explanation(
         "A file of config/ has no entry, and its .bak has entries. A broker never loses all topics, groups or offsets "
         "at once.",

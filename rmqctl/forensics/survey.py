@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.ha.controller_files import controller_files
 from rmqctl.store.read.index.tag_index import signs_of_5_4
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 
@@ -51,6 +52,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         },
         "consumeQueues": _consume_queues(store, len(topics)),
         "index": _index(store),
+        "controller": _controller(store),
         "topics": topics,
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
@@ -59,6 +61,24 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     }
     store.close()
     return document
+
+
+def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
+    """Return the epochs and the identity that a broker with a controller has.
+
+    The result is None if the store has neither of the two files.
+    """
+    files = controller_files(store)
+    if not any(files):
+        return None
+    identity = files.identity
+    return {
+        "epochs": [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in files.epochs],
+        "brokerClusterName": identity.cluster_name if identity else None,
+        "brokerName": identity.broker_name if identity else None,
+        "brokerId": identity.broker_id if identity else None,
+        "problems": [problem for problem in (files.epochs_problem, files.identity_problem) if problem],
+    }
 
 
 def _index(store: ReadOnlyStore) -> dict[str, int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from rmqctl.forensics.audit import client_audit, state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.bit_flip import find_bit_flip
@@ -240,6 +241,7 @@ class Verification:
         end = self._store.commit_log.queue.end
         self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
         self.report.findings += state_audit.audit_config(self._store)
+        self.report.findings += audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)
 
     def _log_start(self, expired: int, spanning: int) -> None:

@@ -44,6 +44,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
     "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
     "rmqctl queue STORE": ("log-start-missing", "timer-beyond-queue"),
+    "rmqctl info STORE": ("epochs-invalid", "epochs-beyond-log", "identity-invalid"),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
@@ -68,6 +69,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
     "rmqctl lag STORE": ("group-ahead",),
     "rmqctl queue STORE": ("timer-ahead",),
+    "rmqctl info STORE": ("controller-files-wrong",),
     "rmqctl info STORE --broker-conf FILE": ("log-gone",),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
 }  # fmt: skip

@@ -211,6 +211,11 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
         "RocketMQ's issue 10668",
     ),
+    "controller-files-wrong": CauseKind(
+        "A file of the controller mode is wrong: {subjects}{places}",
+        "A broker with a controller compares its log with its master's by these files. A broker without a controller "
+        "does not read them.",
+    ),
     "foreign-files": CauseKind(
         "Files that RocketMQ does not create lie in the store: {subjects}{places}",
         "In commitlog/, such a file can prevent a broker from starting.",

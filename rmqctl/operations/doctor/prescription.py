@@ -58,6 +58,7 @@ COMMANDS = {
     "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
     "queue-unread": ("rmqctl config show {target}", LOOK),
+    "controller-files-wrong": ("rmqctl info {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"

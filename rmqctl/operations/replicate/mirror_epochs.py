@@ -8,14 +8,12 @@ from rmqctl.errors import NeedsRecovery, Unreadable
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
-from rmqctl.store.ha.epoch_file import decode_epoch_file, encode_epochs
+from rmqctl.store.ha.epoch_file import EPOCH_FILE_SIZE_MAX, decode_epoch_file, encode_epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.store.ha.auto_switch_frames import EpochEntry
-
-EPOCH_FILE_SIZE_MAX = 1024 * 1024
 
 
 class MirrorEpochs:

@@ -17,6 +17,8 @@ from itertools import pairwise
 from rmqctl.format.crc import masked_crc32
 from rmqctl.store.ha.auto_switch_frames import EpochEntry
 
+EPOCH_FILE_SIZE_MAX = 1024 * 1024  # bytes; a master keeps at most 1000 epochs
+
 
 def encode_epochs(entries: list[EpochEntry]) -> bytes:
     """Return the content of the file."""

@@ -15,6 +15,7 @@ from rmqctl.text import counted
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
+EPOCHS_SHOWN = 8
 
 
 @click.command(
@@ -82,6 +83,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ),
         ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
+        *_controller_fields(document["controller"]),
     ]
     return fields + [
         ("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]")
@@ -98,6 +100,19 @@ def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any
         return [("checkpoint", "missing")]
     names = (("checkpoint log", "physicMsg"), ("  queues", "logicsMsg"), ("  index", "indexMsg"))
     return [(name, _moment(checkpoint[key + "Time"], checkpoint[key + "Timestamp"])) for name, key in names]
+
+
+def _controller_fields(controller: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """Return the fields of a store whose broker runs with a controller."""
+    if controller is None:
+        return []
+    names = [controller[key] for key in ("brokerClusterName", "brokerName", "brokerId")]
+    epochs = ", ".join(
+        f"{entry['epoch']} from {entry['startOffset']}" for entry in controller["epochs"][-EPOCHS_SHOWN:]
+    )
+    identity = "none: the broker has not registered" if None in names else "#".join(map(str, names))
+    problems = [("attention", problem) for problem in controller["problems"]]
+    return [("controller mode", identity), ("  epochs", epochs or "none"), *problems]
 
 
 def _moment(time: str | None, raw: int | None) -> str:

@@ -1,0 +1,92 @@
+"""The files of a broker that runs with a controller (5.x), as it reads them.
+
+| file | content |
+|---|---|
+| epochFileCheckpoint | the epochs of the log (`rmqctl.store.ha.epoch_file`) |
+| brokerIdentity | CLUSTER#BROKER#ID |
+
+If epochFileCheckpoint is not valid, a broker reads its .bak.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.config_file import BACKUP_SUFFIX
+from rmqctl.store.config.store_path import BROKER_IDENTITY, EPOCH_FILE
+from rmqctl.store.ha.epoch_file import EPOCH_FILE_SIZE_MAX, decode_epoch_file
+
+if TYPE_CHECKING:
+    from rmqctl.store.ha.auto_switch_frames import EpochEntry
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+IDENTITY_SIZE_MAX = 4096  # bytes
+
+
+class BrokerIdentity(NamedTuple):
+    """Who the broker of a store is for its controller."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+
+
+class ControllerFiles(NamedTuple):
+    """The content of both files.
+
+    `epochs` is empty, and `identity` is None, if there is no valid file. A problem says what is wrong with a file; it
+    is empty if the file is valid or does not exist.
+    """
+
+    epochs: list[EpochEntry]
+    epochs_problem: str
+    identity: BrokerIdentity | None
+    identity_problem: str
+
+
+def controller_files(store: ReadOnlyStore) -> ControllerFiles:
+    """Return the files of the controller mode.
+
+    For a store of another broker, all fields are empty.
+    """
+    epochs, problem = _epochs(store, EPOCH_FILE)
+    if problem:
+        epochs, backup_problem = _epochs(store, EPOCH_FILE + BACKUP_SUFFIX)
+        problem += "; its .bak is good" if epochs and not backup_problem else ""
+    return ControllerFiles(epochs, problem, *_identity(store))
+
+
+def _epochs(store: ReadOnlyStore, name: str) -> tuple[list[EpochEntry], str]:
+    content, problem = _content(store, name, EPOCH_FILE_SIZE_MAX)
+    if content is None:
+        return [], problem
+    try:
+        return decode_epoch_file(content), ""
+    except ValueError as error:
+        return [], f"{name} is not valid: {error}"
+
+
+def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
+    content, problem = _content(store, BROKER_IDENTITY, IDENTITY_SIZE_MAX)
+    if content is None:
+        return None, problem
+    try:
+        cluster, broker, number = content.decode().split("#")
+        return BrokerIdentity(cluster, broker, int(number)), ""
+    except ValueError:
+        return None, f"{BROKER_IDENTITY} is not CLUSTER#BROKER#ID"
+
+
+def _content(store: ReadOnlyStore, name: str, size_max: int) -> tuple[bytes | None, str]:
+    """Return the content of a file, and why it cannot be read.
+
+    If the file does not exist, the result is (None, "").
+    """
+    path = store.path.part(name)
+    try:
+        if store.storage.entry(path).kind is Kind.MISSING:
+            return None, ""
+        return store.storage.read_file(path, size_max), ""
+    except OSError as error:
+        return None, f"{name} cannot be read: {error.strerror}"
