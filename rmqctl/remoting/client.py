@@ -1,4 +1,10 @@
-"""A client of a broker: one connection, one request at a time."""
+"""A client of a broker: one connection, one request at a time.
+
+A user may give the broker's HA port instead of its remoting port. The HA port reads each 8 bytes as a slave's report,
+and a report after the end of the log lets a SYNC_MASTER acknowledge puts that no slave has. Therefore requests have
+ROCKETMQ headers, and the lowest byte of `opaque` is 0x80: in a request without fields and body, the last 8 bytes that
+the HA port reads are then a negative report, which a master ignores.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,8 @@ from rmqctl.remoting.request_code import ResponseCode
 REQUEST_TIMEOUT = 3.0  # seconds, as a slave waits for its master
 ANSWER_LENGTH_MAX = 256 * 1024 * 1024  # bytes; a broker sends also answers that it would not read
 REMARK_LENGTH_MAX = 200  # characters of a remark in an error; brokers send whole stack traces
-_OPAQUE_MAX = 2**31 - 1
+_REQUESTS_MAX = 2**23 - 1  # opaque has 31 bits; the lowest 8 are the same in all requests
+_OPAQUE_LOW = 0x80
 
 
 class RequestRefused(PeerError):
@@ -41,7 +48,7 @@ class RemotingClient:
         port: int,
         timeout: float = REQUEST_TIMEOUT,
         *,
-        serialize_type: SerializeType = SerializeType.JSON,
+        serialize_type: SerializeType = SerializeType.ROCKETMQ,
         answer_length_max: int = ANSWER_LENGTH_MAX,
     ) -> None:
         self.address = Address(host, port)
@@ -49,6 +56,7 @@ class RemotingClient:
         self._serialize_type = serialize_type
         self._answer_length_max = answer_length_max
         self._connection: socket.socket | None = None
+        self._requests = 0
         self._opaque = 0
 
     def __enter__(self) -> Self:
@@ -71,7 +79,8 @@ class RemotingClient:
         Raises RequestRefused if the answer has another code. Raises PeerError if the broker cannot be reached, does not
         answer in time, or breaks the protocol.
         """
-        self._opaque = self._opaque % _OPAQUE_MAX + 1
+        self._requests = self._requests % _REQUESTS_MAX + 1
+        self._opaque = self._requests << 8 | _OPAQUE_LOW
         request = RemotingCommand(
             int(code), ext_fields, body, opaque=self._opaque, serialize_type=self._serialize_type
         ).encode()

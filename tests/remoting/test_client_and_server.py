@@ -14,8 +14,12 @@ import pytest
 from rmqctl.errors import ExitCode, PeerError
 from rmqctl.remoting.address import Address
 from rmqctl.remoting.client import RemotingClient, RequestRefused
-from rmqctl.remoting.frame import IS_ONEWAY, RemotingCommand, SerializeType
+from rmqctl.remoting.frame import IS_ONEWAY, RemotingCommand, SerializeType, decode
+from rmqctl.remoting.request_code import RequestCode
 from rmqctl.remoting.server import ConnectionWatch, Handler, RemotingServer
+from rmqctl.store.config.ha_config import HAConf
+from rmqctl.store.ha.ha_service import HAService
+from tests.support.ha_slave import MemoryLog
 
 LOOPBACK = "127.0.0.1"
 
@@ -108,13 +112,27 @@ def test_a_refused_request_has_the_brokers_code_and_one_line() -> None:
 
 def test_requests_of_the_broker_and_late_answers_are_skipped() -> None:
     def answer(connection: socket.socket) -> None:
-        connection.recv(1000)
-        connection.sendall(RemotingCommand(40, flag=IS_ONEWAY, opaque=1).encode())
+        request = decode(connection.recv(1000)[4:])
+        connection.sendall(RemotingCommand(40, flag=IS_ONEWAY, opaque=request.opaque).encode())
         connection.sendall(RemotingCommand(0, flag=1, opaque=99, body=b"late").encode())
-        connection.sendall(RemotingCommand(0, flag=1, opaque=1, body=b"ours").encode())
+        connection.sendall(RemotingCommand(0, flag=1, opaque=request.opaque, body=b"ours").encode())
 
     with broken_server(answer) as port, RemotingClient(LOOPBACK, port) as client:
         assert client.invoke(1).body == b"ours"
+
+
+def test_a_request_to_a_ha_port_is_no_acknowledgement() -> None:
+    """A report after the end would let the master acknowledge puts that no slave has."""
+    log = MemoryLog(bytes(1000), 1000)
+    for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO):
+        with (
+            HAService(log, HAConf(listen_port=0)) as master,
+            RemotingClient(LOOPBACK, master.port, timeout=0.2) as client,
+        ):
+            with pytest.raises(PeerError, match="no answer"):
+                client.invoke(code)
+            (connection,) = master.connection_list
+            assert (connection.slave_request_offset, master.push2_slave_max_offset) == (-1, 0)
 
 
 @pytest.mark.parametrize(
