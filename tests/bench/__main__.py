@@ -15,6 +15,7 @@ from tests.bench.memory import memory_rows
 from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
 from tests.bench.rebuilding import REBUILDING_HEADINGS, rebuilding_rows
+from tests.bench.replicating import REPLICATING_HEADINGS, replicating_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
 from tests.bench.writing import writing_rows
@@ -52,6 +53,8 @@ def main() -> None:
     _say("appending")
     rows = writing_rows(arguments.work, list(BODY_SIZES), arguments.runs)
     print(markdown(("bodies", "appending, one thread", "messages/s", "x 4.9.7"), rows))
+    _say("replicating")
+    print(markdown(REPLICATING_HEADINGS, replicating_rows(arguments.work, arguments.runs)))
     _say("look-ups")
     print(
         markdown(

@@ -20,6 +20,7 @@ from rmqctl.operations.replicate.configuration import fetch_names, fetch_offsets
 from rmqctl.operations.replicate.log_pull import LogPull, connect, damaged_master, known_bytes
 from rmqctl.operations.replicate.master import SYNC_MASTER, ask_range
 from rmqctl.operations.replicate.mirror_epochs import MirrorEpochs
+from rmqctl.operations.replicate.progress import Progress
 from rmqctl.store.engine.flush import FlushIntervals, FlushRealTimeService
 from rmqctl.store.ha.auto_switch_ha_client import AutoSwitchHAClient
 
@@ -46,17 +47,6 @@ class HowToReplicate(NamedTuple):
     once: bool
     as_slave: bool
     rate: int = 0
-
-
-@dataclass
-class Progress:
-    """The current counts: bytes and messages of this run; offsets in bytes."""
-
-    bytes: int = 0
-    messages: int = 0
-    min_offset: int = 0
-    max_offset: int = 0
-    master_offset: int = 0
 
 
 FLUSH_INTERVAL = 1.0  # seconds, as a broker's flushIntervalConsumeQueue
@@ -90,6 +80,7 @@ class Replication:
     _flushed_at: float = field(default_factory=time.monotonic)
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
+    _has_joined: bool = False  # a connection came so far that the master is a good one
 
     def __post_init__(self) -> None:
         self._epochs = MirrorEpochs(self.root)
@@ -120,8 +111,9 @@ class Replication:
                     self._epochs.check(client.epochs, str(self.master.address))
                 while not (self.is_over() or self._is_done):
                     self._step(client, pull)
+                    self._has_joined = True
         except PeerError as error:
-            if self.how.once or not self.progress.bytes:
+            if self.how.once or not self._has_joined:
                 raise
             self.note(f"{error}; trying again every {RECONNECT_WAIT:g} seconds")
             self._pause(RECONNECT_WAIT)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.finding import of_damage
 from rmqctl.format.message import Damage
 from rmqctl.operations.replicate.log_pull import LogPull, connect
-from rmqctl.operations.replicate.replication import Progress
+from rmqctl.operations.replicate.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class WireAudit:
 
         Raises PeerError, and NeedsRecovery if the master deletes the log faster than it is read.
         """
-        self.progress.min_offset = self.ok_up_to = self.asked.min_offset
+        self.progress.max_offset = self.ok_up_to = self.asked.min_offset
         self.progress.master_offset = self.asked.max_offset
         if self.asked.max_offset == self.asked.min_offset:
             return

@@ -292,3 +292,26 @@ def test_a_copy_that_is_killed_goes_on_without_a_flag(tmp_path: Path, rmqctl: Rm
     assert found.code == 0, found.err
     assert log_bytes(new) == whole.data
     assert codes(new) <= NOT_OF_THIS_LOG
+
+
+def test_a_copy_that_stays_connects_again(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.operations.replicate.replication.RECONNECT_WAIT", 0.1)
+    log, new, connections = log_of("497-basic", tmp_path), tmp_path / "new", []
+
+    def behave(connection: socket.socket) -> None:
+        at = int.from_bytes(connection.recv(8), "big")
+        connections.append(at)
+        end = min(at + 60_000, len(log.data)) if len(connections) < 4 else at
+        connection.sendall(encode_transfer(at, end - at) + log.data[at:end])
+        if len(connections) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.3)
+
+    with FakeMaster(log, behave) as master:
+        found = rmqctl("replicate", master.address, new, "--yes")
+    assert found.code == 130
+    assert found.err.count("connection lost") >= 3
+    assert connections[0] == 1
+    assert connections[1:] == sorted(connections[1:])
+    assert log.data.startswith(log_bytes(new))
+    assert not (new / "abort").exists()

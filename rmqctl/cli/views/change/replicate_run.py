@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.output.printable import printable
-from rmqctl.cli.output.render import print_document, print_table, remark, to_json
+from rmqctl.cli.output.render import print_document, print_fields, remark
 from rmqctl.cli.shared.confirm import confirm
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.run_as import act_as_owner
+from rmqctl.cli.views.change.replicate_progress import ReplicateProgress
 from rmqctl.errors import BadRequest, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmqctl.operations.replicate.master import LogRange, Master
-    from rmqctl.operations.replicate.replication import Progress, Replication
+    from rmqctl.operations.replicate.progress import Progress
+    from rmqctl.operations.replicate.replication import Replication
     from rmqctl.remoting.broker_requests import BrokerRequests
-
-PROGRESS_INTERVAL = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,14 @@ class ReplicateRun:
             held.callback(close_store, store)
             how = HowToReplicate(self.asked.once, self.asked.as_slave, self.asked.max_bytes_per_second)
             replication = Replication(
-                store, root, master, requests, how, lambda: interruption.noted, remark, self._progress()
+                store,
+                root,
+                master,
+                requests,
+                how,
+                lambda: interruption.noted,
+                remark,
+                ReplicateProgress(self.progress_mode).show,
             )
             if not new:
                 replication.on_joined = partial(mark_as_mirror, root, master)
@@ -142,7 +147,7 @@ class ReplicateRun:
         if self.output == "json":
             print_document("replicate", found)
         else:
-            print_table(["WHAT", "VALUE"], [[key, value] for key, value in found.items() if key != "findings"])
+            print_fields((key, value) for key, value in found.items() if key != "findings" and value is not None)
 
     def _counts(self, progress: Progress) -> dict[str, Any]:
         return {
@@ -156,7 +161,11 @@ class ReplicateRun:
 
         with Interruption() as interruption:
             audit = WireAudit(
-                master, asked, lambda: interruption.noted, self._progress(), self.asked.max_bytes_per_second
+                master,
+                asked,
+                lambda: interruption.noted,
+                ReplicateProgress(self.progress_mode).show,
+                self.asked.max_bytes_per_second,
             )
             audit.run()
         found = {
@@ -176,29 +185,3 @@ class ReplicateRun:
         if interruption.noted:
             return int(ExitCode.INTERRUPTED)
         return int(ExitCode.FINDINGS if audit.damages else ExitCode.CLEAN)
-
-    def _progress(self) -> Callable[[Progress], None]:
-        """Return the function that shows the progress."""
-        shown_at, bytes_then = self._began, 0
-
-        def show(progress: Progress) -> None:
-            nonlocal shown_at, bytes_then
-            now = time.monotonic()
-            if now - shown_at < PROGRESS_INTERVAL:
-                return
-            rate = int((progress.bytes - bytes_then) / (now - shown_at))
-            shown_at, bytes_then = now, progress.bytes
-            lag = max(progress.master_offset - progress.max_offset, 0)
-            remark(
-                to_json(
-                    {
-                        "progress": "replicate",
-                        "bytes": progress.bytes,
-                        "maxPhyOffset": progress.max_offset,
-                        "bytesPerSecond": rate,
-                        "lagBytes": lag,
-                    }
-                )
-            )
-
-        return show if self.progress_mode == "json" else lambda _: None

@@ -1,0 +1,18 @@
+"""How far a run of `replicate` is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Progress:
+    """The current counts: bytes and messages of this run; offsets in bytes.
+
+    `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log.
+    """
+
+    bytes: int = 0
+    messages: int = 0
+    max_offset: int = 0
+    master_offset: int = 0
