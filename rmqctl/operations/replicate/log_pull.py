@@ -94,6 +94,7 @@ class LogPull:
         self._client = client
         self._take = take
         self._known = known
+        self._known_left = 0 if known is None else len(known.data)  # bytes that were not compared yet
         self._rate = rate
         self._debt = 0.0  # seconds that were read ahead of `rate`
         self.received = ReceivedLog(
@@ -103,6 +104,7 @@ class LogPull:
         start = begin if known is None else known.offset
         if start == 0 and client.sends_last_file_for_0:
             start = len(FIRST_BYTE)
+            self._known_left = max(self._known_left - start, 0)
             if self.received.offset == 0:
                 self.received.add(memoryview(FIRST_BYTE))
         client.begin(start)
@@ -111,6 +113,11 @@ class LogPull:
     def end(self) -> int:
         """Return the physical offset after the bytes that have arrived."""
         return self.received.offset + self.received.waiting
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether the mirror's last bytes were compared."""
+        return not self._known_left
 
     def step(self, timeout: float) -> int:
         """Take what arrives; wait at most `timeout` seconds. Return the number of bytes.
@@ -138,13 +145,17 @@ class LogPull:
         return count
 
     def check_stall(self, asked: LogRange) -> None:
-        """Raise an error if the master has sent only heartbeats although its log goes on."""
+        """Raise an error if the master stands still below its log's end."""
+        at = self.end - self._known_left
         if asked.min_offset > self.end:
             what = f"{self._client.address} has deleted its log up to {asked.min_offset}; the mirror ends at {self.end}"
             raise NeedsRecovery(what, hint="replicate into another STORE")
-        if self.heartbeat_at and asked.max_offset > self.end and time.monotonic() - self.heartbeat_at > STALL:
-            what = f"the master stands still at offset {self.end}, but its log ends at {asked.max_offset}"
+        if self.heartbeat_at and asked.max_offset > at and time.monotonic() - self.heartbeat_at > STALL:
+            what = f"the master stands still at offset {at}, but its log ends at {asked.max_offset}"
             raise PeerError(what, path=self._client.address)
+
+    def check_whole(self, asked: LogRange) -> None:
+        """Raise NeedsRecovery if the master's log ends inside a record."""
         is_whole = self.received.offset >= asked.max_offset or self.end < asked.max_offset
         rest = self.received.rest() if self.heartbeat_at and not is_whole else None
         if rest is not None:
@@ -161,6 +172,7 @@ class LogPull:
             at = next(at for at in range(both) if body[at] != known.data[start + at])
             what = f"the mirror and {self._client.address} differ at offset {offset + at}: these are different logs"
             raise NeedsRecovery(what, hint="replicate into another STORE")
+        self._known_left -= both
         return body[both:]
 
 

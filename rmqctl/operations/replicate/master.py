@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import BadRequest, LayoutNotSupported, PeerError
+from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.remoting.address import PORT_MAX
 from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
+from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.config.java_properties import JavaProperties
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from rmqctl.remoting.broker_requests import BrokerRequests
 
 SYNC_MASTER = "SYNC_MASTER"
+FILE_SIZE_MAX = 2**31 - 1  # bytes; a broker maps a file as a whole
+OFFSET_MAX, OFFSET_DIGITS = 2**63 - 1, 20
 # settings of the master that say how its files look; its paths and its other settings are not the mirror's
 _OF_FILES = (
     "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue",
@@ -83,9 +88,10 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
         raise PeerError(f"the broker's settings: {error.what}", path=str(address)) from error
     if conf.commitlog_file_size is None:
         raise PeerError("the broker does not say its mappedFileSizeCommitLog", path=str(address))
+    _check_sizes(conf, address)
     return Master(
         address=address,
-        ha_port=_number(said, "haListenPort", address),
+        ha_port=_number(said, "haListenPort", address, most=PORT_MAX),
         role=said.get("brokerRole", ""),
         version=version,
         profile=profile_of(version),
@@ -124,8 +130,27 @@ def profile_of(version: str) -> Profile:
     return PROFILE_4_9 if numbers >= (4, 9, 1) else PROFILE_4_7
 
 
-def _number(said: dict[str, str], key: str, address: Address, usual: int | None = None) -> int:
+def _check_sizes(conf: BrokerConf, address: Address) -> None:
+    """Raise PeerError if the files would be larger than a broker can map."""
+    sizes = geometry_of_conf(conf)
+    index = INDEX_HEADER.size + SLOT_SIZE * sizes.index_slots + INDEX_ENTRY.size * sizes.index_entries
+    for what, size in (
+        ("log", sizes.commitlog_file_size),
+        ("queues", sizes.consumequeue_file_size),
+        ("extensions", sizes.consumequeue_ext_file_size),
+        ("batch queues", sizes.batchconsumequeue_file_size),
+        ("index", index),
+    ):
+        if size > FILE_SIZE_MAX:
+            raise PeerError(
+                f"the broker says files of {size} bytes for its {what}: no broker can map them", path=str(address)
+            )
+
+
+def _number(
+    said: dict[str, str], key: str, address: Address, *, usual: int | None = None, most: int = OFFSET_MAX
+) -> int:
     text = said.get(key, "" if usual is None else str(usual))
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+    if not (text.isascii() and text.isdecimal() and len(text) < OFFSET_DIGITS and int(text) <= most):
         raise PeerError(f"the broker says no number as its {key}: {text[:40]!r}", path=str(address))
     return int(text)

@@ -58,8 +58,8 @@ class Replication:
     """Replicates `master` into `store`.
 
     The end comes with `is_over`, or with `how.once` when the store has all that the master has.
-    `note` is called with a line for the user, `on_progress` after each step, and `on_joined` before the first byte is
-    stored: then the mirror is known to have the master's log.
+    `note` is called with a line for the user, `on_progress` after each step. `on_joined` is called when the mirror's
+    last bytes were compared with the master's.
     """
 
     store: MessageStore
@@ -80,7 +80,7 @@ class Replication:
     _flushed_at: float = field(default_factory=time.monotonic)
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
-    _has_joined: bool = False  # a connection came so far that the master is a good one
+    _has_joined: bool = False  # the master has the mirror's log
 
     def __post_init__(self) -> None:
         self._epochs = MirrorEpochs(self.root)
@@ -111,7 +111,6 @@ class Replication:
                     self._epochs.check(client.epochs, str(self.master.address))
                 while not (self.is_over() or self._is_done):
                     self._step(client, pull)
-                    self._has_joined = True
         except PeerError as error:
             if self.how.once or not self._has_joined:
                 raise
@@ -147,16 +146,19 @@ class Replication:
             self.store.flush()
             self._flushed_at = time.monotonic()
         if now - self._asked_at >= ASK_INTERVAL:
-            pull.check_stall(self._ask())
-        if self._has_all_known():
+            asked = self._ask()
+            pull.check_stall(asked)
+            pull.check_whole(asked)
+        if pull.is_joined and not self._has_joined:
+            self.on_joined()
+            self._has_joined = True
+        if pull.is_joined and self._has_all_known():
             self._synchronize(now)
         self.on_progress(self.progress)
 
     def _store(self, part: ReceivedPart) -> None:
         if isinstance(part.item, Damage):
             raise damaged_master(part.item)
-        if not self.progress.bytes:
-            self.on_joined()
         self.store.append_to_commit_log(part.offset, part.data, part.item)
         self.progress.bytes += len(part.data)
         self.progress.messages += part.messages

@@ -9,6 +9,7 @@ from rmqctl.forensics.finding import of_damage
 from rmqctl.format.message import Damage
 from rmqctl.operations.replicate.log_pull import LogPull, connect
 from rmqctl.operations.replicate.progress import Progress
+from rmqctl.store.ha.received_log import RECORD_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,13 +50,23 @@ class WireAudit:
             return
         with connect(self.master) as client:
             pull = LogPull(client, self.master, self.asked.min_offset, None, self._take, self.rate, lenient=True)
-            while pull.end < self.asked.max_offset and not self.is_over():
+            while not (self._has_all(pull) or self.is_over()):
                 pull.step(WAIT)
                 pull.check_stall(self.asked)
                 self.on_progress(self.progress)
-            rest = pull.received.rest()
+            rest = pull.received.rest() if pull.received.offset < self.asked.max_offset else None
             if rest is not None and not self.is_over():
                 self._note(rest)
+
+    def _has_all(self, pull: LogPull) -> bool:
+        """Return whether the log was checked up to the end that the master had.
+
+        The log may go on meanwhile, also in the middle of a record. If it ends inside a record before that end, no
+        more bytes come.
+        """
+        behind = pull.end - self.asked.max_offset
+        ends_inside = behind >= 0 and pull.heartbeat_at > 0
+        return pull.received.offset >= self.asked.max_offset or ends_inside or behind > RECORD_SIZE_MAX
 
     def _take(self, part: ReceivedPart) -> None:
         self.progress.bytes += len(part.data)

@@ -315,3 +315,56 @@ def test_a_copy_that_stays_connects_again(tmp_path: Path, rmqctl: Rmqctl, monkey
     assert connections[1:] == sorted(connections[1:])
     assert log.data.startswith(log_bytes(new))
     assert not (new / "abort").exists()
+
+
+def test_the_same_length_is_not_the_same_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, store = log_of("497-basic", tmp_path), unpack("497-basic", tmp_path)
+    topics = (store / "config/topics.json").read_bytes() if (store / "config/topics.json").exists() else b""
+    other = bytearray(log.data)
+    other[-5] ^= 1
+
+    def behave(connection: socket.socket) -> None:
+        at = int.from_bytes(connection.recv(8), "big")
+        time.sleep(0.5)  # later than the copy waits
+        connection.sendall(encode_transfer(at, len(other) - at) + other[at:])
+        connection.recv(1)
+
+    with FakeMaster(log, behave) as master:
+        assert f"differ at offset {len(other) - 5}" in refused(rmqctl, master, store, 1)
+    assert ((store / "config/topics.json").read_bytes() if topics else b"") == topics
+    assert not (store / "rmqctl-mirror.json").exists()
+
+
+def test_a_log_that_grows_is_verified_up_to_the_end_that_it_had(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    end = next(item.end for item in golden_store(tmp_path).commit_log.scan() if item.end > len(log.data) // 2)
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(8)
+        for at in range(1, end + 37, 20_000):
+            body = log.data[at : min(at + 20_000, end + 37)]
+            connection.sendall(encode_transfer(at, len(body)) + body)
+        connection.recv(1)
+
+    with FakeMaster(log, behave) as master:
+        master.max_offset = end
+        found = rmqctl("replicate", master.address, "--verify-only", "-o", "json")
+    assert (found.code, found.document()["findings"]) == (0, [])
+    assert found.document()["okUpTo"] == end
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"haListenPort": "70000"},
+        {"haListenPort": "x"},
+        {"maxIndexNum": str(2**31 - 1)},
+        {"mappedFileSizeCommitLog": str(2**31)},
+        {"mappedFileSizeCommitLog": "-5"},
+    ],
+)
+def test_settings_that_no_broker_has_are_refused(settings: dict[str, str], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    with FakeMaster(log_of("497-basic", tmp_path), settings=settings) as master:
+        found = rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes")
+    assert (found.code, found.err.count("\n")) == (4, 1), found.err
+    assert not (tmp_path / "new").exists()
