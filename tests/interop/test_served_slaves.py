@@ -31,7 +31,7 @@ TABLES = {
     "consumerOffset.json": "offsetTable",
     "delayOffset.json": "offsetTable",
 }
-STORES = [("broker-497", "4.9.7"), ("broker-533", "5.3.3"), ("broker-550", "5.5.0")]
+STORES = [("broker-497", "4.9.7"), ("broker-533", "5.3.3"), ("broker-550", "5.5.0"), ("broker-497", "4.7.1")]
 TOPIC = "orders"
 CONNECT_SECONDS = 20  # a slave of 4.9 connects after 5 s, and reports after 5 more
 STORE_TIME_END = 64  # in a record with IPv4 hosts; no checksum covers the store time

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.remoting.server import Handler
 
 MASTER_ID = "0"
-# RocketMQ writes the first name since 4.8, and the second before
+# the first name since 4.5.2, and the second before
 FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 
 

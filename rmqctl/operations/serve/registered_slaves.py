@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import PeerError
 from rmqctl.remoting.broker_requests import BrokerRequests
-from rmqctl.remoting.client import REQUEST_TIMEOUT, RemotingClient
+from rmqctl.remoting.client import RemotingClient
 from rmqctl.store.ha.ha_client import HAClient
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COMPARED_SIZE = 32768  # bytes before the slave's end; a record of another log differs in its store time at least
 SLAVES_MAX = 1000
+CHECK_SECONDS = 6.0  # for each of two questions: a slave answers slowly while it starts, and waits 20 s for us
 
 
 class RegisteredSlave(NamedTuple):
@@ -59,7 +60,9 @@ class RegisteredSlaves:
         """
         with self._lock:
             slaves = [slave for slave in self._slaves.values() if slave.host == host]
-        compared = [_has_same_log(slave, end, log) for slave in slaves if _log_end(slave) == end]
+        if len(slaves) > 1:  # a slave that starts has its HA port before it answers requests
+            slaves = [slave for slave in slaves if _log_end(slave) == end]
+        compared = [_has_same_log(slave, end, log) for slave in slaves]
         if None in compared or not compared:
             self._notices.add(f"note: the slave of {host} at {end} does not send its log: it is not compared")
         return bool(compared) and not any(same is None or same for same in compared)
@@ -68,7 +71,7 @@ class RegisteredSlaves:
 def _log_end(slave: RegisteredSlave) -> int:
     """Return the end of a slave's log; -1 if the slave does not answer."""
     try:
-        with RemotingClient(slave.broker.host, slave.broker.port) as client:
+        with RemotingClient(slave.broker.host, slave.broker.port, CHECK_SECONDS) as client:
             return int(BrokerRequests(client).runtime_info().get("commitLogMaxOffset", -1))
     except (PeerError, ValueError):
         return -1
@@ -92,9 +95,9 @@ def _read(address: Address, offset: int, size: int) -> bytes:
 
     The result is shorter if the broker does not send all of them in time. Raises PeerError.
     """
-    deadline = time.monotonic() + REQUEST_TIMEOUT
+    deadline = time.monotonic() + CHECK_SECONDS
     received = bytearray()
-    with HAClient(address.host, address.port, silence=REQUEST_TIMEOUT) as client:
+    with HAClient(address.host, address.port, silence=CHECK_SECONDS) as client:
         client.begin(offset)
         while len(received) < size and (seconds := deadline - time.monotonic()) > 0:
             for transfer in client.receive(seconds):
