@@ -24,6 +24,8 @@ OTHERS = frozenset(
         int(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
     }
 )
+ASKED_BY_REPLICATE = frozenset({int(RequestCode.GET_BROKER_CONFIG), int(RequestCode.GET_BROKER_RUNTIME_INFO)})
+COPY_SECONDS = 600.0
 SETTLE_SECONDS = 2.0  # a slave stores the last answer, and a slave of 5.x asks for some more
 
 
@@ -33,16 +35,24 @@ class RequestsSeen:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: dict[Address, dict[int, float]] = {}  # for each code, when a connection asked first
+        self._copied: dict[str, float] = {}  # when a host asked last what only `rmqctl replicate` asks
 
     def note(self, peer: Address, code: int) -> None:
         """Note that a connection asks with the code of a request."""
         with self._lock:
             self._asked.setdefault(peer, {}).setdefault(code, time.monotonic())
+            if code in ASKED_BY_REPLICATE:
+                self._copied[peer.host] = time.monotonic()
 
     def forget(self, peer: Address) -> None:
         """Forget a connection that ended."""
         with self._lock:
             self._asked.pop(peer, None)
+
+    def is_copied_to(self, host: str) -> bool:
+        """Return whether `rmqctl replicate` runs at a host, or did in the last minutes."""
+        with self._lock:
+            return time.monotonic() - self._copied.get(host, -COPY_SECONDS) < COPY_SECONDS
 
     def configured(self) -> dict[str, int]:
         """Return the number of slaves that have the configuration, by host."""

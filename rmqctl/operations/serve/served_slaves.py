@@ -3,12 +3,14 @@
 | first report | the slave |
 |---|---|
 | 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
-| the log's begin, or 1 if it is 0 | is a copy by `rmqctl replicate`: gets the log from there, and repeats its report |
 | less than the log's begin | refused: bytes between its end and our begin are missing |
 | at a record, or where a transfer ended | gets the log from there |
 | the same, but the bytes before differ from ours | refused: it is another log |
 | inside a record | refused: its log is not the begin of ours |
 | more than the log's end | refused: it is ahead, or diverged |
+
+`rmqctl replicate` compares the logs itself, and reports what it likes. Its host has asked for the configuration of the
+broker, which no slave does. Such a host gets the log from its report on.
 
 A later report is the end of a transfer. Any other shows that the slave stores something else, because the files of its
 log have another size. So does a slave that reports the same offset again and again, although more was sent.
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.store.ha.log_source import LogSource
     from rmqctl.store.ha.slave_policy import Slave
 
-CLOSED_KEPT = 16  # connections that ended, to know where their transfers ended
+SERVED_KEPT = 16  # connections of slaves, to know where their transfers ended: a slave may come back with what it got
 NO_REPORT, REFUSED = (-1, 0), (-1, -1)  # instead of the last report of a slave, and how often it came
 SAME_REPORTS_MAX = 4  # a slave repeats its report every 5 seconds
 OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the slave's store"
@@ -40,18 +42,25 @@ OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the
 class ServedSlaves:
     """The policy of the server for HAService.
 
-    `slaves` compares the log of a slave that is not empty with ours. `accepts` says whether an IP address may connect.
+    `slaves` compares the log of a slave that is not empty with ours. `is_copied_to` says whether `rmqctl replicate`
+    runs at an IP address, and `accepts` whether an address may connect.
     """
 
     def __init__(
-        self, log: ServedLog, slaves: RegisteredSlaves, accepts: Callable[[str], bool], notices: Notices
+        self,
+        log: ServedLog,
+        slaves: RegisteredSlaves,
+        is_copied_to: Callable[[str], bool],
+        accepts: Callable[[str], bool],
+        notices: Notices,
     ) -> None:
         self._log = log
         self._slaves = slaves
+        self._is_copied_to = is_copied_to
         self._accepts = accepts
         self._notices = notices
         self._lock = threading.Lock()
-        self._closed: deque[Slave] = deque(maxlen=CLOSED_KEPT)
+        self._served: deque[Slave] = deque(maxlen=SERVED_KEPT)
         self._repeated: dict[str, tuple[int, int]] = {}  # the last report of a slave, and how often it came
 
     def admits(self, host: str) -> bool:
@@ -70,32 +79,38 @@ class ServedSlaves:
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
         """Return why the slave is refused; empty if it is served."""
-        is_first = slave.slave_request_offset < 0
         host = slave.client_address.rpartition(":")[0]
-        problem = self._problem_of_first(host, report, log) if is_first else self._problem_of_later(slave, report, log)
+        is_first = slave.slave_request_offset < 0
+        if is_first:
+            problem = self._problem_of_first(host, report, log)
+        else:
+            problem = self._problem_of_later(host, slave, report, log)
+        with self._lock:
+            if problem:
+                self._repeated[slave.client_address] = REFUSED
+            elif is_first:
+                self._served.append(slave)
         if problem:
             self._notices.add(f"refused: slave {host}: {problem}")
-            with self._lock:
-                self._repeated[slave.client_address] = REFUSED
         return problem
 
     def on_close(self, slave: Slave, reason: str) -> None:
-        """Keep a slave whose connection ended, because it may come back with what it got."""
+        """Tell the operator why a slave left, unless it was refused."""
         with self._lock:
             is_refused = self._repeated.pop(slave.client_address, NO_REPORT) == REFUSED
-            if not is_refused and slave.slave_request_offset >= 0:
-                self._closed.append(slave)
         if not is_refused:
             self._notices.add(f"note: slave {slave.client_address.rpartition(':')[0]} left: {reason}")
 
     def _problem_of_first(self, host: str, report: int, log: LogSource) -> str:
         begin, end = log.min_offset, log.max_offset
-        if report == 0 or _is_copy(report, log):
+        if report == 0:
             return ""
         if report > end:
             return f"its log ends at {report}, ours at {end}: it is ahead, or another log; empty its store to reseed it"
         if report < begin:
             return f"its log ends at {report}, ours begins at {begin}: empty its store to reseed it"
+        if self._is_copied_to(host):
+            return ""
         if not self._may_end_at(report):
             return (
                 f"its log ends at {report}, inside a record of ours: it is another log, or was not restarted since its "
@@ -107,13 +122,13 @@ class ServedSlaves:
 
     def _may_end_at(self, offset: int) -> bool:
         with self._lock:
-            closed = list(self._closed)
+            served = list(self._served)
         if offset % self._log.file_size % HA_TRANSFER_BATCH_SIZE == 0 or self._log.is_record_boundary(offset):
             return True
-        return any(slave.is_end_of_transfer(offset) for slave in closed)
+        return any(slave.is_end_of_transfer(offset) for slave in served)
 
-    def _problem_of_later(self, slave: Slave, report: int, log: LogSource) -> str:
-        if report == slave.slave_request_offset and _is_copy(report, log):
+    def _problem_of_later(self, host: str, slave: Slave, report: int, log: LogSource) -> str:
+        if self._is_copied_to(host):
             return ""
         begin = self.first_offset(slave.slave_request_offset, log)
         if report not in (slave.slave_request_offset, begin) and not slave.is_end_of_transfer(report):
@@ -125,8 +140,3 @@ class ServedSlaves:
         if report < log.max_offset and count > SAME_REPORTS_MAX:
             return f"it reports {report} again and again: {OTHER_SIZE.format(log.file_size)}"
         return ""
-
-
-def _is_copy(report: int, log: LogSource) -> bool:
-    """Return whether `rmqctl replicate` sends this report; no real slave does."""
-    return report == max(log.min_offset, 1)

@@ -78,7 +78,7 @@ class StoreServer:
         self._opened = contextlib.ExitStack()
         try:
             slaves = RegisteredSlaves(self.notices)
-            policy = ServedSlaves(self.log, slaves, access.accepts, self.notices)
+            policy = ServedSlaves(self.log, slaves, self._seen.is_copied_to, access.accepts, self.notices)
             conf = USUAL_HA._replace(listen_port=ports.ha)
             self._ha = HAService(self.log.source, conf, policy, access.address)
             self._ha.start()

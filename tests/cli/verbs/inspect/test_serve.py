@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Rmqctl, schema_of
+from tests.conftest import Result, Rmqctl, schema_of
 from tests.support.ha_slave import ReportingSlave
 from tests.support.registered_slave import ConfiguredSlave
 
@@ -65,19 +66,30 @@ def test_wrong_usage_is_told(words: list[str], what: str, golden: Golden, rmqctl
     assert what in result.err
 
 
-def test_replicate_copies_what_serve_sends(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    store, new = golden("broker-533"), tmp_path / "new"
-    with subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", "serve", str(store), "-o", "json"], stdout=subprocess.PIPE, text=True
-    ) as process:
+def replicated(rmqctl: Rmqctl, store: Path, new: Path) -> Result:
+    """Copy from `serve` by `replicate`."""
+    words = [sys.executable, "-m", "rmqctl", "serve", str(store), "-o", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         listening = json.loads(process.stdout.readline())
         copied = rmqctl("replicate", f"127.0.0.1:{listening['remoting']}", new, "--once", "--yes", "-o", "json")
         process.terminate()
-    assert copied.code == 0, copied.err
-    assert copied.document()["maxPhyOffset"] == listening["maxPhyOffset"]
-    assert rmqctl("info", new, "-o", "json").document()["commitLog"]["maxPhyOffset"] == listening["maxPhyOffset"]
     assert process.returncode == 130
+    return copied
+
+
+def test_replicate_copies_from_serve_and_goes_on(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, new, begin = golden("broker-533"), tmp_path / "new", tmp_path / "begin"
+    shutil.copytree(store, begin)
+    max((begin / "commitlog").iterdir()).unlink()
+    for source in (begin, store, store):
+        copied = replicated(rmqctl, source, new)
+        assert copied.code == 0, copied.err
+        end = rmqctl("info", source, "-o", "json").document()["commitLog"]["maxPhyOffset"]
+        assert copied.document()["maxPhyOffset"] == end
+    ahead = replicated(rmqctl, begin, new)
+    assert ahead.code in (1, 4)
+    assert ahead.err.count("\n") == 1
 
 
 def test_what_is_no_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
