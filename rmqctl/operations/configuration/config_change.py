@@ -16,6 +16,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, CONFIG_SIZE_MAX, rocksdb_folder
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.journal.changes import Install
+from rmqctl.store.journal.journals import CONFIG_VERB
 from rmqctl.store.journal.transaction import Journal
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-JOURNAL_VERB = "config"
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,16 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
         raise LayoutNotSupported(what, path=str(folder / name), hint=hint)
 
 
-def carry_out(store: ReadOnlyStore, files: Sequence[ConfigChange], summary: str, commit: Callable[[], None]) -> None:
+def carry_out(
+    store: ReadOnlyStore, files: Sequence[ConfigChange], verb: str, summary: str, commit: Callable[[], None]
+) -> None:
     """Make the changes, in one journal.
 
-    `commit` is the same as in Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
-    ChangeFailed, OSError.
+    `verb` is the verb of `rmqctl config`, such as `set-offset`. `commit` is the same as in Journal.execute. Raises
+    StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
     """
     root, storage = store.path.root, WritableStorage.like(store.storage)
-    with Journal.begin(root, JOURNAL_VERB, summary, storage) as journal:
+    with Journal.begin(root, CONFIG_VERB + verb, summary, storage) as journal:
         for file in files:
             path = store.path.part(CONFIG) / file.name
             if _content(store.storage, path) != file.before:

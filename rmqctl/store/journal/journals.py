@@ -42,6 +42,7 @@ MANIFEST, DONE, UNDOING = "journal.json", "done", "undoing"
 WHAT = "the journal"
 
 NUMBER_MAX = 999_999_999
+CONFIG_VERB = "config-"  # the names of folders have no blank: config-set-offset, config-restore
 _FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
 
 
@@ -71,6 +72,11 @@ class JournalEntry(NamedTuple):
     done: FileStates | None = None
     fault: Unreadable | None = None
     may_be_forgotten: bool = False
+
+    @property
+    def command(self) -> str:
+        """Return the verb as on a command line: `recover`, or `config set-offset`."""
+        return self.verb.replace(CONFIG_VERB, "config ", 1) if self.verb.startswith(CONFIG_VERB) else self.verb
 
     @property
     def is_unfinished(self) -> bool:
@@ -253,8 +259,8 @@ def to_json(value: Manifest | FileStates) -> bytes:
 def words_of_unfinished(entry: JournalEntry) -> str:
     """Return the error text for a store that has an unfinished change."""
     if entry.state is JournalState.UNDOING:
-        return f"an undo of rmqctl {entry.verb} was interrupted: the store is half restored"
-    return f"rmqctl {entry.verb} was interrupted: the store is half changed"
+        return f"an undo of rmqctl {entry.command} was interrupted: the store is half restored"
+    return f"rmqctl {entry.command} was interrupted: the store is half changed"
 
 
 def check_none_unfinished(storage: Storage, root: Path) -> None:
@@ -346,7 +352,7 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
     changed = changed_since(storage, root, entry)
     if changed:
         what = (
-            f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was "
+            f"written to since `rmqctl {entry.command}`: {first_of(changed)}; an undo would lose that, so nothing was "
             "changed"
         )
         raise ChangedSince(what, path=str(root), hint="--force undoes the change anyway")

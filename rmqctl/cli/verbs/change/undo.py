@@ -219,7 +219,7 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
             )
         return "removed what an interrupted rmqctl left; there is nothing to take back"
     summary = f" ({entry.manifest.summary})" if entry.manifest is not None and entry.manifest.summary else ""
-    undone = f"undone: {entry.number} {entry.verb}{summary}"
+    undone = f"undone: {entry.number} {entry.command}{summary}"
     if not changed:
         return f"{undone}; the store is as it was before"
     return (

@@ -104,6 +104,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
     plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, asked))
     words = Words(
+        verb="restore",
         nothing_to_do=f"config/{plan.name} {_why_nothing(plan)}",
         question=f"Restore config/{plan.name}?",
         done=f"config/{plan.name} is restored",

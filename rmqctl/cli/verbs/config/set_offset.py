@@ -119,6 +119,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
         "notes": list(plan.notes),
     }
     words = Words(
+        verb="set-offset",
         nothing_to_do="the group already has these offsets",
         question=f"Set the offsets of {plan.group}?",
         done="the offsets are set",

@@ -29,8 +29,9 @@ class ConfigRun:
 
 @dataclass(frozen=True)
 class Words:
-    """The words for the operator, for each result."""
+    """The words for the operator, for each result, and the verb of `rmqctl config`."""
 
+    verb: str
     nothing_to_do: str
     question: str
     done: str
@@ -82,6 +83,6 @@ def carry_out(
     confirm(words.question, yes=how.yes)
     with ChangeInterruption() as interruption:
         act_as_owner(root, store.path.commitlogs)
-        config_change.carry_out(store, files, summary, interruption.commit)
+        config_change.carry_out(store, files, words.verb, summary, interruption.commit)
     remark(f"{words.done}; {undo_hint(root)}")
     return int(ExitCode.CLEAN)

@@ -43,7 +43,7 @@ def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
         summary = f"{storage.display(Path(entry.fault.path))}: {entry.fault.what}"
     return {
         "number": entry.number,
-        "verb": entry.verb,
+        "verb": entry.command,
         "folder": entry.folder.name,
         "state": entry.state.value,
         "timestamp": manifest.time_ms if manifest is not None else None,

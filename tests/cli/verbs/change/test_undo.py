@@ -68,8 +68,13 @@ def test_an_append_is_not_called_nothing(golden: Golden, rmqctl: Rmqctl) -> None
 def test_an_undo_says_what_the_change_was(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-533")
     assert rmqctl("config", "set-offset", store, "billing", "orders", "0", "--to", "earliest", "--yes").code == 0
+    assert [row["verb"] for row in rmqctl("undo", store, "--list", "-o", "jsonl").rows()] == ["config set-offset"]
+    assert (store / ".rmqctl" / "journal" / "0001-config-set-offset").is_dir()
     result = rmqctl("undo", store, "--yes")
-    assert result.err == "undone: 1 config (offsets of billing in orders are 0: 0); the store is as it was before\n"
+    assert (
+        result.err
+        == "undone: 1 config set-offset (offsets of billing in orders are 0: 0); the store is as it was before\n"
+    )
 
 
 def test_a_dry_run_and_no_terminal_change_nothing(
