@@ -69,7 +69,7 @@ class Search:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return the messages in the order of the log, found by msgId, index or queue.
 
-        Raises BadRequest if there is no index or queue.
+        Raises BadRequest if there is no queue, and Unreadable if there is no index.
         """
         asked = self._question
         if asked.msg_id is not None:
@@ -186,13 +186,13 @@ class Search:
     def _indexed(self) -> list[str]:
         """Return the topics in which a key is looked up.
 
-        Raises BadRequest if there is no index.
+        Raises Unreadable if there is no index.
         """
         index = self._store.index
         if not index.files:
-            raise BadRequest(
-                "there is no index file", path=str(index.folder), hint="--scan reads the whole log instead"
-            )
+            what = "there is no index file, so no key can be looked up"
+            hint = "--scan reads the whole log instead; `rmqctl rebuild STORE index` builds the index"
+            raise Unreadable(what, path=str(index.folder), hint=hint)
         headers = [
             header
             for index_file in index.files

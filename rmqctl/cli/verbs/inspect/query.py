@@ -100,7 +100,7 @@ def command(
 
     query looks keys up in the index, and then reads each message, because several keys can have the same hash. If the
     index is missing or incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the
-    exit code is 0.
+    exit code is 0. If there is no index at all and the question needs one, the exit code is 4.
     """
     from rmqctl.forensics.search import Search
     from rmqctl.format.message import ROW_KEYS
