@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store.config.topics import DLQ_PREFIX, READ_NUMS, RETRY_PREFIX, WRITE_NUMS
-from rmqctl.store.read.consumers.consumer_groups import POP_SEPARATORS, ConsumerGroups, is_broker_group
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, is_broker_group
 from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX, new_topic, own_queue_nums
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
     broker adds by itself and LMQ groups are left out.
     """
     topics = {topic for topic, _ in names.queues} | set(store.listed_topics)
-    groups = ConsumerGroups(store)
+    groups = ConsumerGroups(store, topics)
     found = set(groups.known)
     for topic in topics:
         if topic.startswith(RETRY_PREFIX):
-            found |= {group if group in groups.known else _owner(group, topics) for group in groups.groups_of(topic)}
+            found |= groups.groups_of(topic)
         elif topic.startswith(DLQ_PREFIX):
             found.add(topic.removeprefix(DLQ_PREFIX))
     retry_nums = _retry_nums(names)
@@ -87,15 +87,6 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
         for group in sorted(found)
         if group and group not in listed and not is_broker_group(group) and not group.startswith(LMQ_PREFIX)
     }
-
-
-def _owner(rest: str, topics: set[str]) -> str:
-    """Return the group of the topic %RETRY%`rest`.
-
-    The topic of a POP retry is %RETRY%GROUP_TOPIC or %RETRY%GROUP+TOPIC.
-    """
-    ends = (at for at in range(1, len(rest) - 1) if rest[at] in POP_SEPARATORS and rest[at + 1 :] in topics)
-    return rest[: next(ends, len(rest))]
 
 
 def _retry_nums(names: NamesInStore) -> dict[str, int]:

@@ -11,6 +11,7 @@ from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.operations.configuration.names_in_store import NamesInStore, is_topic_name
 from rmqctl.operations.configuration.rebuilt_entries import group_entries, topic_entries
 from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.read.consumers.consumer_groups import retry_owner
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NOTHING: frozenset[str] = frozenset()
@@ -63,6 +64,24 @@ def test_an_entry_is_never_lowered() -> None:
     assert topic_entries(listed, names(("orders", 1)), PROFILE_4_9) == {}
     raised = topic_entries(listed, names(("orders", 7)), PROFILE_4_9)
     assert raised == {"orders": listed["orders"] | {"readQueueNums": 8}}
+
+
+@pytest.mark.parametrize(
+    ("rest", "owner"),
+    [
+        ("billing", "billing"),
+        ("pop_group_orders", "pop_group"),  # a known group, though `group_orders` is a topic, too
+        ("new_orders", "new"),
+        ("new+orders", "new"),
+        ("new_other", "new_other"),
+        ("one_two_orders", "one_two"),
+        ("a_orders_orders", "a"),
+    ],
+)
+def test_a_retry_topic_has_one_owner(rest: str, owner: str) -> None:
+    """A known group comes first, then the text before the name of a topic."""
+    known, topics = {"billing", "pop_group"}, {"orders", "orders_orders", "group_orders"}
+    assert retry_owner(rest, known, topics) == owner
 
 
 def test_groups_are_those_of_retry_topics(tmp_path: Path) -> None:

@@ -74,11 +74,13 @@ class ConsumerGroups:
 
     `known` has the names of all these groups. `without_topic` lists each group of subscriptionGroup.json for which no
     file shows a topic that the group reads. For this list, %RETRY% topics are ignored. The groups that every broker
-    adds by itself are not in `without_topic`.
+    adds by itself are not in `without_topic`. `topics` are the topics of the store; without `topics`, they are those
+    that have queues or an entry in topics.json.
     """
 
-    def __init__(self, store: ReadOnlyStore) -> None:
+    def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
         self._store = store
+        self._topics = {topic for topic, _ in store.queues} | set(store.listed_topics) if topics is None else topics
         self._offsets: dict[QueueKey, dict[str, int]] = {}
         for stored in consumer_offsets(store):
             offsets = self._offsets.setdefault((stored.topic, stored.queue_id), {})
@@ -100,7 +102,7 @@ class ConsumerGroups:
         """
         groups = self._groups.get(topic, set())
         return (
-            groups | {retry_owner(topic.removeprefix(RETRY_PREFIX), self.known)}
+            groups | {retry_owner(topic.removeprefix(RETRY_PREFIX), self.known, self._topics)}
             if topic.startswith(RETRY_PREFIX)
             else groups
         )
@@ -177,14 +179,16 @@ def is_broker_group(group: str) -> bool:
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
-def retry_owner(rest: str, known: Collection[str]) -> str:
+def retry_owner(rest: str, known: Collection[str], topics: Collection[str] = ()) -> str:
     """Return the group that the topic %RETRY%`rest` belongs to.
 
     The result is `rest` if `rest` is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and
-    the longest text that is a known group is returned. If no text is a known group, the result is `rest`.
+    the longest text that is a known group is returned. If no text is a known group, the result is the shortest text
+    before a separator after which the name of one of `topics` follows. Otherwise, the result is `rest`.
     """
-    ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
-    return next((rest[:end] for end in ends if rest[:end] in known), rest)
+    ends = [at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS]
+    found = next((rest[:end] for end in [len(rest), *ends] if rest[:end] in known), None)
+    return found or next((rest[:end] for end in reversed(ends) if rest[end + 1 :] in topics), rest)
 
 
 def _split(entries: Iterable[str]) -> Iterator[tuple[str, str]]:
