@@ -168,6 +168,16 @@ def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) 
     assert "only its log is read" in result.err
 
 
+def edited(name: str, old: str, new: str, into: Path) -> Path:
+    """A store with a text in a file of config/ replaced."""
+    store = unpack("broker-533", into)
+    path = store / "config" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return store
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "code"),
     [
@@ -181,13 +191,8 @@ def test_the_log_of_a_rocksdb_store_is_examined(tmp_path: Path, rmqctl: Rmqctl) 
 def test_config_is_compared_with_queues_and_bak(
     name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    store = unpack("broker-533", tmp_path)
-    path = store / "config" / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    found = diagnosis(store, rmqctl)
-    assert [cause["code"] for cause in found["causes"]][:1] == [code]
+    found = diagnosis(edited(name, old, new, tmp_path), rmqctl)
+    assert found["causes"][0]["code"] == code
     assert name in str(found["causes"][0])
 
 
@@ -285,11 +290,7 @@ def test_a_bak_with_more_entries_than_its_file(tmp_path: Path, rmqctl: Rmqctl) -
 def test_config_is_repaired_by_the_next_command(
     name: str, old: str, new: str, code: str, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    store = unpack("broker-533", tmp_path)
-    path = store / "config" / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+    store = edited(name, old, new, tmp_path)
     found = diagnosis(store, rmqctl)
     assert found["causes"][0]["code"] == code
     do_next(found, rmqctl)
