@@ -20,7 +20,7 @@ NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behin
 
 
 class RestartReach(NamedTuple):
-    """How a restart of the broker now would handle the damage of the log.
+    """The effect of the log's damage on a restart of the broker now.
 
     `profile` is the profile of the broker. `refused` is the reason why the broker does not load the store. If the
     broker loads the store, its scan begins at the physical offset `scans_from`. `ends_at` is the offset where damage

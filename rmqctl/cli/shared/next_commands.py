@@ -12,7 +12,7 @@ from rmqctl.errors import ExitCode
 
 
 class Advice(NamedTuple):
-    """What to do after an exit code, and the command to type next."""
+    """Advice for an exit code, with the command to type next."""
 
     then: str
     command: str

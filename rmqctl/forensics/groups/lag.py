@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class QueueLag(NamedTuple):
-    """How far a group is behind in one queue.
+    """The lag of a group in one queue.
 
     `offset` is None if the broker stores no offset. `oldest_ms` is the store time (ms since 1970) of the oldest message
     that the group has not consumed. `popped` counts the messages that the group popped and has not acknowledged.
@@ -65,7 +65,7 @@ class QueueLag(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """How far a group is behind in all of its queues.
+    """The lag of a group in all of its queues.
 
     `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
     %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
@@ -82,7 +82,7 @@ class GroupLag(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How far a group may be behind in a queue.
+    """The largest lag that a group may have in a queue.
 
     The bound is a number of messages, or the age (ms) of the oldest message that the group has not consumed.
     """
@@ -92,7 +92,7 @@ class Bound(NamedTuple):
 
 
 class Lag:
-    """How far the groups of a store are behind.
+    """The lag of the groups of a store.
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
     each group. `unlisted` counts the rows of queues without files and without offset that are left out of `queues`

@@ -23,7 +23,7 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 
 
 class DiskUse(NamedTuple):
-    """How full the partition of a folder is, as a broker counts.
+    """The use of the partition of a folder, as a broker counts.
 
     `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the share cannot
     be read. `total` is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is

@@ -51,7 +51,7 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """What has been deleted so far.
+    """The files that have been deleted so far.
 
     `files` and `folders` are numbers of deleted files and folders of the plan. `left` counts deleted files that an
     interrupted clean had moved but not deleted. `allocated_bytes` is the disk space that became free.

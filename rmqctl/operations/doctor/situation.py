@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class GroupBehind(NamedTuple):
-    """How many messages a group has not consumed yet, retries included."""
+    """The number of messages that a group has not consumed yet, with retries."""
 
     group: str
     behind: int
 
 
 class NextCleanup(NamedTuple):
-    """What a broker would delete now, with the messages that are still needed."""
+    """The files that a broker would delete now, with messages still needed."""
 
     files: int
     bytes: int

@@ -81,7 +81,7 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is rebuilt: queues, the index, or both.
+    """The parts to rebuild: queues, the index, or both.
 
     The selected queues are the queues of one topic, one queue of the topic, or `keys`. If these fields are None, all
     queues are selected. With `all_topics`, queues of deleted topics are rebuilt, too. With `tags`, the index gets

@@ -18,7 +18,7 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """Where a log begins, and where its last good record ends.
+    """The begin of a log, and the end of its last good record.
 
     `begin` and `end` are physical offsets. `begin` is None if the log is empty. `end` is None if the log has no good
     record.

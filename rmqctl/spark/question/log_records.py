@@ -27,7 +27,7 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 
 
 class Scan(NamedTuple):
-    """What a job read: the counts of the records, and the splits.
+    """The result of a job's reading: counts of records, and splits.
 
     The counts and the splits are for all stores that were read as one table. A check has shown that each split begins
     where the previous split ended.

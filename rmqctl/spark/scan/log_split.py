@@ -53,7 +53,7 @@ class Split(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a task found: a part of the log, and the queues of its messages.
+    """The result of a task: a part of the log, and the queues of its messages.
 
     `queues` is a list of (topic, queueId). In the columns of the part, the number of a queue is the position of this
     queue in `queues`. If dispatch columns were not requested, `queues` is empty.
@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read.
+    """The settings for reading splits.
 
     With `described`, the result has dispatch columns. With `with_keys`, the dispatch columns include the hashes of the
     keys. With `with_tags`, TAGS counts as a key.

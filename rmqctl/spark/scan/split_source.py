@@ -26,7 +26,7 @@ NAME = "rocketmq-splits"
 
 
 class Answer(NamedTuple):
-    """What a task sends to the driver.
+    """The answer that a task sends to the driver.
 
     `number` is the number of the split. `small` is what the task found, packed and compressed. `size` is the number of
     packed bytes before compression.

@@ -57,7 +57,7 @@ appender.console.layout.pattern = spark: %m%n%ex{0}
 
 
 class Target(NamedTuple):
-    """Where a job runs.
+    """The place where a job runs.
 
     `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
     neither `remote` nor `master` is set, the job uses the existing session. If there is no session, the job uses the

@@ -33,7 +33,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """What a format reads: the tasks, and the rows of each task.
+    """The input of a format: the tasks, and the rows of each task.
 
     The driver calls `tasks`. Each task calls `read`.
     """

@@ -31,7 +31,7 @@ MS_PER_SECOND = 1000
 
 
 class IndexTask(NamedTuple):
-    """What one task reads: the index file `name` of the store at `root`."""
+    """The input of one task: the index file `name` of the store at `root`."""
 
     root: str
     name: str

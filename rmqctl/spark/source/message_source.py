@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What one task reads.
+    """The input of one task.
 
     `part` is a split, or the damage between files. `of` is the number of tasks. The number is stored in each task and
     not in the reader, because Spark copies the reader before the number is known.

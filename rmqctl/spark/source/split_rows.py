@@ -43,7 +43,7 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
 
 class RowReading(NamedTuple):
-    """How rows are made.
+    """The settings for making rows.
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
     `ranges`, each task adds one row. This row has the range of the file that the task read, the counts of what the task

@@ -32,7 +32,7 @@ ENDS_KEPT = 65536  # of transfers that the slave has not reported: 2 GiB in tran
 
 
 class Master(Protocol):
-    """What a connection needs of its HAService."""
+    """The part of an HAService that a connection needs."""
 
     log: LogSource
     conf: HAConf

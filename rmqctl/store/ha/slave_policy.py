@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Slave(Protocol):
-    """What a policy sees of a connected slave.
+    """The part of a connected slave that a policy sees.
 
     Offsets are in bytes; -1: not known yet. `slave_request_offset` is the first report. `slave_ack_offset` is the last
     report that counts as an acknowledgement.
@@ -49,7 +49,7 @@ class SlavePolicy(Protocol):
 
 
 class BrokerPolicy:
-    """What a real broker does.
+    """The policy of a real broker.
 
     | first report | the transfers begin at |
     |---|---|

@@ -28,7 +28,7 @@ WORDS_OF_COUNTS = {
 
 
 class NextStart(NamedTuple):
-    """How the next start is simulated.
+    """The settings of the simulated next start.
 
     The broker has `profile` (None: the profile that the store shows). `threads` threads read the log.
     """
