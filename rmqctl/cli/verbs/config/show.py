@@ -54,7 +54,8 @@ PARTS = {
 def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    show prints no table for a part of the configuration that is empty. Queues that have no files yet are shown, too.
+    show prints no table for a part of the configuration that is empty. Queues that have no files yet are shown, too,
+    unless they would need more than 10,000 rows.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
     deleted and do not count. If a group has no offset for a queue that it may read, show prints "none" (null in JSON),
