@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.forensics.doctor.attribution import attribute
@@ -18,6 +18,7 @@ CODES = ("log-file-length", "log-file-gone", "record-damaged")
 PARTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15), st.sampled_from(CODES)), max_size=12)
 
 
+@settings(deadline=None)
 @given(PARTS, st.integers(0, 60), st.integers(0, 6))
 def test_the_answer_is_that_of_all_parts_one_by_one(parts: list[tuple[int, int, str]], at: int, size: int) -> None:
     ranges, groups = DamagedRanges(), {code: Group(code) for code in CODES}
