@@ -18,7 +18,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.engine.message_store import MessageStore
-from rmqctl.store.journal.journals import list_journals
+from rmqctl.store.journal.journals import check_not_in_use, list_journals
 from rmqctl.store.journal.transaction import drop, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
@@ -104,6 +104,7 @@ def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 
     storage = WritableStorage(root)
+    check_not_in_use(storage, root)
     journals = list_journals(storage, root)
     if journals and journals[-1].is_unfinished and journals[-1].verb == VERB:
         undo_last(root, storage)  # the start itself was killed

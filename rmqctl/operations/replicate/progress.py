@@ -9,10 +9,12 @@ from dataclasses import dataclass
 class Progress:
     """The current counts: bytes and messages of this run; offsets in bytes.
 
-    `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log.
+    `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log. `seconds` is the
+    time from the first connection to the last byte.
     """
 
     bytes: int = 0
     messages: int = 0
     max_offset: int = 0
     master_offset: int = 0
+    seconds: float = 0.0

@@ -78,6 +78,8 @@ class Replication:
     _waiting: ConfigTexts | None = None  # offsets that were fetched at `_waiting_for`
     _waiting_for: int = 0
     _flushed_at: float = field(default_factory=time.monotonic)
+    _flushed_to: int = 0
+    _began_at: float = 0.0
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
     _has_joined: bool = False  # the master has the mirror's log
@@ -132,7 +134,10 @@ class Replication:
             time.sleep(WAIT)
 
     def _step(self, client: HAClient, pull: LogPull) -> None:
+        self._began_at = self._began_at or time.monotonic()
         count = pull.step(WAIT)
+        if count:
+            self.progress.seconds = time.monotonic() - self._began_at
         if isinstance(client, AutoSwitchHAClient):
             self._epochs.write(client.epochs, self.store.max_phy_offset)
         failure = self.store.failure
@@ -142,9 +147,10 @@ class Replication:
             self.store.flush_log()
             client.report(self.store.max_phy_offset)
         now = time.monotonic()
-        if now - self._flushed_at >= (FLUSH_INTERVAL_BUSY if count else FLUSH_INTERVAL):
+        is_due = now - self._flushed_at >= (FLUSH_INTERVAL_BUSY if count else FLUSH_INTERVAL)
+        if is_due and self._flushed_to != self.store.max_phy_offset:
             self.store.flush()
-            self._flushed_at = time.monotonic()
+            self._flushed_at, self._flushed_to = time.monotonic(), self.store.max_phy_offset
         if now - self._asked_at >= ASK_INTERVAL:
             asked = self._ask()
             pull.check_stall(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,10 @@ class WireAudit:
             return
         with connect(self.master) as client:
             pull = LogPull(client, self.master, self.asked.min_offset, None, self._take, self.rate, lenient=True)
+            began_at = time.monotonic()
             while not (self._has_all(pull) or self.is_over()):
-                pull.step(WAIT)
+                if pull.step(WAIT):
+                    self.progress.seconds = time.monotonic() - began_at
                 pull.check_stall(self.asked)
                 self.on_progress(self.progress)
             rest = pull.received.rest() if pull.received.offset < self.asked.max_offset else None

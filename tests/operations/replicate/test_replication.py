@@ -368,3 +368,18 @@ def test_settings_that_no_broker_has_are_refused(settings: dict[str, str], tmp_p
         found = rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes")
     assert (found.code, found.err.count("\n")) == (4, 1), found.err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_copy_that_another_process_writes_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    with FakeMaster(log) as master:
+        command = [sys.executable, "-m", "rmqctl", "replicate", master.address, str(new), "--yes"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            end = time.monotonic() + 20
+            while not (new / "config/topics.json").exists() and time.monotonic() < end:
+                time.sleep(0.05)
+            assert refused(rmqctl, master, new, 11)
+            process.send_signal(signal.SIGTERM)
+    assert process.returncode == 130
+    assert log_bytes(new) == log.data
+    assert not (new / "abort").exists()

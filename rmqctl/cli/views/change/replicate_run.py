@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,6 @@ class ReplicateRun:
     output: str
     threads: int
     progress_mode: str
-    _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
         """Run, and return the exit code."""
@@ -153,7 +151,7 @@ class ReplicateRun:
         return {
             "bytes": progress.bytes,
             "messages": progress.messages,
-            "seconds": round(time.monotonic() - self._began, 3),
+            "seconds": round(progress.seconds, 3),
         }
 
     def _verify(self, master: Master, asked: LogRange) -> int:
