@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OVERLAP = 64 * 1024  # bytes that a mirror and its master are compared in
 FIRST_BYTE = b"\0"  # of a log that begins at 0: the first byte of a record's size below 16 MiB
 LEAST_READ = 4096
+BATCH = 8 * 1024 * 1024  # bytes that are dispatched at once, if so many arrive without a pause
 STALL = 15.0  # seconds of nothing but heartbeats below the end of the log
 
 
@@ -124,9 +125,26 @@ class LogPull:
 
         Raises PeerError, NeedsRecovery, and the errors of `take`.
         """
-        count = 0
         began = time.monotonic()
         size_max = max(self._rate // 10, LEAST_READ) if self._rate else READ_MAX_BUFFER_SIZE
+        count = more = self._receive(timeout, size_max)
+        while more and count < BATCH and not self._rate:
+            try:
+                more = self._receive(0, size_max)
+            except PeerError:  # what has arrived is good; the next step raises it again
+                break
+            count += more
+        for part in self.received.parts():
+            self._take(part)
+        if self._rate:
+            self._debt = max(self._debt + count / self._rate - (time.monotonic() - began), 0)
+            time.sleep(min(self._debt, timeout))
+            self._debt -= min(self._debt, timeout)
+        return count
+
+    def _receive(self, timeout: float, size_max: int) -> int:
+        """Add what has arrived to `received`; return the number of bytes."""
+        count = 0
         for transfer in self._client.receive(timeout, size_max):
             if not transfer.body:
                 self.heartbeat_at = self.heartbeat_at or time.monotonic()
@@ -136,12 +154,6 @@ class LogPull:
             body = self._compared(transfer.offset, transfer.body)
             if body:
                 self.received.add(body)
-        for part in self.received.parts():
-            self._take(part)
-        if self._rate:
-            self._debt = max(self._debt + count / self._rate - (time.monotonic() - began), 0)
-            time.sleep(min(self._debt, timeout))
-            self._debt -= min(self._debt, timeout)
         return count
 
     def check_stall(self, asked: LogRange) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Bytes
 
-CAPACITY = 4 * 1024 * 1024
+CAPACITY = 8 * 1024 * 1024
 RECORD_SIZE_MAX = 64 * 1024 * 1024  # bytes; a broker stores at most maxMessageSize, 4 MiB unless it is set
 ROWS_MAX = 65_536
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
@@ -78,11 +78,8 @@ class ReceivedLog:
 
     def add(self, body: memoryview) -> None:
         """Add the next bytes of the log."""
-        needed = self.waiting + len(body)
         if self._end + len(body) > len(self._buffer):
-            target = self._buffer if needed <= len(self._buffer) else np.empty(2 * needed, np.uint8)
-            target[: self.waiting] = self._buffer[self._start : self._end].copy()
-            self._start, self._end, self._buffer = 0, self.waiting, target
+            self._move_to(np.empty(2 * (self.waiting + len(body)), np.uint8))
         self._buffer[self._end : self._end + len(body)] = np.frombuffer(body, np.uint8)
         self._end += len(body)
 
@@ -94,10 +91,14 @@ class ReceivedLog:
             yield part
             if isinstance(part.item, Damage) and not self._lenient:
                 return
-        if not self.waiting:
-            self._start = self._end = 0
-            if len(self._buffer) > 2 * CAPACITY:
-                self._buffer = np.empty(2 * CAPACITY, np.uint8)
+        is_large = len(self._buffer) > 2 * CAPACITY and self.waiting < CAPACITY
+        if is_large or self._start:
+            self._move_to(np.empty(2 * CAPACITY, np.uint8) if is_large else self._buffer)
+
+    def _move_to(self, target: Bytes) -> None:
+        """Move the bytes that were not taken to the start of a buffer."""
+        target[: self.waiting] = self._buffer[self._start : self._end].copy()
+        self._start, self._end, self._buffer = 0, self.waiting, target
 
     def rest(self) -> Damage | None:
         """Return the bytes that were not taken, as damage: the log ends inside a record.
