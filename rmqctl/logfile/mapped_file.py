@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class MappedFile:
         self.size = size
         self.size_on_disk = size
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the path in the form that findings show."""
         return self._storage.display(self.path)
