@@ -85,8 +85,13 @@ def _recovery(restart: RestartOutcome) -> str:
 def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
     """Say where the broker stores new messages, if the scan ended elsewhere."""
     end = restart.max_phy_offset
-    if end != log_end:
+    if end < log_end:
         yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."
+    elif end > log_end:
+        yield (
+            f"It stores the next message at {end}. The last message ends at {log_end}: the log keeps a hole between "
+            "them, and the queues keep the units that lead into the hole."
+        )
 
 
 def _filling(group: Group, facts: StoreFacts) -> str:

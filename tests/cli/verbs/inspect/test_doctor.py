@@ -447,6 +447,15 @@ def test_two_ends_of_the_log_are_explained(tmp_path: Path, rmqctl: Rmqctl) -> No
     assert "It stores the next message at 785839, and not at 786432, where doctor's scan of the log ends." in detail
 
 
+def test_a_hole_before_an_empty_file_stays(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The broker's start takes the later end of the log."""
+    store = damaged("533-crash--last-file-missing-abnormal", tmp_path)
+    result = rmqctl("doctor", store)
+    assert result.out.splitlines()[0].endswith("the log ends at 262144 (at 327680 after a start now)")
+    detail = diagnosis(store, rmqctl)["causes"][0]["restart"]["detail"]
+    assert "It stores the next message at 327680. The last message ends at 262144: the log keeps a hole" in detail
+
+
 def test_names_for_metrics_may_be_of_any_bytes() -> None:
     gauges = MetricsFile("doctor", Path("/store"), GAUGES)
     gauges.set("behind_messages", 1, group="a\rb\udcff")
