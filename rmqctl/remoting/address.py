@@ -7,6 +7,8 @@ from typing import NamedTuple
 from rmqctl.errors import BadRequest
 
 PORT_MAX = 65535
+SHOWN_LENGTH_MAX = 80  # characters of a text that is no address
+HOST_LENGTH_MAX = 253  # characters of a name
 
 
 class Address(NamedTuple):
@@ -31,6 +33,19 @@ def parse_address(text: str) -> Address:
     elif ":" in host:
         colon = ""
     number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(PORT_MAX)) else 0
-    if not colon or not host or not host.isprintable() or not 0 < number <= PORT_MAX:
-        raise BadRequest(f"{text!r} is not an address; expected HOST:PORT, for example 10.1.2.3:10911")
+    if not colon or not _is_host(host) or not 0 < number <= PORT_MAX:
+        raise BadRequest(
+            f"{text[:SHOWN_LENGTH_MAX]!r} is not an address; expected HOST:PORT, for example 10.1.2.3:10911"
+        )
     return Address(host, number)
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a text can be the name or the IP address of a host.
+
+    A name has no empty label, and no label of more than 63 bytes.
+    """
+    try:
+        return len(text) <= HOST_LENGTH_MAX and text.isprintable() and bool(text.encode("idna"))
+    except UnicodeError:
+        return False

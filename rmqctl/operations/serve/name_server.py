@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.remoting.server import Handler
 
 MASTER_ID = "0"
+NAME_SHOWN_MAX = 80  # characters
 # the first name since 4.5.2, and the second before
 FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 
@@ -61,7 +62,7 @@ class NameServer:
 
     def _register(self, request: RemotingCommand, peer: Address) -> RemotingCommand:
         fields = request.ext_fields
-        name = f"{fields.get('brokerName', '')!r} at {fields.get('brokerAddr') or peer}"
+        name = f"{fields.get('brokerName', '')[:NAME_SHOWN_MAX]!r} at {fields.get('brokerAddr', '')[:NAME_SHOWN_MAX]!r}"
         try:
             slave = RegisteredSlave(
                 peer.host, parse_address(fields.get("brokerAddr", "")), parse_address(fields.get("haServerAddr", ""))
