@@ -117,7 +117,8 @@ def command(
     The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore serve
     listens on loopback only. For another address, --allow must name the networks that may connect.
 
-    serve has no controller mode (5.x). It serves slaves that run without a controller.
+    serve has no controller mode (5.x): it serves slaves that run without a controller. For a broker with a controller,
+    `rmqctl replicate` writes a store with the log and epochFileCheckpoint, and without brokerIdentity.
     """
     from rmqctl.operations.serve.access import Access
     from rmqctl.operations.serve.store_server import Ports, StoreServer
