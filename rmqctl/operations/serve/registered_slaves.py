@@ -52,6 +52,11 @@ class RegisteredSlaves:
             if slave.broker in self._slaves or len(self._slaves) < SLAVES_MAX:
                 self._slaves[slave.broker] = slave
 
+    def knows(self, host: str) -> bool:
+        """Return whether a slave registered from an IP address."""
+        with self._lock:
+            return any(slave.host == host for slave in self._slaves.values())
+
     def have_another_log(self, host: str, end: int, log: LogSource) -> bool:
         """Return whether a slave has another log than `log`.
 

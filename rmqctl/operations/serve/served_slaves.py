@@ -104,6 +104,9 @@ class ServedSlaves:
     def _problem_of_first(self, host: str, report: int, log: LogSource) -> str:
         begin, end = log.min_offset, log.max_offset
         if report == 0:
+            if not self._slaves.knows(host):
+                what = f"note: the slave of {host} did not register here, so its file size is not checked"
+                self._notices.add(f"{what}: its mappedFileSizeCommitLog must be {log.file_size}")
             return ""
         if report > end:
             return f"its log ends at {report}, ours at {end}: it is ahead, or another log; empty its store to reseed it"
