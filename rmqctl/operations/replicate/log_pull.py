@@ -159,6 +159,9 @@ class LogPull:
     def check_stall(self, asked: LogRange) -> None:
         """Raise an error if the master stands still below its log's end."""
         at = self.end - self._known_left
+        if asked.max_offset < self.received.offset:
+            what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"
+            raise NeedsRecovery(what, offset=self.received.offset, hint="replicate into another STORE")
         if asked.min_offset > self.end:
             what = f"{self._client.address} has deleted its log up to {asked.min_offset}; the mirror ends at {self.end}"
             raise NeedsRecovery(what, hint="replicate into another STORE")

@@ -4,7 +4,7 @@
 
 A mirror has nothing that the master has not. So a mirror that was killed needs no decision of an operator: it is
 recovered as a slave recovers at its start, and pulls again what the recovery has cut off. Any other store that was not
-shut down cleanly is refused.
+shut down cleanly is refused. A killed mirror whose log would lose messages is refused, too: that was not `kill`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rmqctl.store.journal.transaction import drop, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.write.commit_log_writer import put_settings
-from rmqctl.text import quoted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +85,26 @@ def mark_as_mirror(root: Path, master: Master) -> None:
     WritableStorage(root).replace_file(root / store_path.MIRROR, text.encode() + b"\n")
 
 
+def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
+    """Return whether the log ends at `end` because an append was killed.
+
+    The first bytes of an append are written last. Until then, zeros end the log, and records may already follow.
+    """
+    in_use = store.commit_log.files_in_use()
+    return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
+
+
+def forget_starts(root: Path) -> None:
+    """Forget the journals of starts of the mirror, if it has no others.
+
+    A journal is kept until a later start, or until a run has compared the mirror with its master and has ended.
+    """
+    storage = WritableStorage(root)
+    journals = list_journals(storage, root)
+    if journals and all(entry.verb == VERB for entry in journals):
+        drop(root, storage)
+
+
 def _create(root: Path, master: Master) -> MessageStore:
     storage = WritableStorage(root)
     if storage.entry(root).kind is Kind.MISSING:
@@ -108,21 +128,19 @@ def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[
     journals = list_journals(storage, root)
     if journals and journals[-1].is_unfinished and journals[-1].verb == VERB:
         undo_last(root, storage)  # the start itself was killed
-        journals = list_journals(storage, root)
     store = ReadOnlyStore(root, master.conf)
     try:
         if not store.path.has_abort:
             return
         plan = RecoveryPlanner(store, master.profile, Mode.ABNORMAL, threads).plan()
-        if plan.repair.start_problem:
-            raise NeedsRecovery(
-                f"the mirror was killed, and cannot be recovered: {plan.repair.start_problem}",
-                path=str(root),
-                hint=f"remove {quoted(root)}, and replicate again",
-            )
+        problem = plan.repair.start_problem
+        if plan.repair.lost.records and not _ends_in_an_append(store, plan.repair.max_phy_offset):
+            problem = f"the log would lose {counted(plan.repair.lost.records, 'message')}"
+        if problem:
+            hint = f"`rmqctl recover {quoted(root)} --dry-run` shows the damage; or replicate into another STORE"
+            raise NeedsRecovery(f"this mirror was killed, and is damaged: {problem}", path=str(root), hint=hint)
+        forget_starts(root)
         repair(store, plan.repair, VERB, SUMMARY, threads, lambda: None)
     finally:
         store.close()
-    if all(entry.verb == VERB for entry in journals):
-        drop(root, storage)
     note(f"this mirror was killed: it goes on at offset {plan.repair.max_phy_offset}")

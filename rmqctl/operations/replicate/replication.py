@@ -59,7 +59,7 @@ class Replication:
 
     The end comes with `is_over`, or with `how.once` when the store has all that the master has.
     `note` is called with a line for the user, `on_progress` after each step. `on_joined` is called when the mirror's
-    last bytes were compared with the master's.
+    last bytes were compared with the master's; `has_joined` is then True.
     """
 
     store: MessageStore
@@ -72,6 +72,7 @@ class Replication:
     on_progress: Callable[[Progress], None]
     on_joined: Callable[[], None] = lambda: None
     progress: Progress = field(default_factory=Progress)
+    has_joined: bool = False
     _asked: LogRange | None = None
     _asked_at: float = 0.0
     _synced_at: float = 0.0
@@ -82,7 +83,6 @@ class Replication:
     _began_at: float = 0.0
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
-    _has_joined: bool = False  # the master has the mirror's log
 
     def __post_init__(self) -> None:
         self._epochs = MirrorEpochs(self.root)
@@ -114,7 +114,7 @@ class Replication:
                 while not (self.is_over() or self._is_done):
                     self._step(client, pull)
         except PeerError as error:
-            if self.how.once or not self._has_joined:
+            if self.how.once or not self.has_joined:
                 raise
             self.note(f"{error}; trying again every {RECONNECT_WAIT:g} seconds")
             self._pause(RECONNECT_WAIT)
@@ -143,7 +143,7 @@ class Replication:
         failure = self.store.failure
         if failure is not None:
             raise failure
-        if count and self.how.as_slave:
+        if count and self.how.as_slave and pull.is_joined:
             self.store.flush_log()
             client.report(self.store.max_phy_offset)
         now = time.monotonic()
@@ -155,9 +155,9 @@ class Replication:
             asked = self._ask()
             pull.check_stall(asked)
             pull.check_whole(asked)
-        if pull.is_joined and not self._has_joined:
+        if pull.is_joined and not self.has_joined:
             self.on_joined()
-            self._has_joined = True
+            self.has_joined = True
         if pull.is_joined and self._has_all_known():
             self._synchronize(now)
         self.on_progress(self.progress)

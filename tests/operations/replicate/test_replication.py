@@ -17,7 +17,7 @@ from rmqctl.forensics.verify import verify
 from rmqctl.store.config.fastjson import fastjson_loads
 from rmqctl.store.ha.frames import encode_transfer
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import Rmqctl, unpack
+from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.fake_master import FakeMaster
 from tests.support.ha_slave import MemoryLog
 from tests.support.mirror_log import log_bytes
@@ -383,3 +383,68 @@ def test_a_copy_that_another_process_writes_is_left_alone(tmp_path: Path, rmqctl
     assert process.returncode == 130
     assert log_bytes(new) == log.data
     assert not (new / "abort").exists()
+
+
+def test_a_killed_copy_that_is_damaged_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+        (new / "abort").touch()
+        with (new / "commitlog" / f"{2 * log.file_size:020}").open("r+b") as file:
+            file.seek(4)
+            file.write(b"xxxx")
+        before = tree_hash(new)
+        assert "would lose" in refused(rmqctl, master, new, 1)
+    assert tree_hash(new) == before
+
+
+def test_a_killed_copy_of_another_log_can_be_undone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+        (new / "abort").touch()
+        log.data = log.data[:-5] + b"other"
+        found = rmqctl("replicate", master.address, new, "--once", "--yes")
+        assert (found.code, "these are different logs" in found.err) == (1, True)
+        assert rmqctl("undo", new, "--list", "-o", "json").document()["journals"]
+
+
+def test_a_slave_acknowledges_nothing_before_its_end_is_compared(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, store, reports = log_of("497-basic", tmp_path), unpack("497-basic", tmp_path), []
+    other = log.data[:-5] + b"other"
+
+    def behave(connection: socket.socket) -> None:
+        at = int.from_bytes(connection.recv(8), "big")
+        connection.sendall(encode_transfer(at, 1000) + other[at : at + 1000])
+        connection.settimeout(0.3)
+        try:
+            while data := connection.recv(8):
+                reports.append(int.from_bytes(data, "big"))
+        except TimeoutError:
+            connection.sendall(encode_transfer(at + 1000, len(other) - at - 1000) + other[at + 1000 :])
+            connection.recv(1)
+
+    with FakeMaster(log, behave) as master:
+        found = rmqctl("replicate", master.address, store, "--once", "--yes", "--as-slave")
+    assert (found.code, "these are different logs" in found.err) == (1, True), found.err
+    assert reports == []
+
+
+@pytest.mark.parametrize("number", [0, 2, -1])
+def test_an_append_that_was_killed_is_done_again(number: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Of an append, all but the first bytes are there."""
+    log, new = log_of("497-basic", tmp_path), tmp_path / "new"
+    starts = [item.physical_offset for item in golden_store(tmp_path).commit_log.scan()]
+    last_file = (len(log.data) - 1) // log.file_size * log.file_size
+    start = [at for at in starts if at >= last_file][number]
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+        (new / "abort").touch()
+        with (new / "commitlog" / f"{last_file:020}").open("r+b") as file:
+            file.seek(start - last_file)
+            file.write(bytes(8))
+        found = rmqctl("replicate", master.address, new, "--once", "--yes")
+    assert found.code == 0, found.err
+    assert f"goes on at offset {start}" in found.err
+    assert log_bytes(new) == log.data
+    assert codes(new) <= NOT_OF_THIS_LOG

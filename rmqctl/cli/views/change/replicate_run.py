@@ -83,7 +83,7 @@ class ReplicateRun:
             )
 
     def _replicate(self, root: Path, master: Master, asked: LogRange, requests: BrokerRequests) -> int:
-        from rmqctl.operations.replicate.mirror import is_new, mark_as_mirror, open_mirror
+        from rmqctl.operations.replicate.mirror import forget_starts, is_new, mark_as_mirror, open_mirror
         from rmqctl.operations.replicate.replication import HowToReplicate, Replication, close_store
 
         what = f"{master.address} ({master.version}, {master.role}), log {asked.min_offset} to {asked.max_offset}"
@@ -114,6 +114,8 @@ class ReplicateRun:
             replication.run()
             held.pop_all()
             store.close()
+            if replication.has_joined:
+                forget_starts(root)
         self._print(root, replication)
         return int(ExitCode.INTERRUPTED if interruption.noted else ExitCode.CLEAN)
 
