@@ -26,6 +26,7 @@ OVERLAP = 64 * 1024  # bytes that a mirror and its master are compared in
 FIRST_BYTE = b"\0"  # of a log that begins at 0: the first byte of a record's size below 16 MiB
 LEAST_READ = 4096
 BATCH = 8 * 1024 * 1024  # bytes that are dispatched at once, if so many arrive without a pause
+QUIET = 3.0  # seconds without a byte after a heartbeat: a slowed-down master also sends heartbeats inside a record
 STALL = 15.0  # seconds of nothing but heartbeats below the end of the log
 
 
@@ -101,7 +102,7 @@ class LogPull:
         self.received = ReceivedLog(
             begin if known is None else known.end, master.file_size, str(master.address), lenient=lenient
         )
-        self.heartbeat_at = 0.0  # time.monotonic() of a heartbeat after which no byte has arrived; 0: none
+        self._heartbeat_at = 0.0  # time.monotonic() of a heartbeat after which no byte has arrived; 0: none
         start = begin if known is None else known.offset
         if start == 0 and client.sends_last_file_for_0:
             start = len(FIRST_BYTE)
@@ -147,9 +148,9 @@ class LogPull:
         count = 0
         for transfer in self._client.receive(timeout, size_max):
             if not transfer.body:
-                self.heartbeat_at = self.heartbeat_at or time.monotonic()
+                self._heartbeat_at = self._heartbeat_at or time.monotonic()
                 continue
-            self.heartbeat_at = 0.0
+            self._heartbeat_at = 0.0
             count += len(transfer.body)
             body = self._compared(transfer.offset, transfer.body)
             if body:
@@ -159,22 +160,33 @@ class LogPull:
     def check_stall(self, asked: LogRange) -> None:
         """Raise an error if the master stands still below its log's end."""
         at = self.end - self._known_left
-        if asked.max_offset < self.received.offset:
-            what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"
-            raise NeedsRecovery(what, offset=self.received.offset, hint="replicate into another STORE")
         if asked.min_offset > self.end:
             what = f"{self._client.address} has deleted its log up to {asked.min_offset}; the mirror ends at {self.end}"
             raise NeedsRecovery(what, hint="replicate into another STORE")
-        if self.heartbeat_at and asked.max_offset > at and time.monotonic() - self.heartbeat_at > STALL:
+        if asked.max_offset > at and self._is_quiet_for(STALL):
             what = f"the master stands still at offset {at}, but its log ends at {asked.max_offset}"
             raise PeerError(what, path=self._client.address)
 
     def check_whole(self, asked: LogRange) -> None:
-        """Raise NeedsRecovery if the master's log ends inside a record."""
+        """Raise NeedsRecovery if the log ends inside a record or before the mirror's end.
+
+        `asked` must be the present range of the master's log.
+        """
+        if asked.max_offset < self.received.offset:
+            what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"
+            raise NeedsRecovery(what, offset=self.received.offset, hint="replicate into another STORE")
         is_whole = self.received.offset >= asked.max_offset or self.end < asked.max_offset
-        rest = self.received.rest() if self.heartbeat_at and not is_whole else None
+        rest = self.received.rest() if not is_whole and self.is_quiet else None
         if rest is not None:
             raise damaged_master(rest)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the master has nothing more to send."""
+        return self._is_quiet_for(QUIET)
+
+    def _is_quiet_for(self, seconds: float) -> bool:
+        return self._heartbeat_at > 0 and time.monotonic() - self._heartbeat_at > seconds
 
     def _compared(self, offset: int, body: memoryview) -> memoryview:
         """Compare the bytes that the mirror has, and return the bytes that it has not."""

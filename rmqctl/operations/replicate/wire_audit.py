@@ -68,7 +68,7 @@ class WireAudit:
         more bytes come.
         """
         behind = pull.end - self.asked.max_offset
-        ends_inside = behind >= 0 and pull.heartbeat_at > 0
+        ends_inside = behind >= 0 and pull.is_quiet
         return pull.received.offset >= self.asked.max_offset or ends_inside or behind > RECORD_SIZE_MAX
 
     def _take(self, part: ReceivedPart) -> None:

@@ -32,6 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ASK_INTERVAL", "SYNC_INTERVAL"):
         monkeypatch.setattr(f"rmqctl.operations.replicate.replication.{name}", 0.1)
     monkeypatch.setattr("rmqctl.operations.replicate.log_pull.STALL", 0.3)
+    monkeypatch.setattr("rmqctl.operations.replicate.log_pull.QUIET", 0.2)
 
 
 def log_of(name: str, tmp_path: Path) -> MemoryLog:
@@ -448,3 +449,20 @@ def test_an_append_that_was_killed_is_done_again(number: int, tmp_path: Path, rm
     assert f"goes on at offset {start}" in found.err
     assert log_bytes(new) == log.data
     assert codes(new) <= NOT_OF_THIS_LOG
+
+
+def test_a_heartbeat_inside_a_record_is_no_end(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    middle = len(log.data) - 30
+
+    def behave(connection: socket.socket) -> None:
+        at = int.from_bytes(connection.recv(8), "big")
+        connection.sendall(encode_transfer(at, middle - at) + log.data[at:middle] + encode_transfer(middle, 0))
+        time.sleep(0.1)
+        connection.sendall(encode_transfer(middle, 30) + log.data[middle:])
+        connection.recv(1)
+
+    with FakeMaster(log, behave) as master:
+        assert rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes").code == 0
+        master.max_offset = log.max_offset - 100
+        assert rmqctl("replicate", master.address, "--verify-only").code == 0
