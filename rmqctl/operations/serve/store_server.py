@@ -12,6 +12,7 @@ The server changes no file.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 VIP_PORT_BELOW = 2  # slaves ask for the topics at the remoting port minus 2
 PORT_TRIES = 100
+CHECK_SECONDS = 1.0  # between two looks at the files
+CRASHED = "the store was not shut down cleanly: serve sends the log up to the last record of its last file"
 
 
 class Ports(NamedTuple):
@@ -65,11 +68,14 @@ class ServedSlave(NamedTuple):
 class StoreServer:
     """Serve `store` to the slaves that `access` allows.
 
-    `ports` has the ports that are used. `notices` has remarks for the operator. Raises what ServedLog raises, and
-    BadRequest if a port cannot be used.
+    `ports` has the ports that are used. `notices` has remarks for the operator, and `problems` says what slaves will
+    not get. Raises what ServedLog raises, and BadRequest if a port cannot be used.
     """
 
     def __init__(self, store: ReadOnlyStore, access: Access, ports: Ports = FREE_PORTS) -> None:
+        self._store = store
+        self._fingerprint = store.fingerprint()
+        self._checked = time.monotonic()
         self.notices = Notices()
         self.log = ServedLog(store)
         configuration = Configuration(store)
@@ -92,7 +98,7 @@ class StoreServer:
         except OSError as error:
             self._opened.close()
             raise BadRequest(f"cannot listen on {access.address}: {error.strerror}") from error
-        self.problems = configuration.problems
+        self.problems = [*configuration.problems, *([CRASHED] if store.path.has_abort else [])]
         self.ports = Ports(self._ha.port, remoting[0].port, self._servers[-1].port)
 
     def __enter__(self) -> Self:
@@ -109,8 +115,12 @@ class StoreServer:
     def slaves(self) -> list[ServedSlave]:
         """Return the slaves that are connected now.
 
-        Raises the error of a request's handler: a bug.
+        Raises ChangedSince if another program changed the store, OSError if its files cannot be examined, and the
+        error of a request's handler: a bug.
         """
+        if time.monotonic() - self._checked >= CHECK_SECONDS:
+            self._store.check_as_it_was(self._fingerprint)
+            self._checked = time.monotonic()
         for server in self._servers:
             if server.failure is not None:
                 raise server.failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.errors import BadRequest, NeedsRecovery, PeerError, StoreInUse
-from rmqctl.operations.serve import requests_seen, served_slaves
+from rmqctl.errors import BadRequest, ChangedSince, NeedsRecovery, PeerError, StoreInUse
+from rmqctl.operations.serve import requests_seen, served_slaves, store_server
 from rmqctl.operations.serve.access import Access
 from rmqctl.operations.serve.store_server import Ports, StoreServer
 from rmqctl.remoting.broker_requests import BrokerRequests
@@ -366,3 +367,36 @@ def test_the_server_asks_no_address_that_may_not_connect(golden: Golden) -> None
         assert register(server.ports.namesrv, "192.0.2.1:10911").ext_fields
         assert time.monotonic() - begin < 2
         assert "--allow does not cover" in server.notices.take()[0]
+
+
+def test_a_store_that_changes_is_served_no_longer(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_server, "CHECK_SECONDS", 0.0)
+    store = golden("broker-497")
+    with serving(store) as server:
+        assert server.slaves() == []
+        (store / "abort").touch()
+        with pytest.raises(ChangedSince):
+            server.slaves()
+
+
+def test_a_log_that_cannot_be_read_is_told(golden: Golden) -> None:
+    store = golden("broker-497")
+    with serving(store) as server, ReportingSlave(server.ports.ha) as slave:
+        for path in (store / "commitlog").iterdir():
+            os.truncate(path, 1000)
+        slave.report(0)
+        assert slave.is_closed()
+        told: list[str] = []
+
+        def is_told() -> bool:
+            told.extend(server.notices.take())
+            return any("sending failed" in text and "00000000000000000000" in text for text in told)
+
+        assert until(is_told)
+
+
+def test_a_store_that_was_not_shut_down_is_told(golden: Golden) -> None:
+    store = golden("broker-497")
+    (store / "abort").touch()
+    with serving(store) as server:
+        assert any("not shut down cleanly" in text for text in server.problems)

@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from rmqctl.operations.serve.store_server import StoreServer
 
 PORT = click.IntRange(0, 65535)
+LEAST_REMOTING_PORT = 3  # slaves also ask the port minus 2
+
+
+class RemotingPortType(click.IntRange):
+    """A port that is at least 3, or 0 for a free one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the port."""
+        port = int(super().convert(value, param, ctx))
+        if 0 < port < LEAST_REMOTING_PORT:
+            self.fail(f"{port} is too small: serve also listens on this port minus 2", param, ctx)
+        return port
+
+
 LOOK_SECONDS = 0.2
 
 
@@ -86,7 +100,7 @@ class ServeOptions:
 @click.option("--ha-port", type=PORT, default=0, help="The port for the log.  [default: a free port]")
 @click.option(
     "--remoting-port",
-    type=PORT,
+    type=RemotingPortType(0, 65535),
     default=0,
     help="The port for the configuration; serve also listens on this port minus 2.  [default: a free port]",
 )

@@ -56,6 +56,7 @@ def test_it_ends_when_a_slave_has_everything(output: str, golden: Golden) -> Non
         (["--allow", "10.1.2.3/8"], "has host bits set; give a network such as"),
         (["--allow", "everyone"], "give a network such as"),
         (["--until-synced", "0"], "--until-synced"),
+        (["--remoting-port", "2"], "2 is too small"),
         (["--listen", "192.0.2.1"], "--allow CIDR names the addresses"),
         (["--listen", "192.0.2.1", "--allow", "192.0.2.0/24"], "cannot listen on 192.0.2.1"),
     ],
