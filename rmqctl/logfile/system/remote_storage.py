@@ -207,6 +207,10 @@ class RemoteStorage(Storage):
         del path
         return None
 
+    def share_lock(self, path: Path) -> None:
+        """Return None, because a remote store has no locks."""
+        del path
+
     def _kept(self, file: Any) -> int:
         with self._lock:
             number = next(self._numbers)

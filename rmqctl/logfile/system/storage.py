@@ -320,6 +320,23 @@ class Storage:
         kind, pid = (answer[0], answer[4]) if sys.platform == "linux" else (answer[3], answer[2])
         return None if kind == fcntl.F_UNLCK else pid
 
+    def share_lock(self, path: Path) -> int | None:
+        """Take the fcntl lock on byte 0 for reading.
+
+        While it is held, no broker starts on the store, and rmqctl changes nothing. Returns the descriptor that has the
+        lock, or None if the file does not exist. Raises BlockingIOError if another process changes the store. If this
+        process closes any descriptor of the file, the lock is lost. The file stays unchanged.
+        """
+        if self.entry(path).kind is not Kind.FILE:
+            return None
+        descriptor = self.open(path)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+        except OSError:
+            self.close(descriptor)
+            raise
+        return descriptor
+
     def keep_open(self, file: Closeable) -> None:
         """Register a file that stays open.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NeedsRecovery
 from rmqctl.format.message import Blank
+from rmqctl.store.config.store_path import LOCK
 from rmqctl.store.ha.log_source import LogFiles
 from rmqctl.store.journal.journals import in_use
 from rmqctl.store.read.commit_log import message_of
@@ -21,8 +22,9 @@ GAPS = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
 class ServedLog:
     """The bytes of a store's log from its first file to the end of its last record.
 
-    `source` is what HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is
-    empty, and NeedsRecovery if a file of the log is missing or has another size. Raises OSError.
+    While the object is open, no broker and no other rmqctl can change the store, if it has a lock file. `source` is
+    what HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is empty, and
+    NeedsRecovery if a file of the log is missing or has another size. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -43,6 +45,18 @@ class ServedLog:
         self.source = LogFiles(store.storage, lambda: files, lambda: self.end, self.file_size)
         self._log = log
         self._lock = threading.Lock()
+        self._storage = store.storage
+        try:
+            self._lock_file = store.storage.share_lock(store.path.part(LOCK))
+        except BlockingIOError:
+            raise in_use(root) from None
+
+    def close(self) -> None:
+        """Close the files of the log, and let others change the store."""
+        self.source.close()
+        if self._lock_file is not None:
+            self._storage.close(self._lock_file)
+            self._lock_file = None
 
     def is_record_boundary(self, offset: int) -> bool:
         """Return whether a record begins or the log ends at a physical offset (bytes).

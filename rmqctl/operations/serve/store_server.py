@@ -82,6 +82,7 @@ class StoreServer:
         self._seen = RequestsSeen()
         self._access = access
         self._opened = contextlib.ExitStack()
+        self._opened.callback(self.log.close)
         try:
             slaves = RegisteredSlaves(self.notices)
             policy = ServedSlaves(self.log, slaves, self._seen.is_copied_to, access.accepts, self.notices)
@@ -110,7 +111,6 @@ class StoreServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._opened.close()
-        self.log.source.close()
 
     def slaves(self) -> list[ServedSlave]:
         """Return the slaves that are connected now.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -400,3 +402,15 @@ def test_a_store_that_was_not_shut_down_is_told(golden: Golden) -> None:
     (store / "abort").touch()
     with serving(store) as server:
         assert any("not shut down cleanly" in text for text in server.problems)
+
+
+def test_nobody_changes_the_store_meanwhile(golden: Golden) -> None:
+    """The lock is a broker's own; it is free again afterwards."""
+    store = golden("broker-497")
+    before = tree_hash(store)
+    change = [sys.executable, "-m", "rmqctl", "truncate", str(store), "--to", "0", "--dry-run"]
+    with serving(store):
+        held = subprocess.run(change, capture_output=True, text=True, check=False)
+    assert held.returncode == 11, held.stderr
+    assert subprocess.run(change, capture_output=True, check=False).returncode == 1
+    assert tree_hash(store) == before
