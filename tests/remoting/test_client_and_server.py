@@ -19,7 +19,9 @@ from rmqctl.remoting.request_code import RequestCode
 from rmqctl.remoting.server import ConnectionWatch, Handler, RemotingServer
 from rmqctl.store.config.ha_config import HAConf
 from rmqctl.store.ha.ha_service import HAService
-from tests.support.ha_slave import MemoryLog
+from rmqctl.store.ha.log_source import LogSource
+from rmqctl.store.ha.slave_policy import BrokerPolicy, Slave
+from tests.support.ha_slave import MemoryLog, ReportingSlave
 
 LOOPBACK = "127.0.0.1"
 
@@ -121,18 +123,31 @@ def test_requests_of_the_broker_and_late_answers_are_skipped() -> None:
         assert client.invoke(1).body == b"ours"
 
 
+class RecordingPolicy(BrokerPolicy):
+    """What a broker does with a slave, and the slave's reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[int] = []
+
+    def problem(self, slave: Slave, report: int, log: LogSource) -> str:
+        self.reports.append(report)
+        return super().problem(slave, report, log)
+
+
 def test_a_request_to_a_ha_port_is_no_acknowledgement() -> None:
     """A report after the end would let the master acknowledge puts that no slave has."""
-    log = MemoryLog(bytes(1000), 1000)
-    for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO):
-        with (
-            HAService(log, HAConf(listen_port=0)) as master,
-            RemotingClient(LOOPBACK, master.port, timeout=0.2) as client,
-        ):
-            with pytest.raises(PeerError, match="no answer"):
+    policy = RecordingPolicy()
+    with HAService(MemoryLog(bytes(1000), 1000), HAConf(listen_port=0), policy) as master:
+        for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO):
+            with (
+                RemotingClient(LOOPBACK, master.port, timeout=0.5) as client,
+                pytest.raises(PeerError, match="no answer"),
+            ):
                 client.invoke(code)
-            (connection,) = master.connection_list
-            assert (connection.slave_request_offset, master.push2_slave_max_offset) == (-1, 0)
+        with ReportingSlave(master.port) as slave:
+            slave.report(1000)
+            slave.frame()
+    assert policy.reports == [1000]
 
 
 @pytest.mark.parametrize(
