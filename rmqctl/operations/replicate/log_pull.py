@@ -51,13 +51,13 @@ def connect(master: Master) -> HAClient:
 def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> Known | None:
     """Return the last bytes of the mirror; None if the mirror has no log.
 
-    Raises NeedsRecovery if the master cannot continue the mirror: its log begins after the mirror's end, or ends before
-    the mirror's end.
+    Raises NeedsRecovery if the master cannot continue the mirror: its log has no byte that the mirror has, or ends
+    before the mirror's end.
     """
     if log.last is None:
         return None
     end = log.max_offset
-    if asked.min_offset > end:
+    if asked.min_offset > end or asked.min_offset == end > log.files[0].file_from_offset:
         what = f"the mirror ends at {end}, but the log of {address} begins at {asked.min_offset}: the rest has expired"
         raise NeedsRecovery(what, hint="replicate into another STORE")
     if asked.max_offset < end:
@@ -126,6 +126,11 @@ class LogPull:
 
         Raises PeerError, NeedsRecovery, and the errors of `take`.
         """
+        if self._debt > timeout:
+            self._client.repeat_report()
+            time.sleep(timeout)
+            self._debt -= timeout
+            return 0
         began = time.monotonic()
         size_max = max(self._rate // 10, LEAST_READ) if self._rate else READ_MAX_BUFFER_SIZE
         count = more = self._receive(timeout, size_max)
@@ -139,8 +144,6 @@ class LogPull:
             self._take(part)
         if self._rate:
             self._debt = max(self._debt + count / self._rate - (time.monotonic() - began), 0)
-            time.sleep(min(self._debt, timeout))
-            self._debt -= min(self._debt, timeout)
         return count
 
     def _receive(self, timeout: float, size_max: int) -> int:

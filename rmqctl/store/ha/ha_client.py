@@ -102,15 +102,21 @@ class HAClient:
         self._report, self._reported_at = max_offset, time.monotonic()
         self._send(self._encode_report(max_offset))
 
+    def repeat_report(self) -> None:
+        """Repeat the last report if it is 5 seconds old.
+
+        Without reports, a master closes the connection.
+        """
+        if time.monotonic() - self._reported_at >= HA_SEND_HEARTBEAT_INTERVAL:
+            self.report(self._report)
+
     def receive(self, timeout: float, size_max: int = READ_MAX_BUFFER_SIZE) -> list[Transfer]:
         """Return the transfers that have arrived, in order.
 
         The call waits at most `timeout` seconds for the first transfer, and reads at most `size_max` bytes. The list is
         empty if no whole transfer has arrived.
         """
-        now = time.monotonic()
-        if now - self._reported_at >= HA_SEND_HEARTBEAT_INTERVAL:
-            self.report(self._report)
+        self.repeat_report()
         if self._read(timeout, size_max):
             self._received_at = time.monotonic()
         elif time.monotonic() - self._received_at >= self._silence:

@@ -127,6 +127,8 @@ def test_another_log_is_never_mixed_with_the_copy(tmp_path: Path, rmqctl: Rmqctl
         assert f"which ends at {2 * whole.file_size}" in refused(rmqctl, master, new, 1)
         half.data, half.min_offset = whole.data[4 * whole.file_size :], 4 * whole.file_size
         assert "has expired" in refused(rmqctl, master, new, 1)
+        half.data, half.min_offset = whole.data[3 * whole.file_size :], 3 * whole.file_size  # no byte to compare
+        assert "has expired" in refused(rmqctl, master, new, 1)
         half.data, half.min_offset = whole.data, 0
         half.file_size *= 2
         assert f"the master's {2 * whole.file_size}" in refused(rmqctl, master, new, 2)
@@ -466,3 +468,12 @@ def test_a_heartbeat_inside_a_record_is_no_end(tmp_path: Path, rmqctl: Rmqctl) -
         assert rmqctl("replicate", master.address, tmp_path / "new", "--once", "--yes").code == 0
         master.max_offset = log.max_offset - 100
         assert rmqctl("replicate", master.address, "--verify-only").code == 0
+
+
+def test_a_bound_on_the_rate_holds(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = log_of("497-basic", tmp_path)
+    with FakeMaster(log) as master:
+        began = time.monotonic()
+        found = rmqctl("replicate", master.address, "--verify-only", "--max-bytes-per-second", str(len(log.data) // 2))
+        assert found.code == 0
+        assert time.monotonic() - began > 1.5

@@ -80,4 +80,6 @@ def command(
     if asked.verify_only == (store is not None):
         wrong = "--verify-only stores nothing: leave out STORE" if store else "give STORE, or --verify-only"
         raise click.UsageError(wrong)
+    if asked.verify_only and asked.as_slave:
+        raise click.UsageError("--verify-only stores nothing, so it can acknowledge nothing: leave out --as-slave")
     return ReplicateRun(broker, store, asked, output, threads, progress_mode).run()

@@ -48,3 +48,9 @@ def test_what_is_not_an_address_is_wrong_usage(rmqctl: Rmqctl, tmp_path: Path) -
     found = rmqctl("replicate", "10.1.2.3", tmp_path / "new", "--once", "--yes")
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert "expected HOST:PORT" in found.err
+
+
+def test_a_copy_that_stores_nothing_acknowledges_nothing(rmqctl: Rmqctl) -> None:
+    found = rmqctl("replicate", "10.1.2.3:10911", "--verify-only", "--as-slave")
+    assert found.code == 2
+    assert "leave out --as-slave" in found.err
