@@ -384,8 +384,10 @@ class Storage:
     def _is_folder_below(self, folder: Path) -> bool:
         """Return whether a folder is no link and its parent is inside.
 
-        A parent that is inside lies in an allowed folder.
+        A parent that is inside lies in an allowed folder. The path `.` has no parent.
         """
+        if folder == folder.parent:
+            return False
         try:
             found = self._status(folder)
         except OSError:

@@ -95,6 +95,6 @@ def test_export_writes_nothing_where_something_is(golden: Golden, tmp_path: Path
 def test_sql_says_what_a_query_may_do(rmqctl: Rmqctl) -> None:
     said = " ".join(rmqctl("job", "sql", "--help").out.split())
     assert (
-        "it can read any file that you can read, such as csv.`/etc/passwd`, and call any Java method by reflect()"
+        "can read any file that you can read, such as csv.`/etc/passwd`, and can call any Java method by reflect()"
         in said
     )
