@@ -39,13 +39,9 @@ from rmqctl.format.body import bounded_json
 from rmqctl.format.layout import Field, Layout
 from rmqctl.remoting.receive import receive_exactly
 
-FRAME = Layout(
-    "frame",
-    (
-        Field("length", "i", "bytes of the frame after this field"),
-        Field("headerType", "i", "form of the header << 24 | bytes of the header"),
-    ),
-)
+FRAME_LENGTH = Field("length", "i", "bytes of the frame after this field")
+HEADER_TYPE = Field("headerType", "i", "form of the header << 24 | bytes of the header")
+FRAME = Layout("frame", (FRAME_LENGTH, HEADER_TYPE))
 ROCKETMQ_HEADER = Layout(
     "ROCKETMQ header",
     (
