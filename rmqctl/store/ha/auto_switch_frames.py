@@ -122,9 +122,15 @@ def decode_epochs(raw: bytes) -> list[EpochEntry]:
     Raises ValueError if they do not grow.
     """
     found = [EpochEntry._make(values) for values in EPOCH.struct.iter_unpack(raw)]
-    for before, after in pairwise(found):
-        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            raise ValueError(
-                f"epoch {after.epoch} at {after.start_offset} follows {before.epoch} at {before.start_offset}"
-            )
+    for before, after in not_growing(found):
+        raise ValueError(f"epoch {after.epoch} at {after.start_offset} follows {before.epoch} at {before.start_offset}")
     return found
+
+
+def not_growing(epochs: list[EpochEntry]) -> list[tuple[EpochEntry, EpochEntry]]:
+    """Return the successive epochs whose numbers or start offsets do not grow."""
+    return [
+        (before, after)
+        for before, after in pairwise(epochs)
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset
+    ]

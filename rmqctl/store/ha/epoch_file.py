@@ -12,10 +12,8 @@ grow.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from rmqctl.format.crc import masked_crc32
-from rmqctl.store.ha.auto_switch_frames import EpochEntry
+from rmqctl.store.ha.auto_switch_frames import EpochEntry, not_growing
 
 EPOCH_FILE_SIZE_MAX = 1024 * 1024  # bytes; a master keeps at most 1000 epochs
 
@@ -39,8 +37,6 @@ def decode_epoch_file(content: bytes) -> list[EpochEntry]:
         raise ValueError(f"the CRC is {int(crc)}, that of the epochs is {masked_crc32(body)}")
     pairs = [line.partition("-") for line in lines]
     found = [EpochEntry(int(epoch), int(start)) for epoch, _, start in pairs]
-    if any(
-        after.epoch <= before.epoch or after.start_offset < before.start_offset for before, after in pairwise(found)
-    ):
+    if not_growing(found):
         raise ValueError("the epochs do not grow")
     return found
