@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import socket
 import time
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -24,6 +22,7 @@ from rmqctl.store.ha.auto_switch_frames import (
 from rmqctl.store.ha.auto_switch_ha_client import LEARNER_ID, AutoSwitchHAClient
 from rmqctl.store.ha.epoch_file import decode_epoch_file, encode_epochs
 from tests.support.fake_master import HAPort
+from tests.support.memory_growth import memory_growth
 
 EPOCHS = [EpochEntry(1, 0), EpochEntry(2, 700)]
 
@@ -116,18 +115,8 @@ def test_a_thousand_fuzzed_masters_leave_nothing_behind() -> None:
             stream[rng.randrange(len(stream))] ^= 1 << rng.randrange(8)
         connection.sendall(bytes(stream[: rng.randrange(len(stream) + 1)]))
 
-    memory = 0
     with HAPort(behave) as port:
-        for number in range(1000):
-            fuzzed(port.port)
-            if number == 100:
-                gc.collect()
-                tracemalloc.start()
-                memory = tracemalloc.get_traced_memory()[0]
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - memory
-        tracemalloc.stop()
-    assert grown < 1_000_000
+        assert memory_growth(lambda: fuzzed(port.port)) < 1_000_000
 
 
 def fuzzed(port: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import socket
 import struct
 import time
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,6 +18,7 @@ from rmqctl.store.ha.ha_client import TRANSFER_SIZE_MAX, HAClient, Transfer
 from rmqctl.store.ha.ha_service import HAService
 from tests.support.fake_master import HAPort
 from tests.support.ha_slave import MemoryLog
+from tests.support.memory_growth import memory_growth
 
 DATA = random.Random(3).randbytes(200_000)
 
@@ -156,18 +155,8 @@ def test_a_thousand_fuzzed_masters_leave_nothing_behind() -> None:
         connection.recv(8)
         connection.sendall(fuzzed(rng))
 
-    memory = 0
     with HAPort(behave) as port:
-        for number in range(1000):
-            pulled_to_its_end(port.port)
-            if number == 100:
-                gc.collect()
-                tracemalloc.start()
-                memory = tracemalloc.get_traced_memory()[0]
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - memory
-        tracemalloc.stop()
-    assert grown < 1_000_000
+        assert memory_growth(lambda: pulled_to_its_end(port.port)) < 1_000_000
 
 
 def pulled_to_its_end(port: int) -> None:
