@@ -88,7 +88,7 @@ def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_pa
         for _ in range(KILLS):
             with replicating(master, copy) as process:
                 time.sleep(rng.uniform(0.5, 4))
-                assert process.poll() is None
+                assert process.poll() is None, process.communicate()[1]
             no_torn_record_is_readable(copy)
         load.join()
         assert load.statuses == {"SEND_OK"}

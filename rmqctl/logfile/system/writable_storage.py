@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 LOCK_CONTENT = b"lock"
+UNFINISHED_SUFFIX = ".tmp"  # of a file that takes another one's name when it is complete
 MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -403,7 +404,7 @@ class WritableStorage(Storage):
         self.make_folder(path.parent)
         old = self.stamp(path)
         with self._in(path) as (name, folder):
-            aside = f"{name}.tmp"
+            aside = f"{name}{UNFINISHED_SUFFIX}"
             descriptor = self._make_file(aside, folder)
             try:
                 if old is not None and old.kind is Kind.FILE and old.mode != place.mode_of(descriptor):

@@ -18,6 +18,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.engine.new_store import is_as_created
 from rmqctl.store.journal.journals import check_not_in_use, list_journals
 from rmqctl.store.journal.transaction import drop, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -41,7 +42,7 @@ def is_mirror(root: Path) -> bool:
 
 
 def is_new(root: Path) -> bool:
-    """Return whether `root` has nothing, or a mirror that is not complete yet.
+    """Return whether `root` has nothing, or a store that never had a message.
 
     Raises OSError. Raises NotAStore if `root` is not a folder.
     """
@@ -51,8 +52,7 @@ def is_new(root: Path) -> bool:
         return True
     if kind is not Kind.DIRECTORY:
         raise NotAStore("this is not a folder, and a store is a folder", path=str(root))
-    has_log = storage.entry(root / store_path.COMMITLOG).kind is not Kind.MISSING
-    return not storage.names(root) or (is_mirror(root) and not has_log)
+    return is_as_created(storage, root)
 
 
 def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> MessageStore:
@@ -111,11 +111,7 @@ def _create(root: Path, master: Master) -> MessageStore:
         storage.make_folder(root)
     mark_as_mirror(root, master)
     settings = put_settings(master.conf, master.profile)
-    try:
-        return MessageStore.create(root, settings, geometry_of_conf(master.conf), master.conf)
-    except FileExistsError as error:
-        hint = "give an empty folder, or remove this mirror"
-        raise BadRequest("a mirror without a log, but not empty", path=str(root), hint=hint) from error
+    return MessageStore.create(root, settings, geometry_of_conf(master.conf), master.conf)
 
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:

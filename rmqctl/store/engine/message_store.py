@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
-from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.memory.allocate import AllocateMappedFileService
 from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
-from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store.config import store_path
@@ -43,7 +41,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.engine.delay_offsets import DelayOffsets
 from rmqctl.store.engine.dispatcher import Dispatcher
-from rmqctl.store.engine.new_store import NewStore
+from rmqctl.store.engine.new_store import NewStore, is_as_created
 from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.ha.log_source import LogFiles
@@ -75,7 +73,6 @@ if TYPE_CHECKING:
     from rmqctl.store.write.put_message import EncodedLines
 
 
-FOLDERS_OF_A_NEW_STORE = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
 
 
@@ -160,7 +157,7 @@ class MessageStore:
             raise LayoutNotSupported(what, path=str(root))
         storage = _storage_of(root, conf or BrokerConf())
         logs = store_path.writable_commitlogs(root, conf or BrokerConf())
-        if not _is_as_created(storage, root):
+        if not is_as_created(storage, root):
             raise FileExistsError(17, "already exists and is not empty", str(root))
         for folder in logs:
             if storage.listing(folder):
@@ -565,25 +562,6 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
     for folder in store_path.named_commitlogs(root, conf):
         found.trust(folder)
     return found
-
-
-def _is_as_created(storage: WritableStorage, root: Path) -> bool:
-    """Return whether a folder is empty or contains a new store from `create`.
-
-    A new store never had a message. A new store has only empty folders, a checkpoint of zeros, `lock`, an empty
-    `abort.bak`, and the file that marks a mirror.
-    """
-    for entry in storage.listing(root):
-        if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
-            is_ours = not storage.listing(entry.path)
-        elif entry.kind is Kind.FILE and entry.name == store_path.CHECKPOINT:
-            is_ours = storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
-        else:
-            is_empty_sign = entry.name == store_path.ABORT_BAK and not entry.size
-            is_ours = entry.kind is Kind.FILE and (entry.name in (store_path.LOCK, store_path.MIRROR) or is_empty_sign)
-        if not is_ours:
-            return False
-    return True
 
 
 def _check_layout(store: ReadOnlyStore) -> None:

@@ -7,13 +7,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.logfile.system.storage import Kind, tree_of
+from rmqctl.logfile.system.writable_storage import UNFINISHED_SUFFIX
+from rmqctl.store.config import store_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from rmqctl.logfile.system.storage import Entry
     from rmqctl.logfile.system.writable_storage import WritableStorage
+
+
+_FOLDERS = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
+_FILES = (store_path.LOCK, store_path.MIRROR)
+_UNFINISHED = tuple(f"{name}{UNFINISHED_SUFFIX}" for name in (*_FILES, store_path.ABORT_BAK, store_path.CHECKPOINT))
+
+
+def is_as_created(storage: WritableStorage, root: Path) -> bool:
+    """Return whether a folder is empty, or a store that never had a message.
+
+    A new store has only empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that marks a
+    mirror. If its creation was killed, it also has an unfinished copy of one of these files. Raises OSError.
+    """
+    return all(_is_new(storage, entry) for entry in storage.listing(root))
+
+
+def _is_new(storage: WritableStorage, entry: Entry) -> bool:
+    if entry.kind is Kind.DIRECTORY:
+        return entry.name in _FOLDERS and not storage.listing(entry.path)
+    if entry.kind is not Kind.FILE:
+        return False
+    if entry.name == store_path.CHECKPOINT:
+        return storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
+    return entry.name in (*_FILES, *_UNFINISHED) or (entry.name == store_path.ABORT_BAK and not entry.size)
 
 
 class NewStore:
