@@ -71,7 +71,7 @@ def fixed_rows(work: Path, runs: int) -> list[list[str]]:
         "verify": ["verify", str(store)],
         "job verify": ["job", "verify", str(store), "--master", f"local[{WORKERS}]"],
     }
-    return [[what, f"{median_seconds(arguments, runs):.2f}"] for what, arguments in commands.items()]
+    return [[what, f"{seconds:.2f}"] for what, seconds in median_seconds(commands, runs).items()]
 
 
 @contextmanager

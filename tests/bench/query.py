@@ -27,7 +27,7 @@ def query_rows(work: Path, runs: int) -> list[list[str]]:
         "`trace --key`": ["trace", str(store), "--key", key],
         "`query --queue --offset`": ["query", str(store), "--topic", topic, "--queue", queue, "--offset", "1000"],
     }
-    seconds = {what: median_seconds(arguments, 2 * runs + 1) for what, arguments in commands.items()}
+    seconds = median_seconds(commands, 2 * runs + 1)
     first = seconds["`rmqctl --help`"]
     return [[what, f"{found:.3f}", f"{found / first:.2f}"] for what, found in seconds.items()]
 
