@@ -22,7 +22,7 @@ from rmqctl.format.host import parse_msg_id
 from rmqctl.store.config.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqctl.format.body.client_trace import ClientRecord
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -131,10 +131,9 @@ class Trace:
         for key in list(keys)[: self._limit]:
             yield key, self._with_links(key, self._with_unique_key(key))
         by_origin: dict[tuple[int, int], list[Record]] = {}
-        for record in seeds:
-            if record.unique_key is None:
-                origin = min(one.place for one in self._with_links(None, [record]))
-                by_origin.setdefault(origin, []).append(record)
+        for record in self._each_once(record for record in seeds if record.unique_key is None):
+            origin = min(one.place for one in self._with_links(None, [record]))
+            by_origin.setdefault(origin, []).append(record)
         room = max(self._limit - len(keys), 0)
         self.left_out += max(len(by_origin) - room, 0)
         for same in list(by_origin.values())[:room]:
@@ -198,17 +197,24 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores, each replicated record once.
+        """Return the records of a message in all stores, each replicated record once."""
+        return self._each_once(
+            record for search in self.searches for record in self._found(search, unique_key).of(unique_key)
+        )
 
-        A whole copy of a record is preferred. Of equal copies, the copy of the first store is returned.
+    def _each_once(self, records: Iterable[Record]) -> list[Record]:
+        """Return each replicated record once.
+
+        A whole copy of a record is preferred. Of equal copies, the copy of the first store is returned. Brokers of
+        different clusters can have the same address. So without UNIQ_KEY, the message ID alone is not enough.
         """
-        found = [record for search in self.searches for record in self._found(search, unique_key).of(unique_key)]
-        chosen: dict[str, Record] = {}
-        for record in found:
-            best = chosen.setdefault(record.message.msg_id, record)
+        found = [(_identity(record), record) for record in records]
+        chosen: dict[tuple[str, int], Record] = {}
+        for identity, record in found:
+            best = chosen.setdefault(identity, record)
             if record.is_whole and not best.is_whole:
-                chosen[record.message.msg_id] = record
-        pairs = [(chosen[record.message.msg_id], record) for record in found]
+                chosen[identity] = record
+        pairs = [(chosen[identity], record) for identity, record in found]
         self.unlike += [(one, other) for one, other in pairs if one.is_whole != other.is_whole]
         return list(chosen.values())
 
@@ -317,3 +323,9 @@ class Trace:
                     group = recorded.group or groups.get(recorded.request_id)
                     groups[recorded.request_id] = group
                     yield record, recorded._replace(group=group)
+
+
+def _identity(record: Record) -> tuple[str, int]:
+    """Return what the copies of a record on several brokers have in common."""
+    message = record.message
+    return message.msg_id, 0 if record.unique_key is not None else message.store_timestamp

@@ -172,6 +172,14 @@ def test_replicas_of_which_one_is_damaged(tmp_path: Path, rmqctl: Rmqctl) -> Non
         assert sorted(stages, key=lambda row: row[1]) == [(str(other), 0, None), (str(second), 1, None)]
 
 
+def test_replicas_without_a_unique_key_are_shown_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    stores = [tmp_path / name for name in ("one", "replica", "other-cluster")]
+    for store, timestamp in zip(stores, (1, 1, 2), strict=True):
+        write_log(store, [Record(properties=b"KEYS\x01k\x02", store_timestamp=timestamp)], file_size=65536)
+    found = rmqctl("trace", *stores, "--key", "k", "-o", "json").document()
+    assert [row["store"] for row in found["stages"]] == [str(stores[0]), str(stores[2])]
+
+
 def with_half_messages(root: Path, count: int, ops: int) -> Path:
     """Half messages with one key, a rollback of the first `ops` of them, and a log without queues."""
     halves = [
