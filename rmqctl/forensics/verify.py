@@ -187,6 +187,20 @@ class Verification:
         """
         self.warm_up()
         started = time.perf_counter()
+        with self._store.storage.keeping_small_files():
+            self._check_log()
+        self.report.seconds = time.perf_counter() - started
+        self._restart_now()
+        self._beside_the_log()
+        self.report.findings += [
+            Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
+        ]
+        self.report.findings.sort(
+            key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES)
+        )
+
+    def _check_log(self) -> None:
+        """Scan the log, and compare it with queues and index."""
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
         self._index = IndexAudit(self._store, self._builder) if self._level >= LEVEL_ALL else None
         self.report.placeholders = 0 if self._queues else None
@@ -205,15 +219,6 @@ class Verification:
             self._index.finish()
             self.report.findings += self._index.findings
             self.report.notes += self._index.notes()
-        self.report.seconds = time.perf_counter() - started
-        self._restart_now()
-        self._beside_the_log()
-        self.report.findings += [
-            Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
-        ]
-        self.report.findings.sort(
-            key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES)
-        )
 
     def _restart_now(self) -> None:
         """Find out whether a restart of the broker now would reach the damage."""

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from rmqctl.logfile.system.small_files import SMALL_FILE, without_zeros
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -103,6 +105,9 @@ class MappedFile:
 
         Raises OSError.
         """
+        content = self._content_up_to(position + size)
+        if content is not None:
+            return content[position : position + size].ljust(size, b"\0")
         return self._storage.read(self._open(), position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -110,7 +115,11 @@ class MappedFile:
 
         Returns the number of bytes. The number is less than the buffer's size only at the file's end. Raises OSError.
         """
-        return self._storage.read_into(self._open(), position, buffer)
+        if self._content_up_to(position + len(buffer)) is None:
+            return self._storage.read_into(self._open(), position, buffer)
+        data = self.read(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def read_exact(self, position: int, size: int) -> bytes:
         """Return exactly `size` bytes at `position`.
@@ -141,8 +150,20 @@ class MappedFile:
 
         Returns the file's size if only a hole is left. Raises OSError.
         """
+        content = self._content_up_to(self.size)
+        if content is not None:
+            return position if position < len(content) else self.size
         found = self._storage.next_data(self._open(), position)
         return self.size if found is None else min(found, self.size)
+
+    @property
+    def known_data_end(self) -> int:
+        """Return a position after which the file has only zeros.
+
+        The result is the file's size if no such position is known. Raises OSError.
+        """
+        content = self._content_up_to(self.size)
+        return self.size if content is None else len(content)
 
     def first_nonzero(self, position: int) -> int | None:
         """Return the position of the first non-zero byte, from `position` on.
@@ -164,6 +185,29 @@ class MappedFile:
             if not is_zeros(block):
                 end = at + len(block.rstrip(b"\0"))
         return end
+
+    def read_small(self) -> bytes | None:
+        """Return the bytes of the file before the zeros at its end.
+
+        The result is None if these are more than SMALL_FILE bytes, or if the file became shorter. Raises OSError.
+        """
+        descriptor = self._open_file()
+        try:
+            size = min(self.size, SMALL_FILE)
+            if self.size > size and self._storage.next_data(descriptor, size) is not None:
+                return None
+            data = self._storage.read(descriptor, 0, size)
+        finally:
+            self._storage.close(descriptor)
+        return without_zeros(data) if len(data) == size else None
+
+    def _content_up_to(self, end: int) -> bytes | None:
+        """Return the content of a small file, for a read that ends at `end`.
+
+        The result is None if the content is not kept, or if `end` is after the end of the file.
+        """
+        small_files = self._storage.small_files
+        return small_files.content(self) if small_files is not None and self._kept and end <= self.size else None
 
     def _open(self) -> int:
         if self._descriptor is None:

@@ -14,12 +14,13 @@ import os
 import stat
 import struct
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.logfile.access.place import names_below, naming, reached
+from rmqctl.logfile.system.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +99,10 @@ class Storage:
 
     Without `follow_links`, symbolic links are followed only if they lead to a place in a trusted folder. The trusted
     folders are `root` and the folders that `trust` adds. `named` are the folders that the user named: the store, and
-    log folders outside the store.
+    log folders outside the store. While `keeping_small_files` is active, `small_files` has the contents of small files.
     """
+
+    small_files: SmallFiles | None = None
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
         self.root = root
@@ -346,6 +349,19 @@ class Storage:
         self._opened[id(file)] = file
         if len(self._opened) > OPEN_FILES_MAX:
             self._opened.pop(next(iter(self._opened))).close()
+
+    @contextmanager
+    def keeping_small_files(self) -> Iterator[None]:
+        """Read each small file only once, until the end of the block.
+
+        Use this function only for a store that does not change meanwhile, or where a change need not be noticed.
+        """
+        before = self.small_files
+        self.small_files = before or SmallFiles()
+        try:
+            yield
+        finally:
+            self.small_files = before
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
         """Return the system's status of a name.

@@ -86,11 +86,12 @@ class ExpiredQueues:
         files = queue.queue.files
         if not files:
             return
-        low, high = queue.min_offset(self._min_offset), queue.min_offset(self._new_min_offset)
+        low, end = queue.min_and_max(self._min_offset)
+        high = low if self._new_min_offset == self._min_offset else queue.min_offset(self._new_min_offset)
         kind: FileKind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
         extension = self._store.extensions.get(key)
         ext_files = extension.queue.files if extension is not None else []
-        if high == queue.max_offset and self._is_unused(key[0]):
+        if high == end and self._is_unused(key[0]):
             why = f"topic {key[0]} is not in {TOPICS_CONFIG}, and its queue has no message left"
             decisions = [self._decision(file, kind, why, goes=True) for file in files]
             decisions += [self._decision(file, "consumequeue_ext", why, goes=True) for file in ext_files]

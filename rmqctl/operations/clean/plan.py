@@ -74,7 +74,8 @@ def plan_expiry(
     min_offset = store.commit_log.min_offset
     new_min_offset = files[len(log.removed)].file.file_from_offset if log.removed else min_offset
     rest = ExpiredQueues(store, min_offset, new_min_offset, unused_topics=settings.unused_topics)
-    rest.look()
+    with store.storage.keeping_small_files():
+        rest.look()
     decisions = (*log.decisions(), *ahead(store, len(files)), *rest.decisions)
     warnings = (
         *(f"not sure which messages still wait for a consumer: {what}" for what in unknown),

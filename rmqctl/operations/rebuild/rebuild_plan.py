@@ -5,6 +5,7 @@ The new queues and the new index replace the old files, and the checkpoint gets 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,7 +93,7 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
     plans = []
     for counts in rebuild.result.queues:
         now = _units_now(store, counts.key, rebuild.result.begin)
-        differ = _differ(counts, now) + _slots_behind(store, counts)
+        differ = _differ(counts, now) + _slots_behind(store, counts, now.stop)
         moved = counts.moved + _places_that_go(rebuild, store, counts, now)
         plans.append(
             QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved)
@@ -125,15 +126,16 @@ def _differ(counts: QueueCounts, now: range) -> int:
     return counts.units + len(now) - in_both - min(counts.same, in_both)
 
 
-def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
+def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> int:
     """Count the non-empty slots after the end of a queue.
 
-    A slot counts if it is after the present end and after the new end of the queue. Raises OSError.
+    A slot counts if it is after the present end and after the new end of the queue. `end_now` is the present end.
+    Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
         return 0
-    blocks = queue.blocks(max(counts.max_offset, queue.max_offset), queue.slots_end)
+    blocks = queue.blocks(max(counts.max_offset, end_now), queue.slots_end)
     return sum(
         int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks
     )
@@ -145,7 +147,7 @@ def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
     The result is empty if the store does not have the queue.
     """
     queue = store.queues.get(key)
-    return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
+    return range(*queue.min_and_max(log_begin)) if queue is not None else range(0)
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
@@ -289,10 +291,11 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
             elif _is_there(store, path):
                 yield Delete(path)
     removed = rebuild.result.removed
+    queues_now = Counter(topic for topic, _ in store.queues)
     made_topics = {counts.topic for counts in rebuild.result.queues}
     for topic in sorted({topic for topic, _ in removed}):
         queue_ids = [queue_id for of, queue_id in removed if of == topic]
-        all_go = len(queue_ids) == sum(of == topic for of, _ in store.queues) and topic not in made_topics
+        all_go = len(queue_ids) == queues_now[topic] and topic not in made_topics
         below = [""] if all_go else [f"/{queue_id}" for queue_id in queue_ids]
         paths = [f"{part}/{topic}{name}" for part in store_path.QUEUE_PARTS for name in below]
         yield from (Delete(path) for path in paths if _is_there(store, path))

@@ -145,10 +145,11 @@ class RecoveryPlanner:
         self.warm_up()
         started = time.perf_counter()
         fingerprint = self._store.fingerprint()
-        tried = self._try(fingerprint, None)
-        if tried.hangs_at is not None:
-            tried = self._try(fingerprint, tried.hangs_at)
-        missing = missing_records(self._store, tried.repair.queues)
+        with self._store.storage.keeping_small_files():
+            tried = self._try(fingerprint, None)
+            if tried.hangs_at is not None:
+                tried = self._try(fingerprint, tried.hangs_at)
+            missing = missing_records(self._store, tried.repair.queues)
         seconds = time.perf_counter() - started
         return RecoveryPlan(
             tried.repair, tried.now, tried.look.keepable, tried.look.placeholders_bytes, missing, seconds
@@ -429,8 +430,9 @@ class _Steps:
                 yield QueueOutcome(*key, first if count else 0, end, lost)
                 continue
             queue = self._store.queues[key]
-            high = self._cuts.get(key, queue.max_offset)
-            yield QueueOutcome(*key, min(queue.min_offset(log_start), high), high, lost)
+            low, high = queue.min_and_max(log_start)
+            high = self._cuts.get(key, high)
+            yield QueueOutcome(*key, min(low, high), high, lost)
 
 
 def _without_message(findings: list[Finding]) -> int:

@@ -139,6 +139,8 @@ class _Units:
             base = file.file_from_offset // self.unit_size
             slot = max(start, base)
             stop = min(end, base + self.slots_of(file))
+            if slot < stop:
+                stop = min(stop, base - (-file.known_data_end // self.unit_size))
             while slot < stop:
                 slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
                 count = min(UNITS_PER_READ, stop - slot)

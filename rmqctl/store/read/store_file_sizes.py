@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqctl.format.cq_unit import is_ext_address
@@ -26,12 +27,17 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
     ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
     return Geometry(
         commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
-        consumequeue_file_size=max(sizes, key=sizes.count, default=usual.consumequeue_file_size),
+        consumequeue_file_size=_most_common(sizes, usual.consumequeue_file_size),
         index_slots=slots,
         index_entries=entries,
-        consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
-        batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
+        consumequeue_ext_file_size=_most_common(ext_sizes, usual.consumequeue_ext_file_size),
+        batchconsumequeue_file_size=_most_common(batch_sizes, usual.batchconsumequeue_file_size),
     )
+
+
+def _most_common(sizes: list[int], default: int) -> int:
+    """Return the most common size; the first one if several are equally common."""
+    return Counter(sizes).most_common(1)[0][0] if sizes else default
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:

@@ -69,7 +69,8 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
     """
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
-    return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)
+    with store.storage.keeping_small_files():
+        return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
