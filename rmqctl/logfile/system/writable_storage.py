@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LOCK_CONTENT = b"lock"
 UNFINISHED_SUFFIX = ".tmp"  # of a file that takes another one's name when it is complete
+WRITE_SIZE_MAX = 1024 * 1024  # bytes of one `pwrite`; Linux needs up to five times as long for the pages of larger ones
 MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -174,7 +175,7 @@ class WritableStorage(Storage):
         rest = memoryview(data)
         try:
             while rest:
-                count = os.pwrite(descriptor, rest, position)
+                count = os.pwrite(descriptor, rest[:WRITE_SIZE_MAX], position)
                 rest = rest[count:]
                 position += count
         except OSError as error:

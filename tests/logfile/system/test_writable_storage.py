@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqctl.logfile.system import writable_storage
-from rmqctl.logfile.system.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WRITE_SIZE_MAX, WritableStorage
 from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
 
@@ -48,6 +48,23 @@ def test_a_full_disk_names_the_file(fault: Fault, call: int, tmp_path: Path) -> 
     with FaultySystem(tmp_path, fault, call), pytest.raises(OSError, match="No space left on device") as raised:
         WritableStorage(tmp_path).replace_file(tmp_path / "file", b"new")
     assert raised.value.filename == str(tmp_path / "file")
+
+
+def test_much_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite, sizes = os.pwrite, []
+
+    def noted(descriptor: int, data: memoryview, position: int) -> int:
+        sizes.append(len(data))
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    data = os.urandom(2 * WRITE_SIZE_MAX + 1)
+    storage = WritableStorage(tmp_path)
+    descriptor = storage.create(tmp_path / "file", len(data) + 1)
+    storage.write(descriptor, 1, data)
+    storage.close(descriptor)
+    assert (tmp_path / "file").read_bytes() == b"\0" + data
+    assert sizes == [WRITE_SIZE_MAX, WRITE_SIZE_MAX, 1]
 
 
 CALLS_ON_A_DESCRIPTOR: dict[str, tuple[Any, ...]] = {
