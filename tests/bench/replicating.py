@@ -1,75 +1,102 @@
-"""`replicate` beside a real slave: both copy the same log from the same real master, one after the other."""
+"""`replicate` beside real slaves: they take turns to copy the same log from the same real master."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from tests.bench.command import run
 from tests.real_store.cluster import LOOPBACK, Broker, Cluster
 from tests.real_store.harness import BROKER_GEOMETRY, RealRocketMQ
 
-REPLICATING_HEADINGS = ("master", "copy of 0.8 GB, 1 KiB bodies", "seconds", "MB/s", "x real slave")
+REPLICATING_HEADINGS = ("master", "copy of 0.8 GB, 1 KiB bodies", "seconds", "MB/s", "x real slave", "CPU seconds")
 VERSIONS = ("4.9.7", "5.3.3")
 MESSAGES, BODY_SIZE = 700_000, 1024  # one file of the log: a new slave gets only a master's last one
 POLL_SECONDS = 0.02
 
 
+class Copied(NamedTuple):
+    """Seconds of the log alone and of the whole command; CPU seconds of the whole command, or of the slave's copying.
+
+    A slave has no whole command here: its JVM, and what it does before the first bytes, are not measured.
+    """
+
+    seconds: float
+    whole: float
+    cpu: float
+
+
 def replicating_rows(work: Path, runs: int) -> list[list[str]]:
-    """A row a version and a way to copy; a slave is measured from its first bytes to its last."""
+    """A row a version and a way to copy. The ways take turns: a busy moment of the machine meets all of them."""
     rows = []
     for version in VERSIONS:
         folder = work / f"replicating-{version}"
         shutil.rmtree(folder, ignore_errors=True)
         with Cluster(version, folder, geometry=BROKER_GEOMETRY) as cluster:
-            store = folder / "master" / "store"
-            RealRocketMQ(version).put(store, MESSAGES, body_size=BODY_SIZE)
+            RealRocketMQ(version).put(folder / "master" / "store", MESSAGES, body_size=BODY_SIZE)
             master = cluster.start("master", 0, "ASYNC_MASTER")
             size = master.max_offset()
-            copied = [_copy(master, folder / "copy") for _ in range(runs)]
-            verified = [_verify(master) for _ in range(runs)]
-            rate = _slave_rate(cluster, size)
+            _verify(master)  # the master's code is compiled by now
+            rounds = [(_slave(cluster, size), _copy(master, folder / "copy"), _verify(master)) for _ in range(runs)]
         shutil.rmtree(folder)
-        for what, found in (
-            ("real slave, its log alone", rate),
-            ("replicate --once: verified, queues and index", size / median(own for own, _ in copied)),
-            ("replicate --once, whole command", size / median(whole for _, whole in copied)),
-            ("replicate --verify-only", size / median(own for own, _ in verified)),
-            ("replicate --verify-only, whole command", size / median(whole for _, whole in verified)),
+        slave, copy, verify = (
+            Copied(*(median(values) for values in zip(*way, strict=True))) for way in zip(*rounds, strict=True)
+        )
+        for what, seconds, cpu in (
+            ("real slave, its log alone", slave.seconds, slave.cpu),
+            ("replicate --once: verified, queues and index", copy.seconds, None),
+            ("replicate --once, whole command", copy.whole, copy.cpu),
+            ("replicate --verify-only", verify.seconds, None),
+            ("replicate --verify-only, whole command", verify.whole, verify.cpu),
         ):
-            rows.append([version, what, f"{size / found:.2f}", f"{found / 1e6:,.0f}", f"{found / rate:.1f}"])
+            speed = f"{size / seconds / 1e6:,.0f}"
+            ratio = f"{slave.seconds / seconds:.1f}"
+            rows.append([version, what, f"{seconds:.2f}", speed, ratio, "" if cpu is None else f"{cpu:.2f}"])
     return rows
+
+
+def _copy(master: Broker, copy: Path) -> Copied:
+    shutil.rmtree(copy, ignore_errors=True)
+    return _replicated(["replicate", _address(master), str(copy), "--once", "--yes", "-o", "json"])
+
+
+def _verify(master: Broker) -> Copied:
+    return _replicated(["replicate", _address(master), "--verify-only", "-o", "json"])
 
 
 def _address(master: Broker) -> str:
     return f"{LOOPBACK}:{master.port}"
 
 
-def _copy(master: Broker, copy: Path) -> tuple[float, float]:
-    """The seconds of the pull alone, and of the whole command."""
-    shutil.rmtree(copy, ignore_errors=True)
-    return _seconds(["replicate", _address(master), str(copy), "--once", "--yes", "-o", "json"])
-
-
-def _verify(master: Broker) -> tuple[float, float]:
-    return _seconds(["replicate", _address(master), "--verify-only", "-o", "json"])
-
-
-def _seconds(command: list[str]) -> tuple[float, float]:
+def _replicated(command: list[str]) -> Copied:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = run(command)
-    return float(json.loads(found.out)["seconds"]), found.seconds
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Copied(float(json.loads(found.out)["seconds"]), found.seconds, cpu)
 
 
-def _slave_rate(cluster: Cluster, size: int) -> float:
-    """The bytes a second of a new slave, from the first bytes that it has to the last."""
+def _slave(cluster: Cluster, size: int) -> Copied:
+    """Measure a new slave from the first bytes that it has to the last, as if all `size` bytes came so fast."""
+    shutil.rmtree(cluster.folder / "slave", ignore_errors=True)
     slave = cluster.start("slave", 1, "SLAVE")
-    began, first, offset = 0.0, 0, 0
-    while offset < size:
-        offset = slave.max_offset()
-        if offset > 0 and not began:
-            began, first = time.perf_counter(), offset
+    while (first := slave.max_offset()) <= 0:
         time.sleep(POLL_SECONDS)
-    return (size - first) / (time.perf_counter() - began)
+    began, cpu_before = time.perf_counter(), _cpu_seconds(slave)
+    while slave.max_offset() < size:
+        time.sleep(POLL_SECONDS)
+    seconds, cpu = time.perf_counter() - began, _cpu_seconds(slave) - cpu_before
+    slave.kill()
+    return Copied(seconds * size / (size - first), 0.0, cpu)
+
+
+def _cpu_seconds(broker: Broker) -> float:
+    """CPU seconds of a broker so far."""
+    after_name = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
