@@ -321,7 +321,7 @@ class MessageStore:
                 raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
             if described is not None:
                 behind = described.messages["physical_offset"] >= self._reput_from_offset
-                self._dispatcher.dispatch(described._replace(messages=described.messages[behind]))
+                self._dispatcher.dispatch(described._replace(messages=described.messages.compress(behind)))
         log.queue.close()
         self._reput_from_offset = end
 
