@@ -105,7 +105,7 @@ class MappedFile:
 
         Raises OSError.
         """
-        content = self._content_up_to(position + size)
+        content = self._content_of(position, position + size)
         if content is not None:
             return content[position : position + size].ljust(size, b"\0")
         return self._storage.read(self._open(), position, size)
@@ -115,7 +115,7 @@ class MappedFile:
 
         Returns the number of bytes. The number is less than the buffer's size only at the file's end. Raises OSError.
         """
-        if self._content_up_to(position + len(buffer)) is None:
+        if self._content_of(position, position + len(buffer)) is None:
             return self._storage.read_into(self._open(), position, buffer)
         data = self.read(position, len(buffer))
         buffer[: len(data)] = data
@@ -150,7 +150,7 @@ class MappedFile:
 
         Returns the file's size if only a hole is left. Raises OSError.
         """
-        content = self._content_up_to(self.size)
+        content = self._content_of(0, self.size)
         if content is not None:
             return position if position < len(content) else self.size
         found = self._storage.next_data(self._open(), position)
@@ -162,7 +162,7 @@ class MappedFile:
 
         The result is the file's size if no such position is known. Raises OSError.
         """
-        content = self._content_up_to(self.size)
+        content = self._content_of(0, self.size)
         return self.size if content is None else len(content)
 
     def first_nonzero(self, position: int) -> int | None:
@@ -201,13 +201,15 @@ class MappedFile:
             self._storage.close(descriptor)
         return without_zeros(data) if len(data) == size else None
 
-    def _content_up_to(self, end: int) -> bytes | None:
-        """Return the content of a small file, for a read that ends at `end`.
+    def _content_of(self, start: int, end: int) -> bytes | None:
+        """Return the content of a small file, for a read of [start, end).
 
-        The result is None if the content is not kept, or if `end` is after the end of the file.
+        The result is None if the content is not kept, or if the file does not have this range.
         """
         small_files = self._storage.small_files
-        return small_files.content(self) if small_files is not None and self._kept and end <= self.size else None
+        if small_files is None or not self._kept or not 0 <= start <= end <= self.size:
+            return None
+        return small_files.content(self)
 
     def _open(self) -> int:
         if self._descriptor is None:

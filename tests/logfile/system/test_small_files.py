@@ -33,6 +33,8 @@ def test_every_read_is_the_same(tmp_path: Path, head: bytes) -> None:
             assert file.read_into(position, memoryview(buffer)) == 40
             assert buffer == content[position : position + 40]
         assert file.read(SIZE - 10, 40) == content[-10:]
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.read(-7, 20)
         assert content[file.known_data_end :].strip(b"\0") == b""
         assert without_zeros(content[: file.next_data(len(head))]) == without_zeros(head)
     file.close()
