@@ -49,7 +49,10 @@ SETTINGS = {
 
 
 class Put(NamedTuple):
-    """What a put came to: status is a SendStatus, or EXCEPTION; offsets are -1 after an exception."""
+    """What a put came to: status is a SendStatus, or EXCEPTION.
+
+    physical_offset is -1 after an exception, and of a transaction of 4.x.
+    """
 
     status: str
     milliseconds: int
@@ -247,9 +250,19 @@ class Cluster:
         return broker
 
     def put(
-        self, count: int, *, body_size: int = 200, topic: str = "orders", timeout_ms: int = 10_000, delay_level: int = 0
+        self,
+        count: int,
+        *,
+        body_size: int = 200,
+        topic: str = "orders",
+        timeout_ms: int = 10_000,
+        delay_level: int = 0,
+        in_transactions: bool = False,
     ) -> list[Put]:
-        """Send messages with the real client, one after another, one try each."""
+        """Send messages with the real client, one after another, one try each.
+
+        With `in_transactions`, each is put in a transaction of its own, which ends at once: each third is rolled back.
+        """
         if self._sender is None:
             program = [f"-Dnamesrv={self.name_server}", "Sender"]
             self._sender = JavaProcess("sender", self.folder, self.version, program, piped=True)
@@ -257,7 +270,8 @@ class Cluster:
         process = self._sender.process
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{count} {body_size} {topic} {timeout_ms} {delay_level}\n".encode())
+        words = (count, body_size, topic, timeout_ms, delay_level, str(in_transactions).lower())
+        process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         process.stdin.flush()
         for line in process.stdout:
             if line.startswith(b"puts "):  # the client logs here, too
