@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from rmqctl.format.message import Damage
+from rmqctl.remoting.client import RemotingClient
 from rmqctl.store.config.fastjson import fastjson_loads
 from rmqctl.store.ha.epoch_file import decode_epoch_file
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -29,6 +30,7 @@ from tests.support.mirror_log import log_bytes
 pytestmark = pytest.mark.interop
 
 GEOMETRY = Geometry(commitlog_file_size=256 * 1024, queue_file_units=300, index_slots=1000, index_entries=4000)
+UPDATE_BROKER_CONFIG = 25
 NO_TIMERS = {"timerWheelEnable": "false"}  # as the golden stores are read elsewhere
 # what ends a transaction is written soon, and nobody asks for the golden stores' open ones: the log comes to an end
 TRANSACTIONS = {"transactionOpBatchInterval": "300", "transactionCheckInterval": "3600000"}
@@ -37,6 +39,7 @@ KILLS, CHUNK = 20, 1000  # a chunk of messages for each kill
 KINDS = 5  # of five chunks one is delayed by a second, and one is put in transactions
 COMPACTED_TOPIC = "cmpt"  # of broker-550
 UNFINISHED = {"hole", "bytes-behind-end"}  # bytes after the end of the log, which no reader takes for a record
+TWO_IN_SYNC, IMPATIENT = {"inSyncReplicas": "2"}, {"slaveTimeout": "1500"}
 LATE = {"FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"}
 
 
@@ -170,11 +173,11 @@ def without_times(queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in queue.items() if key != "offsetByMidTimestamp"} for queue in queues]
 
 
-@pytest.mark.parametrize(("version", "settings"), [("4.9.7", {}), ("5.3.3", {"inSyncReplicas": "2"})])
+@pytest.mark.parametrize(("version", "settings"), [("4.9.7", {}), ("5.3.3", TWO_IN_SYNC), ("5.5.0", TWO_IN_SYNC)])
 def test_a_copy_never_turns_a_status_into_send_ok(version: str, settings: dict[str, str], tmp_path: Path) -> None:
     copy, other = tmp_path / "copy", tmp_path / "other"
     with Cluster(version, tmp_path / "cluster") as cluster:
-        master = cluster.start("master", 0, "SYNC_MASTER", settings)
+        master = cluster.start("master", 0, "SYNC_MASTER", {**settings, **IMPATIENT})
         assert {put.status for put in cluster.put(3)} <= LATE
         for _ in range(2):  # new, and resumed
             with replicating(master, copy, "--allow-slow-puts"):
@@ -219,6 +222,7 @@ def test_a_copy_is_a_learner_of_a_master_with_a_controller(version: str, tmp_pat
                 assert {put.status for put in cluster.put(100)} == {"SEND_OK"}
                 until_copied(master, copy)
         assert {put.status for put in cluster.put(20)} == {"SEND_OK"}
+        nothing_counts_as_a_second_replica(cluster, master, copy)
         assert rmqctl("replicate", address(master), copy, "--once", "--yes", "--as-slave").code == 2
         assert rmqctl("replicate", address(master), copy, "--once", "--yes").code == 0
         assert rmqctl("replicate", address(master), "--verify-only").code == 0
@@ -229,6 +233,27 @@ def test_a_copy_is_a_learner_of_a_master_with_a_controller(version: str, tmp_pat
     epochs = [(store / "epochFileCheckpoint").read_bytes() for store in (copy, original)]
     assert decode_epoch_file(epochs[0]) == decode_epoch_file(epochs[1])
     assert not (copy / "brokerIdentity").exists()
+
+
+def nothing_counts_as_a_second_replica(cluster: Cluster, master: Broker, copy: Path) -> None:
+    """Puts that need two replicas come to the same with a learner as without."""
+    for settings, status in (
+        ({"allAckInSyncStateSet": "false", **TWO_IN_SYNC, **IMPATIENT}, "FLUSH_SLAVE_TIMEOUT"),
+        ({"minInSyncReplicas": "2"}, "EXCEPTION"),
+    ):
+        change_settings(master, settings)
+        assert {put.status for put in cluster.put(2)} == {status}
+        with replicating(master, copy) as process:
+            until_copied(master, copy)
+            assert {put.status for put in cluster.put(2)} == {status}
+            until_copied(master, copy)
+            stays(process)
+
+
+def change_settings(broker: Broker, settings: dict[str, str]) -> None:
+    body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+    with RemotingClient(LOOPBACK, broker.port) as client:
+        client.invoke(UPDATE_BROKER_CONFIG, body=body)
 
 
 def until_elected(cluster: Cluster) -> list[Put]:
