@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NeedsRecovery, Unreadable
-from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
-from rmqctl.store.ha.epoch_file import EPOCH_FILE_SIZE_MAX, decode_epoch_file, encode_epochs
+from rmqctl.store.ha.controller_files import read_epochs
+from rmqctl.store.ha.epoch_file import encode_epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,7 @@ class MirrorEpochs:
     """The epochs of the mirror at `root`."""
 
     def __init__(self, root: Path) -> None:
+        self._root = root
         self._storage = WritableStorage(root)
         self._path = root / store_path.EPOCH_FILE
         self._written: list[EpochEntry] = []
@@ -27,7 +28,7 @@ class MirrorEpochs:
     def check(self, epochs: list[EpochEntry], address: str) -> None:
         """Raise NeedsRecovery if the master lacks the mirror's last epoch.
 
-        The mirror then has another log. Raises Unreadable if the mirror's file cannot be read.
+        The mirror then has another log. Raises Unreadable if the mirror's file and its `.bak` cannot be read.
         """
         own = self._read()
         if own and own[-1] not in epochs:
@@ -47,11 +48,7 @@ class MirrorEpochs:
             self._written = found
 
     def _read(self) -> list[EpochEntry]:
-        if self._storage.entry(self._path).kind is Kind.MISSING:
-            return []
-        try:
-            return decode_epoch_file(self._storage.read_file(self._path, EPOCH_FILE_SIZE_MAX))
-        except OSError as error:
-            raise Unreadable(f"cannot be read: {error.strerror}", path=str(self._path)) from error
-        except ValueError as error:
-            raise Unreadable(f"not a file of epochs: {error}", path=str(self._path)) from error
+        epochs, problem = read_epochs(self._storage, self._root)
+        if problem and not epochs:
+            raise Unreadable(problem, path=str(self._root))
+        return epochs

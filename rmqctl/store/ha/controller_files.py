@@ -18,6 +18,9 @@ from rmqctl.store.config.store_path import BROKER_IDENTITY, EPOCH_FILE
 from rmqctl.store.ha.epoch_file import EPOCH_FILE_SIZE_MAX, decode_epoch_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.ha.auto_switch_frames import EpochEntry
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -50,25 +53,30 @@ def controller_files(store: ReadOnlyStore) -> ControllerFiles:
 
     For a store of another broker, all fields are empty.
     """
-    epochs, problem = _epochs(store, EPOCH_FILE)
+    return ControllerFiles(*read_epochs(store.storage, store.path.root), *_identity(store))
+
+
+def read_epochs(storage: Storage, root: Path) -> tuple[list[EpochEntry], str]:
+    """Return the epochs of the store at `root`, and what is wrong with its file."""
+    epochs, problem = _epochs(storage, root / EPOCH_FILE)
     if problem:
-        epochs, backup_problem = _epochs(store, EPOCH_FILE + BACKUP_SUFFIX)
+        epochs, backup_problem = _epochs(storage, root / (EPOCH_FILE + BACKUP_SUFFIX))
         problem += "; its .bak is good" if epochs and not backup_problem else ""
-    return ControllerFiles(epochs, problem, *_identity(store))
+    return epochs, problem
 
 
-def _epochs(store: ReadOnlyStore, name: str) -> tuple[list[EpochEntry], str]:
-    content, problem = _content(store, name, EPOCH_FILE_SIZE_MAX)
+def _epochs(storage: Storage, path: Path) -> tuple[list[EpochEntry], str]:
+    content, problem = _content(storage, path, EPOCH_FILE_SIZE_MAX)
     if content is None:
         return [], problem
     try:
         return decode_epoch_file(content), ""
     except ValueError as error:
-        return [], f"{name} is not valid: {error}"
+        return [], f"{path.name} is not valid: {error}"
 
 
 def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
-    content, problem = _content(store, BROKER_IDENTITY, IDENTITY_SIZE_MAX)
+    content, problem = _content(store.storage, store.path.part(BROKER_IDENTITY), IDENTITY_SIZE_MAX)
     if content is None:
         return None, problem
     try:
@@ -78,15 +86,14 @@ def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
         return None, f"{BROKER_IDENTITY} is not CLUSTER#BROKER#ID"
 
 
-def _content(store: ReadOnlyStore, name: str, size_max: int) -> tuple[bytes | None, str]:
+def _content(storage: Storage, path: Path, size_max: int) -> tuple[bytes | None, str]:
     """Return the content of a file, and why it cannot be read.
 
     If the file does not exist, the result is (None, "").
     """
-    path = store.path.part(name)
     try:
-        if store.storage.entry(path).kind is Kind.MISSING:
+        if storage.entry(path).kind is Kind.MISSING:
             return None, ""
-        return store.storage.read_file(path, size_max), ""
+        return storage.read_file(path, size_max), ""
     except OSError as error:
-        return None, f"{name} cannot be read: {error.strerror}"
+        return None, f"{path.name} cannot be read: {error.strerror}"

@@ -9,7 +9,7 @@ import pytest
 from rmqctl.errors import NeedsRecovery, Unreadable
 from rmqctl.operations.replicate.mirror_epochs import MirrorEpochs
 from rmqctl.store.ha.auto_switch_frames import EpochEntry
-from rmqctl.store.ha.epoch_file import decode_epoch_file
+from rmqctl.store.ha.epoch_file import decode_epoch_file, encode_epochs
 
 EPOCHS = [EpochEntry(1, 0), EpochEntry(2, 500), EpochEntry(3, 900)]
 
@@ -32,5 +32,7 @@ def test_a_log_of_another_epoch_is_another_log(tmp_path: Path) -> None:
     with pytest.raises(NeedsRecovery, match="epoch 2 from offset 500, which master lacks"):
         epochs.check([EpochEntry(1, 0), EpochEntry(2, 400)], "master")
     (tmp_path / "epochFileCheckpoint").write_text("garbage")
-    with pytest.raises(Unreadable, match="not a file of epochs"):
+    with pytest.raises(Unreadable, match="epochFileCheckpoint is not valid"):
         epochs.check(EPOCHS, "master")
+    (tmp_path / "epochFileCheckpoint.bak").write_bytes(encode_epochs(EPOCHS[:2]))
+    epochs.check(EPOCHS, "master")
