@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.audit.lost_config import ENTRY_TABLES, NAMES_SHOWN, TIMERCHECK, emptied, lists_no_topic
+from rmqctl.forensics.audit.lost_config import ENTRY_TABLES, NAMES_SHOWN, emptied, lists_no_topic
 from rmqctl.forensics.audit.state_audit import queue_end
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.timestamp import rfc3339
@@ -22,6 +22,7 @@ from rmqctl.store.config.config_file import (
     GROUP_TABLE,
     GROUPS_CONFIG,
     OFFSETS_CONFIG,
+    TIMER_CHECK,
     TOPICS_CONFIG,
     batch_topics,
     load_config,
@@ -81,14 +82,14 @@ def _queue_count(topic: Any) -> int:
 
 def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding if the timer's offset is after the end of its queue."""
-    path = store.path.part(CONFIG) / TIMERCHECK
+    path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
     read, end = timer_progress(store).queue_offset, queue_end(store, TIMER_TOPIC, 0)
     if end is not None and read > end:
         detail = f"timerQueueOffset is {read}, the queue of {TIMER_TOPIC} ends at {end}"
         yield Finding(
-            "timer-beyond-queue", f"{CONFIG}/{TIMERCHECK}", None, detail, file_offset=16,
+            "timer-beyond-queue", f"{CONFIG}/{TIMER_CHECK}", None, detail, file_offset=16,
             topic=TIMER_TOPIC, queue_id=0, queue_offset=read,
         )  # fmt: skip
 

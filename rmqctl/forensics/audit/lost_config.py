@@ -19,6 +19,7 @@ from rmqctl.store.config.config_file import (
     GROUPS_CONFIG,
     OFFSET_TABLE,
     OFFSETS_CONFIG,
+    TIMER_CHECK,
     TOPIC_TABLE,
     TOPICS_CONFIG,
     load_config,
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-TIMERCHECK, FILTER_CONFIG = "timercheck", "consumerFilter.json"
+FILTER_CONFIG = "consumerFilter.json"
 # files that always have entries once a broker has served producers or consumers, and the table with these entries
 ENTRY_TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
 # files that only a broker writes: a message store alone writes delayOffset.json, too
-OF_BROKER = (*ENTRY_TABLES, FILTER_CONFIG, TIMERCHECK)
+OF_BROKER = (*ENTRY_TABLES, FILTER_CONFIG, TIMER_CHECK)
 TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
 NAMES_SHOWN = 3
 

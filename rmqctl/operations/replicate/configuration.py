@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import PeerError
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
-from rmqctl.store.config.config_file import DATA_VERSION, GROUPS_CONFIG, OFFSETS_CONFIG, TOPIC_TABLE, TOPICS_CONFIG
+from rmqctl.store.config.config_file import (
+    DATA_VERSION,
+    DELAY_OFFSETS_CONFIG,
+    GROUPS_CONFIG,
+    OFFSETS_CONFIG,
+    REQUEST_MODES_CONFIG,
+    TIMER_CHECK,
+    TIMER_METRICS,
+    TOPIC_TABLE,
+    TOPICS_CONFIG,
+)
 from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps, fastjson_loads
 
 if TYPE_CHECKING:
@@ -30,9 +40,6 @@ if TYPE_CHECKING:
 
     from rmqctl.remoting.address import Address
     from rmqctl.remoting.broker_requests import BrokerRequests
-
-DELAY_OFFSETS_CONFIG = "delayOffset.json"
-REQUEST_MODES_CONFIG, TIMER_METRICS, TIMER_CHECK = "messageRequestMode.json", "timermetrics", "timercheck"
 
 ConfigTexts = dict[str, bytes]  # the content of files in config/, by name
 

@@ -28,10 +28,16 @@ from rmqctl.remoting.request_code import RequestCode, ResponseCode
 from rmqctl.store.config.config_file import (
     CONFIG_SIZE_MAX,
     DATA_VERSION,
+    DELAY_OFFSETS_CONFIG,
     GROUP_TABLE,
     GROUPS_CONFIG,
     OFFSET_TABLE,
     OFFSETS_CONFIG,
+    REQUEST_MODE_TABLE,
+    REQUEST_MODES_CONFIG,
+    TIMER_CHECK,
+    TIMER_METRICS,
+    TIMING_COUNT,
     TOPIC_TABLE,
     TOPICS_CONFIG,
 )
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.serve.served_log import ServedLog
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-TIMER_CHECK, TIMER_CHECKPOINT_SIZE = "timercheck", 56  # bytes
+TIMER_CHECKPOINT_SIZE = 56  # bytes
 HEADER_ROOM = 64 * 1024  # bytes of a frame for all but the body
 NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x fails without any
 
@@ -62,10 +68,10 @@ class Table(NamedTuple):
 TABLES = {
     RequestCode.GET_ALL_TOPIC_CONFIG: Table(TOPICS_CONFIG, TOPIC_TABLE, None),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Table(OFFSETS_CONFIG, OFFSET_TABLE, {}),  # a slave deletes none of its own
-    RequestCode.GET_ALL_DELAY_OFFSET: Table("delayOffset.json", OFFSET_TABLE, {}, is_sent_as_it_is=True),
+    RequestCode.GET_ALL_DELAY_OFFSET: Table(DELAY_OFFSETS_CONFIG, OFFSET_TABLE, {}, is_sent_as_it_is=True),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Table(GROUPS_CONFIG, GROUP_TABLE, None),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Table("messageRequestMode.json", "messageRequestModeMap", {}),
-    RequestCode.GET_TIMER_METRICS: Table("timermetrics", "timingCount", {}),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Table(REQUEST_MODES_CONFIG, REQUEST_MODE_TABLE, {}),
+    RequestCode.GET_TIMER_METRICS: Table(TIMER_METRICS, TIMING_COUNT, {}),
 }
 
 

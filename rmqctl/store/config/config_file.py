@@ -22,15 +22,18 @@ DATA_VERSION = "dataVersion"
 BACKUP_SUFFIX = ".bak"
 GROUPS_CONFIG, GROUP_TABLE = "subscriptionGroup.json", "subscriptionGroupTable"
 OFFSETS_CONFIG, OFFSET_TABLE = "consumerOffset.json", "offsetTable"
+DELAY_OFFSETS_CONFIG = "delayOffset.json"
+REQUEST_MODES_CONFIG, REQUEST_MODE_TABLE = "messageRequestMode.json", "messageRequestModeMap"
+TIMER_METRICS, TIMING_COUNT, TIMER_CHECK = "timermetrics", "timingCount", "timercheck"
 CONFIG_FILES = (
     TOPICS_CONFIG,
     OFFSETS_CONFIG,
     "lmqConsumerOffset.json",
-    "delayOffset.json",
+    DELAY_OFFSETS_CONFIG,
     GROUPS_CONFIG,
     "consumerFilter.json",
 )
-CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
+CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", TIMER_METRICS, "transactionMetrics")
 ROCKSDB_FOLDERS = ("topics", "consumerOffsets", "subscriptionGroups", "rdb", "metadata")  # in config/
 
 

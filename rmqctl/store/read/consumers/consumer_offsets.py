@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.store.config.config_file import table
+from rmqctl.store.config.config_file import DELAY_OFFSETS_CONFIG, OFFSETS_CONFIG, table
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-CONSUMER_OFFSET, DELAY_OFFSET = "consumerOffset.json", "delayOffset.json"
+CONSUMER_OFFSET, DELAY_OFFSET = OFFSETS_CONFIG, DELAY_OFFSETS_CONFIG
 LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 OFFSET_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
 

@@ -29,6 +29,7 @@ from rmqctl.format.body.pop_message import BODIES, CHECKPOINT_TAG, PopCheckpoint
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config.config_file import TIMER_CHECK
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-TIMER_CHECK, KV_FOLDER, KV_DATA = "timercheck", "kvStore", (".sst", ".log")
+KV_FOLDER, KV_DATA = "kvStore", (".sst", ".log")
 _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
 
 
