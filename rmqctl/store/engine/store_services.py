@@ -59,9 +59,9 @@ class StoreServices:
 
     With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves that connect to haListenPort of
     `ha_host`. The protocol has no authentication: a broker listens on all addresses, but here the default is loopback.
-    Raises OSError if the port cannot be used.
 
-    This class is a context manager. When the block ends, the context manager stops the threads, dispatches and flushes
+    This class is a context manager. Entering it opens the port, and raises OSError if the port cannot be used; the
+    store is closed then. When the block ends, the context manager stops the threads, dispatches and flushes
     the remaining messages, and closes the store.
     """
 
@@ -92,15 +92,15 @@ class StoreServices:
             )
         self._log_source = store.log_source()
         self.master: SynchronousMaster | None = None
-        if store.conf.ha.sync_master:
-            self.master = SynchronousMaster(HAService(self._log_source, store.conf.ha, host=ha_host), store.profile)
+        self._ha_host = ha_host
         self._services = (self._group, self._watcher) if self._sync_flush else (self._flusher, self._committer)
 
     def __enter__(self) -> StoreServices:
+        if self._store.conf.ha.sync_master:
+            self.master = self._synchronous_master()
+            self.master.service.start()
         for service in self._services:
             service.start()
-        if self.master is not None:
-            self.master.service.start()
         for thread in self._threads:
             thread.start()
         return self
@@ -121,6 +121,15 @@ class StoreServices:
                 self._schedule.persist()
         finally:
             self._store.close()
+
+    def _synchronous_master(self) -> SynchronousMaster:
+        try:
+            service = HAService(self._log_source, self._store.conf.ha, host=self._ha_host)
+        except OSError:
+            self._log_source.close()
+            self._store.close()
+            raise
+        return SynchronousMaster(service, self._store.profile)
 
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
         """Store a message, and return a future of the result.

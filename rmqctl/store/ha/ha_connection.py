@@ -135,7 +135,10 @@ class HAConnection:
                         return "the slave closed the connection"
                     last_read = time.monotonic()
                     report = reports.last_report(data)
-                    problem = self._take(report) if report is not None else ""
+                    try:
+                        problem = self._take(report) if report is not None else ""
+                    except OSError as error:  # a file of the log
+                        return f"comparing the report failed: {_words(error)}"
                     if problem:
                         return problem
                 if time.monotonic() - last_read > housekeeping:
@@ -167,8 +170,7 @@ class HAConnection:
         try:
             self._write()
         except OSError as error:
-            at = f"{error.filename}: " if error.filename else ""  # a file of the log
-            self._stop(f"sending failed: {at}{error.strerror}")
+            self._stop(f"sending failed: {_words(error)}")
 
     def _write(self) -> None:
         """Send transfers and heartbeats until the connection ends. Raises OSError."""
@@ -196,3 +198,8 @@ class HAConnection:
         self._channel.sendall(encode_transfer(offset, len(data)) + data)
         self.next_transfer_from_where = offset + len(data)
         return True
+
+
+def _words(error: OSError) -> str:
+    """Return what failed, with the file of the log if it is one."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

@@ -42,6 +42,7 @@ class SlavePolicy(Protocol):
         """Return why the master closes the connection after a report.
 
         The result is empty if the connection stays. For the first report, `slave.slave_request_offset` is negative.
+        Raises OSError if the log cannot be read: the connection is closed then.
         """
 
     def on_close(self, slave: Slave, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -70,6 +71,16 @@ class Follower:
                 self.slave.report(start + len(self.received))
         except (OSError, EOFError):
             return
+
+
+def test_a_port_in_use_is_told_when_the_services_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        store = created(tmp_path, f"{CONF}haListenPort={taken.getsockname()[1]}\n", PROFILE_4_9)
+        services = StoreServices(store)
+        with pytest.raises(OSError, match="Address already in use"), services:
+            pass
+    assert services.master is None
+    assert findings(tmp_path / "s") == []
 
 
 def whole_log(tmp_path: Path) -> bytes:

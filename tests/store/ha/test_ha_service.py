@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import random
 import threading
@@ -10,7 +11,7 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -112,6 +113,22 @@ def test_new_bytes_are_sent_at_once() -> None:
         log.data += b"new"
         master.put_request(request(len(DATA) + 3, 5))
         assert slave.data_frame() == ((len(DATA), 3), b"new")
+
+
+def test_a_log_that_cannot_be_compared_closes_the_connection() -> None:
+    class Failing(BrokerPolicy):
+        reasons: ClassVar[list[str]] = []
+
+        def problem(self, slave: Slave, report: int, log: LogSource) -> str:
+            raise OSError(errno.EIO, "Input/output error", "log")
+
+        def on_close(self, slave: Slave, reason: str) -> None:
+            self.reasons.append(reason)
+
+    with service(policy=Failing()) as master, ReportingSlave(master.port) as slave:
+        slave.report(1)
+        assert slave.is_closed()
+        assert until(lambda: Failing.reasons == ["comparing the report failed: log: Input/output error"])
 
 
 def test_a_silent_slave_is_closed() -> None:
