@@ -31,6 +31,8 @@ from rmqctl.store.config.ha_config import USUAL_HA
 from rmqctl.store.ha.ha_service import HAService
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.operations.serve.access import Access
     from rmqctl.remoting.frame import RemotingCommand
     from rmqctl.remoting.server import Handler
@@ -87,18 +89,21 @@ class StoreServer:
             slaves = RegisteredSlaves(self.notices)
             policy = ServedSlaves(self.log, slaves, self._seen.is_copied_to, access.accepts, self.notices)
             conf = USUAL_HA._replace(listen_port=ports.ha)
-            self._ha = HAService(self.log.source, conf, policy, access.address)
+            with self._listening("--ha-port", ports.ha):
+                self._ha = HAService(self.log.source, conf, policy, access.address)
             self._ha.start()
             self._opened.callback(self._ha.shutdown)
             answers = configuration.answers(self.log, self._ha.port)
             handlers = {code: self._handler(answer) for code, answer in answers.items()}
-            remoting = self._remoting_servers(ports.remoting, handlers)
+            with self._listening("--remoting-port", ports.remoting):
+                remoting = self._remoting_servers(ports.remoting, handlers)
             ha, at = Address(access.address, self._ha.port), Address(access.address, remoting[0].port)
             names = NameServer(ha, at, self.log.file_size, slaves, access.accepts, self.notices)
-            self._servers = [*remoting, self._server(ports.namesrv, names.handlers)]
-        except OSError as error:
+            with self._listening("--namesrv-port", ports.namesrv):
+                self._servers = [*remoting, self._server(ports.namesrv, names.handlers)]
+        except (BadRequest, OSError):
             self._opened.close()
-            raise BadRequest(f"cannot listen on {access.address}: {error.strerror}") from error
+            raise
         self.problems = [*configuration.problems, *([CRASHED] if store.path.has_abort else [])]
         self.ports = Ports(self._ha.port, remoting[0].port, self._servers[-1].port)
 
@@ -133,6 +138,16 @@ class StoreServer:
             configured[host] -= is_configured
             found.append(ServedSlave(slave.client_address, slave.slave_ack_offset, has_log, is_configured))
         return found
+
+    @contextlib.contextmanager
+    def _listening(self, option: str, port: int) -> Iterator[None]:
+        """Turn an OSError into a BadRequest that names the option of a port."""
+        try:
+            yield
+        except OSError as error:
+            what = Address(self._access.address, port) if port else self._access.address
+            hint = f"give another {option}" if port else ""
+            raise BadRequest(f"cannot listen on {what}: {error.strerror}", hint=hint) from error
 
     def _handler(self, answer: RemotingCommand) -> Handler:
         def handle(request: RemotingCommand, peer: Address) -> RemotingCommand:

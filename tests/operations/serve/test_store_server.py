@@ -290,8 +290,13 @@ def test_a_port_in_use_and_a_store_in_use_are_told(golden: Golden, monkeypatch: 
     store = golden("broker-497")
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
-        for ports in (Ports(ha=port), Ports(remoting=port), Ports(remoting=port + 2), Ports(namesrv=port)):
-            with pytest.raises(BadRequest, match=r"cannot listen on 127\.0\.0\.1: Address already in use"):
+        for ports, option in (
+            (Ports(ha=port), "--ha-port"),
+            (Ports(remoting=port), "--remoting-port"),
+            (Ports(remoting=port + 2), "--remoting-port"),
+            (Ports(namesrv=port), "--namesrv-port"),
+        ):
+            with pytest.raises(BadRequest, match=f"Address already in use.*give another {option}"):
                 StoreServer(ReadOnlyStore(store), LOOPBACK_ONLY, ports)
     held = ReadOnlyStore(store)
     monkeypatch.setattr(held, "lock_holder", lambda: 4711)
