@@ -83,6 +83,7 @@ class Replication:
     _began_at: float = 0.0
     _written: ConfigTexts = field(default_factory=dict)
     _is_done: bool = False
+    _is_lost: bool = False
 
     def __post_init__(self) -> None:
         self._epochs = MirrorEpochs(self.root)
@@ -116,7 +117,9 @@ class Replication:
         except PeerError as error:
             if self.how.once or not self.has_joined:
                 raise
-            self.note(f"{error}; trying again every {RECONNECT_WAIT:g} seconds")
+            if not self._is_lost:
+                self.note(f"{error}; trying again every {RECONNECT_WAIT:g} seconds")
+            self._is_lost = True
             self._pause(RECONNECT_WAIT)
 
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
@@ -155,6 +158,9 @@ class Replication:
             asked = self._ask()
             pull.check_stall(asked)
             pull.check_whole(asked)
+        if pull.is_joined and self._is_lost:
+            self.note("connected again")
+            self._is_lost = False
         if pull.is_joined and not self.has_joined:
             self.on_joined()
             self.has_joined = True

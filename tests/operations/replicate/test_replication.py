@@ -304,6 +304,8 @@ def test_a_copy_that_stays_connects_again(tmp_path: Path, rmqctl: Rmqctl, monkey
     def behave(connection: socket.socket) -> None:
         at = int.from_bytes(connection.recv(8), "big")
         connections.append(at)
+        if len(connections) == 2:
+            return
         end = min(at + 60_000, len(log.data)) if len(connections) < 4 else at
         connection.sendall(encode_transfer(at, end - at) + log.data[at:end])
         if len(connections) == 4:
@@ -313,7 +315,8 @@ def test_a_copy_that_stays_connects_again(tmp_path: Path, rmqctl: Rmqctl, monkey
     with FakeMaster(log, behave) as master:
         found = rmqctl("replicate", master.address, new, "--yes")
     assert found.code == 130
-    assert found.err.count("connection lost") >= 3
+    assert found.err.count("trying again") == 2  # not for the second connection
+    assert found.err.count("connected again") in (1, 2)  # perhaps not for the last
     assert connections[0] == 1
     assert connections[1:] == sorted(connections[1:])
     assert log.data.startswith(log_bytes(new))

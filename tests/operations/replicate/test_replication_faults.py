@@ -41,6 +41,7 @@ def test_a_disk_that_fails_spoils_nothing(fault: Fault, step: int, tmp_path: Pat
                 found = rmqctl(*command)
             failed += found.code == 4
             assert (found.code, found.err.count("\n")) in ((4, 1), (0, 0)), (str(system), found.err)
+            assert "No space left" not in found.err or "make room, and run the same command again" in found.err
             if (system.root / "commitlog").exists():
                 assert log.data.startswith(log_bytes(system.root)), str(system)
             again = rmqctl(*command)

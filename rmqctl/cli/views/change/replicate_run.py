@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import errno
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,27 @@ from rmqctl.cli.views.change.replicate_progress import ReplicateProgress
 from rmqctl.errors import BadRequest, ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.operations.replicate.master import LogRange, Master
     from rmqctl.operations.replicate.progress import Progress
     from rmqctl.operations.replicate.replication import Replication
     from rmqctl.remoting.broker_requests import BrokerRequests
+
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def _full_disk_explained() -> Iterator[None]:
+    """Add what to do next to the error of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        what = f"{error.strerror} (make room, and run the same command again: it goes on at the end of STORE)"
+        raise OSError(error.errno, what, error.filename) from error
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ class ReplicateRun:
         if self.asked.as_slave:
             remark("this copy counts as a slave: puts of a SYNC_MASTER succeed when this copy has them on disk")
         act_as_owner(root)
-        with Interruption() as interruption, ExitStack() as held:
+        with Interruption() as interruption, _full_disk_explained(), ExitStack() as held:
             store = open_mirror(root, master, self.threads, remark)
             held.callback(close_store, store)
             how = HowToReplicate(self.asked.once, self.asked.as_slave, self.asked.max_bytes_per_second)
