@@ -78,11 +78,13 @@ TABLES = {
 class Configuration:
     """The answers to a slave's requests, read from the store once.
 
-    `problems` says in words what a slave will not get. Raises OSError.
+    `problems` says in words what a slave will not get. `is_partial` is True if the store has a table that no slave
+    gets, because its file cannot be read or is too large. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
         self.problems: list[str] = []
+        self.is_partial = False
         self._answers = {int(code): self._answer(store, table) for code, table in TABLES.items()}
         self._answers[RequestCode.GET_TIMER_CHECK_POINT] = _timer_checkpoint(store)
 
@@ -105,12 +107,14 @@ class Configuration:
         if content is not None and table.usual is not None:
             content = {table.key: table.usual} | content
         if content is None or not (content.get(table.key) or table.usual is not None):
+            self.is_partial |= bool(config.problem)
             return self._missing(f"{what}: slaves keep their own")
         if table.is_sent_as_it_is and config.source is not None:
             body = store.storage.read_file(config.source, CONFIG_SIZE_MAX)
         else:
             body = json.dumps({DATA_VERSION: NO_VERSION} | content, ensure_ascii=False, separators=(",", ":")).encode()
         if len(body) > FRAME_LENGTH_MAX - HEADER_ROOM:
+            self.is_partial = True
             return self._missing(f"config/{table.name} is larger than the 16 MiB that a slave reads")
         return RemotingCommand(ResponseCode.SUCCESS, body=body)
 

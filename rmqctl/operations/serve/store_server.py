@@ -71,7 +71,7 @@ class StoreServer:
     """Serve `store` to the slaves that `access` allows.
 
     `ports` has the ports that are used. `notices` has remarks for the operator, and `problems` says what slaves will
-    not get. Raises what ServedLog raises, and BadRequest if a port cannot be used.
+    not get. `is_partial` is as in Configuration. Raises what ServedLog raises, and BadRequest if a port cannot be used.
     """
 
     def __init__(self, store: ReadOnlyStore, access: Access, ports: Ports = FREE_PORTS) -> None:
@@ -104,6 +104,7 @@ class StoreServer:
         except (BadRequest, OSError):
             self._opened.close()
             raise
+        self.is_partial = configuration.is_partial
         self.problems = [*configuration.problems, *([CRASHED] if store.path.has_abort else [])]
         self.ports = Ports(self._ha.port, remoting[0].port, self._servers[-1].port)
 

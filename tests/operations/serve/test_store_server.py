@@ -249,10 +249,19 @@ def test_only_the_valid_part_of_the_log_is_sent(tmp_path: Path) -> None:
         assert slave.is_silent_for(0.2)
 
 
+def test_a_table_that_cannot_be_read_is_not_taken_for_sent(golden: Golden) -> None:
+    store = golden("broker-497")
+    (store / "config" / "subscriptionGroup.json").write_text("{")
+    with serving(store) as server:
+        assert server.is_partial
+        assert any("subscriptionGroup.json" in problem for problem in server.problems)
+
+
 def test_tables_that_the_store_lacks_are_never_sent_empty(tmp_path: Path) -> None:
     write_log(tmp_path / "store", [Record("orders", body=b"a")])
     with serving(tmp_path / "store") as server, RemotingClient(LOOPBACK, server.ports.remoting) as client:
         assert len(server.problems) == 2
+        assert not server.is_partial
         assert "config/topics.json does not exist: slaves keep their own" in server.problems
         for code in (21, 201, 60):
             with pytest.raises(RequestRefused):

@@ -125,6 +125,8 @@ def command(
     A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
     progress line names each slave, its offset, and whether it has asked.
 
+    With --until-synced, serve exits with 4 if slaves lack a table, because its file in STORE cannot be read.
+
     serve refuses a slave whose log is longer than STORE's log, whose log is another log, or whose log files have
     another size. stderr says why. Run `verify` first: serve sends the log as it is, with any damage in it.
 
@@ -186,4 +188,4 @@ def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, un
         print_line("serve", document)
     else:
         print_line_of_text(f"synced: {', '.join(slave.address for slave in synced)}")
-    return int(ExitCode.CLEAN)
+    return int(ExitCode.PARTIAL if server.is_partial else ExitCode.CLEAN)
