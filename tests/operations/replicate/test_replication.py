@@ -242,6 +242,13 @@ def test_a_slave_acknowledges_what_is_on_disk(tmp_path: Path, rmqctl: Rmqctl) ->
     assert reports[-1] == end
 
 
+def test_a_dry_run_refuses_a_store_in_use(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
+    monkeypatch.setattr("rmqctl.logfile.system.storage.Storage.lock_holder", lambda *_: 4711)
+    with FakeMaster(log) as master:
+        assert rmqctl("replicate", master.address, store, "--once", "--dry-run").code == 11
+
+
 def test_a_store_of_somebody_else_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) -> None:
     log = log_of("497-basic", tmp_path)
     killed = unpack("497-crash", tmp_path)
@@ -249,7 +256,8 @@ def test_a_store_of_somebody_else_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) 
     (tmp_path / "full" / "file").touch()
     with FakeMaster(log) as master:
         assert "not shut down cleanly" in refused(rmqctl, master, killed, 1)
-        assert rmqctl("replicate", master.address, tmp_path / "full", "--once", "--yes").code == 10
+        for how in ("--yes", "--dry-run"):
+            assert rmqctl("replicate", master.address, tmp_path / "full", "--once", how).code == 10
         assert [entry.name for entry in (tmp_path / "full").iterdir()] == ["file"]
 
 

@@ -42,6 +42,16 @@ def _full_disk_explained() -> Iterator[None]:
         raise OSError(error.errno, what, error.filename) from error
 
 
+def _check_can_be_opened(root: Path, master: Master) -> None:
+    """Raise an error if the folder is no store, or if the store is in use."""
+    from rmqctl.logfile.system.writable_storage import WritableStorage
+    from rmqctl.store.journal.journals import check_not_in_use
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    ReadOnlyStore(root, master.conf).close()
+    check_not_in_use(WritableStorage(root), root)
+
+
 @dataclass(frozen=True)
 class ReplicateOptions:
     """The options of `rmqctl replicate`."""
@@ -107,6 +117,8 @@ class ReplicateRun:
         what = f"{master.address} ({master.version}, {master.role}), log {asked.min_offset} to {asked.max_offset}"
         new = is_new(root)
         if self.asked.dry_run:
+            if not new:
+                _check_can_be_opened(root, master)
             self._print_plan(root, master, asked, is_new=new)
             return int(ExitCode.FINDINGS)
         confirm(f"Copy {what} into {root}?", yes=self.asked.yes)
