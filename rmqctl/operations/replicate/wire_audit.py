@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import of_damage
 from rmqctl.format.message import Damage
+from rmqctl.kernels import scan
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.replicate.log_pull import LogPull, connect
 from rmqctl.operations.replicate.progress import Progress
 from rmqctl.store.ha.received_log import RECORD_SIZE_MAX
@@ -39,6 +41,11 @@ class WireAudit:
     findings: list[Finding] = field(default_factory=list)
     damages: int = 0
     ok_up_to: int = 0
+
+    @staticmethod
+    def warm_up() -> None:
+        """Compile or load the kernels."""
+        warm_up(scan)
 
     def run(self) -> None:
         """Check the log up to the end that the master had.

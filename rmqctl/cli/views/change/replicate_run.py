@@ -82,10 +82,9 @@ class ReplicateRun:
         from rmqctl.remoting.address import parse_address
         from rmqctl.remoting.broker_requests import BrokerRequests
         from rmqctl.remoting.client import RemotingClient
-        from rmqctl.store.engine.message_store import MessageStore
 
         address = parse_address(self.broker)
-        warmed_up(MessageStore.warm_up)
+        warmed_up(self._warm_up)
         with RemotingClient(address.host, address.port) as client:
             requests = BrokerRequests(client)
             master = ask_master(address, requests)
@@ -94,6 +93,17 @@ class ReplicateRun:
             if self.root is None:
                 return self._verify(master, asked)
             return self._replicate(self.root, master, asked, requests)
+
+    def _warm_up(self) -> None:
+        """Compile or load the kernels of this run."""
+        if self.root is None:
+            from rmqctl.operations.replicate.wire_audit import WireAudit
+
+            WireAudit.warm_up()
+        else:
+            from rmqctl.store.engine.message_store import MessageStore
+
+            MessageStore.warm_up()
 
     def _check(self, master: Master) -> None:
         """Raise BadRequest if the run would harm the master's puts."""
