@@ -80,7 +80,7 @@ class ReceivedLog:
         """Add the next bytes of the log."""
         if self._end + len(body) > len(self._buffer):
             self._move_to(np.empty(2 * (self.waiting + len(body)), np.uint8))
-        self._buffer[self._end : self._end + len(body)] = np.frombuffer(body, np.uint8)
+        self._buffer.data[self._end : self._end + len(body)] = body
         self._end += len(body)
 
     def parts(self) -> Iterator[ReceivedPart]:
