@@ -104,7 +104,9 @@ def main() -> None:
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     gc.set_threshold(GARBAGE_THRESHOLD)
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    gc.freeze()  # no search for garbage at the end of the process, which returns all of its memory
+    sys.exit(status)
 
 
 def _interrupt(*_: object) -> None:

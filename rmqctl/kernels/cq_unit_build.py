@@ -73,6 +73,21 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
     return row, DONE
 
 
+@kernel
+def next_of_queue(messages: Rows, row: int, rows: int) -> int:
+    """Return the row of the next message of the queue of the message in `row`.
+
+    Messages of open or rolled-back transactions have no unit, and do not count. The result is -1 if none of the next
+    `rows` messages is of the queue.
+    """
+    queue = messages[row].queue
+    for found in range(row + 1, min(row + 1 + rows, len(messages))):
+        if messages[found].queue == queue and messages[found].sys_flag & _MASK not in (_PREPARED, _ROLLBACK):
+            return found
+    return -1
+
+
 def warm_up() -> None:
     """Call each kernel with empty input, to compile or load it."""
     place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)
+    next_of_queue(np.zeros(1, DISPATCH_COLUMNS), 0, 0)

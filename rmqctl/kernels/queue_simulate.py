@@ -23,9 +23,11 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 
 # of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`,
 # `wrote` units of it are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at
-# pre_blank_end, if it has any new ones.
+# pre_blank_end, if it has any new ones. All units on the disk point into [leads_from, leads_to) of the log, bytes;
+# leads_to 0: where they point is not known.
 FILL_STATES = row_type(
-    "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end", "i4 has_files is_batch"
+    "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end leads_from leads_to",
+    "i4 has_files is_batch",
 )
 
 _UNIT = CQ_UNIT.size
@@ -96,6 +98,47 @@ def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, uni
 
 
 @kernel
+def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Rows) -> None:
+    """Recover queues that have one file each (ConsumeQueue.recover).
+
+    Queue number n has row `rows[n]` of `states` (FILL_STATES), and its file begins at the queue offset `bases[n]`. The
+    units of this file are the bytes of `raw` (uint8) before `ends[n]` and after the units of the previous queue.
+    """
+    at = 0
+    for number in range(len(rows)):
+        state = states[rows[number]]
+        state.has_files, state.first_base, state.base, state.wrote = 1, bases[number], bases[number], 0
+        while at < ends[number]:
+            physical_offset, size = i64(raw, at), i32(raw, at + _SIZE)
+            if physical_offset < 0 or size <= 0:
+                break
+            state.leads_from = min(state.leads_from, physical_offset) if state.wrote else physical_offset
+            state.leads_to = max(state.leads_to, physical_offset + 1)
+            state.max_physical_offset = physical_offset + size
+            state.wrote += 1
+            at += _UNIT
+        at = ends[number]
+
+
+def are_before(states: Rows, log_end: int) -> Flags:
+    """Return, for each queue, whether a cut at `log_end` changes nothing.
+
+    All units of such a queue are on the disk, and point before the log's end. `states` are rows of FILL_STATES.
+    """
+    found: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["appended_from"] < 0)
+    return found
+
+
+def are_from(states: Rows, log_start: int) -> Flags:
+    """Return, for each queue, whether no unit points before `log_start`.
+
+    Only the queue's units on the disk count. `states` are rows of FILL_STATES.
+    """
+    found: Flags = (states["leads_to"] > 0) & (states["leads_from"] >= log_start)
+    return found
+
+
+@kernel
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Return how many units at the start of `raw` are used and point before `bound`.
 
@@ -128,5 +171,7 @@ def warm_up() -> None:
     states = np.zeros(1, FILL_STATES)
     fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, False)
     fill_one(states, 0, 0, 0, 1)
+    numbers = np.zeros(0, np.int64)
+    recover(none, numbers, numbers, numbers, states)
     used_units(none, 0, 0)
     first_reaching(none, 0, 0)

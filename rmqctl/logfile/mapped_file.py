@@ -150,11 +150,20 @@ class MappedFile:
 
         Returns the file's size if only a hole is left. Raises OSError.
         """
-        content = self._content_of(0, self.size)
+        content = self.content
         if content is not None:
             return position if position < len(content) else self.size
         found = self._storage.next_data(self._open(), position)
         return self.size if found is None else min(found, self.size)
+
+    @property
+    def content(self) -> bytes | None:
+        """Return the bytes of a small file before the zeros at its end.
+
+        The result is None if the storage does not keep this content. Raises OSError.
+        """
+        small_files = self._storage.small_files
+        return small_files.content(self) if small_files is not None and self._kept else None
 
     @property
     def known_data_end(self) -> int:
@@ -162,7 +171,7 @@ class MappedFile:
 
         The result is the file's size if no such position is known. Raises OSError.
         """
-        content = self._content_of(0, self.size)
+        content = self.content
         return self.size if content is None else len(content)
 
     def first_nonzero(self, position: int) -> int | None:
@@ -206,10 +215,7 @@ class MappedFile:
 
         The result is None if the content is not kept, or if the file does not have this range.
         """
-        small_files = self._storage.small_files
-        if small_files is None or not self._kept or not 0 <= start <= end <= self.size:
-            return None
-        return small_files.content(self)
+        return self.content if 0 <= start <= end <= self.size else None
 
     def _open(self) -> int:
         if self._descriptor is None:

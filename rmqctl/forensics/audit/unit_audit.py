@@ -37,6 +37,15 @@ class QueueCursor:
         self.first = queue.first_offset
         self._runs: list[tuple[int, int]] = []
 
+    @property
+    def content(self) -> bytes | None:
+        """Return the bytes of the queue's only file, without the zeros at its end.
+
+        The result is None if they are not in memory, or if the queue has several files. Raises OSError.
+        """
+        files = self.queue.queue.files
+        return files[0].content if len(files) == 1 else None
+
     def unit(self, queue_offset: int) -> CqUnit | None:
         """Return the unit in use at a queue offset before the queue's end.
 
@@ -120,19 +129,37 @@ class UnitAudit:
         new = keys[len(self._keys) :]
         if not new:
             return
+        kinds = [self._kind_of(key) for key in new]
+        plain = [(at, self._cursors[key]) for at, key in enumerate(new) if kinds[at] == PLAIN and key in self._cursors]
         states = np.zeros(len(new), QUEUE_STATES)
-        for state, key in zip(states, new, strict=True):
-            cursor = self._cursors.get(key)
-            state["kind"] = self._kind_of(key)
-            state["scheduled"] = key[0] == SCHEDULE_TOPIC
-            if cursor is not None and state["kind"] == PLAIN:
-                state["row"], state["first"], state["end"] = self._rows_used, cursor.first, cursor.max_offset
-                self._rows_used += 1
+        states["kind"] = kinds
+        states["scheduled"] = [key[0] == SCHEDULE_TOPIC for key in new]
+        places = np.array([at for at, _ in plain], np.int64)
+        states["row"][places] = np.arange(self._rows_used, self._rows_used + len(plain))
+        states["first"][places] = [cursor.first for _, cursor in plain]
+        states["end"][places] = [cursor.max_offset for _, cursor in plain]
+        self._rows_used += len(plain)
         self._keys += new
         self._states = np.concatenate((self._states, states))
         if self._rows_used > len(self._pool):
             more = max(self._rows_used, min(2 * len(self._pool), len(self._cursors))) - len(self._pool)
             self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
+        self._fill_windows(len(self._keys) - len(new), plain)
+
+    def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:
+        """Fill the windows of new queues whose units are in memory.
+
+        `plain` has the queues' numbers, counted from `first` on. These windows never move, because they have all units
+        of their queues.
+        """
+        filled = []
+        for at, cursor in plain:
+            content = cursor.content
+            if content is not None and len(content) <= self._pool.shape[1]:
+                self._pool[self._states["row"][first + at], : len(content)] = np.frombuffer(content, np.uint8)
+                filled.append(first + at)
+        self._states["window_start"][filled] = self._states["first"][filled]
+        self._states["window_end"][filled] = self._states["end"][filled]
 
     def verdicts(self, messages: Rows) -> Numbers:
         """Return a verdict for each message (`rmqctl.kernels.cq_unit_compare`), uint8."""

@@ -194,7 +194,7 @@ def _equal_units(units: Rows, others: Rows) -> int:
 
     Usually all units are equal, and one comparison shows this.
     """
-    if np.array_equal(units.view(np.uint32), others.view(np.uint32)):
+    if units.tobytes() == others.tobytes():
         return len(units)
     return int(np.count_nonzero(units == others))
 

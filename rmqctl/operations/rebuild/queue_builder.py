@@ -65,6 +65,7 @@ WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16
 POOL_SIZE = 64 * 1024 * 1024  # bytes of windows, as long as they need not be smaller than the least
 FOLDER_NAME_MAX = 255  # bytes
+_ROOM_OF_UNIT = CQ_UNIT.size + 8  # with its message's store time
 
 
 class QueueBuilder:
@@ -103,7 +104,8 @@ class QueueBuilder:
         self._rows_used = 0
         self._lost_from: list[int] = []
         self._lost_bytes = [0]  # in all ranges before the one of the same number
-        self._make_windows(WINDOWS_FIRST, WINDOW_MAX)
+        rows = max(WINDOWS_FIRST, len(before.queues))
+        self._make_windows(rows, min(max(POOL_SIZE // (rows * _ROOM_OF_UNIT), WINDOW_MIN), WINDOW_MAX))
 
     def put(self, described: DispatchColumns) -> None:
         """Place messages of the log, which must be in log order."""
@@ -381,7 +383,7 @@ class QueueBuilder:
             if self._rows_used == len(self._times) // self._window:
                 self.flush()
                 rows = 2 * self._rows_used
-                too_large = rows * self._window * (CQ_UNIT.size + 8) > POOL_SIZE
+                too_large = rows * self._window * _ROOM_OF_UNIT > POOL_SIZE
                 self._make_windows(rows, max(self._window // 2, WINDOW_MIN) if too_large else self._window)
             state["row"] = self._rows_used
             self._rows_used += 1

@@ -18,6 +18,7 @@ from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.format.properties import INNER_MULTI_DISPATCH
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.cq_unit_build import next_of_queue
 from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
@@ -100,10 +101,11 @@ class QueueNumbers:
         queue, the result says whether the number of the message in `row` is possible. A number is too high if the log
         is too small for so many earlier messages.
         """
-        message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
-        number = int(message["queue_offset"])
-        near = rest["queue_offset"][(rest["queue"] == message["queue"]) & _have_unit(rest)][:1]
-        return number + 1 in near.tolist() if len(near) else 0 <= number * MIN_SIZE <= int(message["physical_offset"])
+        number = int(messages[row]["queue_offset"])
+        near = next_of_queue(messages, row, NEAR_ROWS)
+        if near >= 0:
+            return number + 1 == int(messages[near]["queue_offset"])
+        return 0 <= number * MIN_SIZE <= int(messages[row]["physical_offset"])
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:

@@ -282,13 +282,16 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 
 
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
+    topics_in = {
+        part: {entry.name for entry in store.storage.listing(store.path.part(part))} for part in store_path.QUEUE_PARTS
+    }
     for counts in rebuild.result.queues:
         made = rebuild.parts_of(counts.topic)
         for part in store_path.QUEUE_PARTS:
             path = f"{part}/{counts.topic}/{counts.queue_id}"
             if part in made:
                 yield Install(path, staging / path)
-            elif _is_there(store, path):
+            elif counts.topic in topics_in[part] and _is_there(store, path):
                 yield Delete(path)
     removed = rebuild.result.removed
     queues_now = Counter(topic for topic, _ in store.queues)

@@ -94,9 +94,12 @@ class _Slots:
         self._unit_size = unit_size
         self._number = -1
         self._block = b""
+        self._end = -(-file.known_data_end // unit_size)  # only zeros from this slot on
 
     def has(self, slot: int, used: UsedTest) -> bool:
         """Return whether slot number `slot` of the file is in use."""
+        if slot >= self._end:
+            return False
         number, at = divmod(slot, _SLOTS_OF_BLOCK)
         if number != self._number:
             size = _SLOTS_OF_BLOCK * self._unit_size

@@ -21,7 +21,7 @@ from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Row
+    from rmqctl.format.columns import Bytes, Flags, Row, Rows
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
 
@@ -80,6 +80,53 @@ class UnitReader:
             yield start, raw, count
             start += count
             step = min(step * 8, _UNITS_MAX)
+
+
+class SmallQueues:
+    """Recovers many queues at once, each with one file whose units are in memory.
+
+    The file has at most `units_a_file` units.
+    """
+
+    def __init__(self, units_a_file: int) -> None:
+        self._bytes_a_file = units_a_file * _UNIT_SIZE
+        self._rows: list[int] = []
+        self._bases: list[int] = []
+        self._units: list[bytes] = []
+
+    def add(self, row: int, files: list[MappedFile]) -> bool:
+        """Add the queue with row number `row` of FILL_STATES.
+
+        Returns False if the queue must be recovered separately. Raises OSError.
+        """
+        is_one = len(files) == 1 and files[0].size and files[0].file_from_offset % _UNIT_SIZE == 0
+        content = files[0].content if is_one else None
+        if content is None:
+            return False
+        self._rows.append(row)
+        self._bases.append(files[0].file_from_offset // _UNIT_SIZE)
+        self._units.append(content.ljust(-(-len(content) // _UNIT_SIZE) * _UNIT_SIZE, b"\0")[: self._bytes_a_file])
+        return True
+
+    def recover(self, states: Rows) -> None:
+        """Find the ends of the added queues. `states` are rows of FILL_STATES."""
+        ends = np.cumsum([len(units) for units in self._units], dtype=np.int64)
+        rows, bases = np.array(self._rows, np.int64), np.array(self._bases, np.int64)
+        queue_simulate.recover(np.frombuffer(b"".join(self._units), np.uint8), ends, rows, bases, states)
+
+
+def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
+    """Correct the min offsets of the queues that lost no message at their begin.
+
+    Returns which queues these are. All of their units on the disk point to the log's start or after it. Therefore, by
+    `rules.correct_min_offset`, 4.x begins at the first unit, and 5.x keeps a min offset that is not before this unit.
+    `states` are rows of FILL_STATES.
+    """
+    known = queue_simulate.are_from(states, log_start)
+    if profile.expired_queue_begins_at_end:
+        return known & (states["min_offset"] >= states["first_base"])
+    states["min_offset"][known] = states["first_base"][known]
+    return known
 
 
 class RecoveredQueue:
@@ -197,6 +244,7 @@ class RecoveredQueue:
         The rule is ConsumeQueue.truncateDirtyLogicFiles.
         """
         state, before = self._state, self.max_offset
+        state["leads_to"] = 0
         if state["appended_from"] >= 0:
             self._regions.append((int(state["appended_from"]), before))
             state["appended_from"] = -1
@@ -220,6 +268,7 @@ class RecoveredQueue:
         """Delete all files of the queue."""
         self._delete_from(0)
         state = self._state
+        state["leads_to"] = 0
         state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:

@@ -26,7 +26,7 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import NO_QUEUE, FolderEntry
 from rmqctl.store.recovery.simulated_batch_queue import RecoveredBatchQueue
-from rmqctl.store.recovery.simulated_queue import RecoveredQueue, UnitReader
+from rmqctl.store.recovery.simulated_queue import RecoveredQueue, SmallQueues, UnitReader, begin_at_first_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ class RecoveredQueues:
 
         Returns the reason if the broker does not load the queues. Otherwise, the result is None.
         """
+        small = SmallQueues(self._units_a_file)
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
             if is_batch and not self._profile.knows_topic_attributes:
@@ -104,7 +105,10 @@ class RecoveredQueues:
             refusal = refusal or self._folder_refusal(key, queue, is_batch=is_batch)
             if refusal:
                 return refusal
-            self._add(key, queue).recover()
+            recovered = self._add(key, queue)
+            if is_batch or not small.add(self._rows[key], queue.queue.files):
+                recovered.recover()
+        small.recover(self._states)
         for key, span in self._built.items():
             queue_built = self._add(key, None)
             if isinstance(queue_built, RecoveredQueue) and span.max_offset > span.min_offset:
@@ -152,16 +156,19 @@ class RecoveredQueues:
 
     def cut(self, log_end: int) -> None:
         """Remove all units that point to the log's end or after it."""
-        for queue in self._queues.values():
-            queue.cut(log_end)
+        unchanged = queue_simulate.are_before(self._states, log_end).tolist()
+        for key, queue in self._queues.items():
+            if not unchanged[self._rows[key]]:
+                queue.cut(log_end)
 
     def correct_min_offsets(self, log_start: int) -> str | None:
         """Find the min offset of each queue.
 
         Returns None, or the reason if a broker fails to find a min offset.
         """
-        for queue in self._queues.values():
-            refusal = queue.correct_min_offset(log_start, self._profile)
+        known = begin_at_first_unit(self._states, log_start, self._profile).tolist()
+        for key, queue in self._queues.items():
+            refusal = None if known[self._rows[key]] else queue.correct_min_offset(log_start, self._profile)
             if refusal:
                 return f"{queue.name}: {refusal}"
         return None
