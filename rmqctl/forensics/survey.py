@@ -25,7 +25,8 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     """
     log = store.commit_log
     in_use = log.files_in_use()
-    topics, last_offset = _topics(store)
+    with store.storage.keeping_small_files():
+        topics, last_offset = _topics(store)
     end, last = log.end(last_offset)
     first = log.message_at(log.min_offset) if in_use else None
     unused = [file.name for file in log.queue.files[len(in_use) :]]
@@ -110,7 +111,8 @@ def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
         row = rows.setdefault(topic, {"topic": topic, "queueCount": 0, "messages": 0})
         row["queueCount"] += 1
         try:
-            row["messages"] += queue.max_offset - queue.min_offset(store.commit_log.min_offset)
+            low, high = queue.min_and_max(store.commit_log.min_offset)
+            row["messages"] += high - low
             last = queue.last()
         except OSError as error:
             path = f"{CONSUMEQUEUE}/{topic}/{queue_id}"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 ROWS_PER_TABLE = 500
+LARGE_DOCUMENT = 256 * 1024  # characters
 RAW_CSV = "rmqctl.cli.output.render.raw_csv"
 _IMPORTED_LATE = (
     "csv", "difflib", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
@@ -51,8 +52,21 @@ def to_json(value: Any) -> str:
 
 def print_document(verb: str, document: Row) -> None:
     """Print a JSON document, indented, with the name of its schema."""
-    text = json.dumps({"schema": f"rmqctl.{verb}/1"} | document, ensure_ascii=False, indent=2)
-    print(printable_json(text))
+    print(indented_json({"schema": f"rmqctl.{verb}/1"} | document))
+
+
+def indented_json(document: Row) -> str:
+    """Return an indented JSON document, safe for a terminal.
+
+    A document with many rows is indented by msgspec, which is much faster, but needs time for its import. msgspec
+    refuses half of a surrogate pair, which names of files may have.
+    """
+    text = printable_json(json.dumps(document, ensure_ascii=False))
+    if len(text) < LARGE_DOCUMENT or "\\ud" in text:
+        return printable_json(json.dumps(document, ensure_ascii=False, indent=2))
+    import msgspec.json
+
+    return msgspec.json.format(text, indent=2)
 
 
 def print_line(verb: str, document: Row) -> None:

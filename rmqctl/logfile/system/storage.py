@@ -16,6 +16,7 @@ import struct
 import sys
 from contextlib import contextmanager, nullcontext
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -159,7 +160,7 @@ class Storage:
         """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        entries = (self._entry_in_folder(folder / name) for name in self.names(folder))
+        entries = map(self._entry_in_folder, self._paths(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def stamp(self, path: Path) -> Stamp | None:
@@ -204,6 +205,15 @@ class Storage:
                 return sorted(os.listdir(descriptor))
             finally:
                 os.close(descriptor)
+
+    def _paths(self, folder: Path) -> list[Path]:
+        """Return the paths of the names in a folder, sorted by name.
+
+        Raises OSError.
+        """
+        if reached(folder)[1] is not None:
+            return [folder / name for name in self.names(folder)]
+        return sorted(folder.iterdir(), key=attrgetter("name"))  # faster than joining each name
 
     def open(self, path: Path) -> int:
         """Open a regular file for reading.

@@ -80,7 +80,8 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
     Raises OSError.
     """
     entry = storage.entry(file.path)
-    return FileDecision(file.name, kind, entry.size, allocated_bytes(storage, file.path), goes, why, entry.mtime)
+    allocated = 0 if is_link(storage, file.path) else entry.allocated
+    return FileDecision(file.name, kind, entry.size, allocated, goes, why, entry.mtime)
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, CqUnit
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,9 +232,26 @@ class ConsumeQueue:
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
         """Return the min offset (by the rule of `min_offset`) and the max offset."""
+        count = self._units_in_memory(min_physical_offset)
+        if count:
+            return self.first_offset, self.first_offset + count
         end = self.max_offset
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset, end)
         return first.queue_offset if first else end, end
+
+    def _units_in_memory(self, min_physical_offset: int) -> int:
+        """Return the number of units of a queue whose only file is in memory.
+
+        The result is 0 if the queue needs a closer look: if a unit is not in use, is a pre-blank, or points to an
+        offset before `min_physical_offset`.
+        """
+        files = self.queue.files
+        content = files[0].content if len(files) == 1 else None
+        if content is None:
+            return 0
+        units = [*CQ_UNIT.struct.iter_unpack(content.ljust(-(-len(content) // CQ_UNIT.size) * CQ_UNIT.size, b"\0"))]
+        is_plain = all(offset >= min_physical_offset and 0 < size < PRE_BLANK_SIZE for offset, size, _ in units)
+        return len(units) if is_plain and len(units) <= self._units.slots_of(files[0]) else 0
 
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.

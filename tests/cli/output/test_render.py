@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from examples.pictures import Terminal
-from rmqctl.cli.output.render import print_fields, print_rows, print_table
+from rmqctl.cli.output.render import indented_json, print_fields, print_rows, print_table
 from rmqctl.cli.output.tone import Tone, Toned
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -80,3 +80,11 @@ def test_a_long_value_goes_on_right_of_its_name(name: str, lines: list[str]) -> 
 def test_a_tone_is_only_text_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["CODE", "AT"], [[Toned("hole", Tone.BAD), 3]])
     assert capsys.readouterr().out.splitlines() == ["CODE    AT", "------  ----", "hole    3"]
+
+
+@pytest.mark.parametrize("topic", ['\u00e9\u009b\\"\n{}[],: ', "\udcff", "\\udcff"])
+def test_a_large_document_is_indented_as_a_small_one(topic: str) -> None:
+    document = {"a": [], "b": {}, "rows": [{topic: topic, "n": 2**70, "f": -1.5e-7, "x": None}]}
+    with patch("rmqctl.cli.output.render.LARGE_DOCUMENT", 0):
+        large = indented_json(document)
+    assert large == indented_json(document)

@@ -151,6 +151,23 @@ def test_random_bytes_in_a_queue_never_raise(data: bytes, first: int, start: int
     assert all(slot.queue_offset >= first for slot in all_slots(queue))
 
 
+UNIT = st.builds(unit, st.sampled_from((-1, 0, 100, 200, 300)), st.sampled_from((100, 100, 100, 0)))
+
+
+@PROPERTY
+@given(st.lists(UNIT | st.just(PRE_BLANK), max_size=2 * UNITS_PER_FILE), st.integers(0, 3), st.integers(0, 400))
+def test_a_queue_whose_files_are_in_memory_gives_the_same_answers(units: list[bytes], first: int, begin: int) -> None:
+    queue = consume_queue(units, first)
+
+    def answers() -> list[object]:
+        ends = [*queue.min_and_max(begin), queue.end_by_scan(), queue.last()]
+        return [*ends, *queue.units(0, queue.slots_end), *(queue.find(at) for at in range(queue.slots_end))]
+
+    found = answers()
+    with queue.queue.storage.keeping_small_files():
+        assert answers() == found
+
+
 @pytest.mark.parametrize("name", SMALL_NAMES)
 def test_the_queues_of_a_golden_store_are_the_brokers(name: str, golden: Callable[[str], Path]) -> None:
     store = ReadOnlyStore(golden(name))
