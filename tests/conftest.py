@@ -28,6 +28,7 @@ from rmqctl.kernels import (
     cq_unit_compare,
     dispatch_scan,
     filter_scan,
+    group_scan,
     index_build,
     index_match,
     json_lines,
@@ -216,7 +217,7 @@ def tree_hash(root: Path) -> str:
 
 # line_encode takes nearly as long to compile as all others
 KERNELS = (
-    line_encode, dispatch_scan, filter_scan, index_build, index_match, json_lines,
+    line_encode, dispatch_scan, filter_scan, group_scan, index_build, index_match, json_lines,
     queue_simulate, queue_offset_range, row_scan, scan, cq_unit_compare, cq_unit_build,
 )  # fmt: skip
 

@@ -27,6 +27,7 @@ _.from_function
 _.get_source_stamp
 
 # columns of a kernel's state or rows: other modules read them by name
+_.body_bytes
 _.first_base
 _.first_seen
 _.keys_length

@@ -67,7 +67,7 @@ def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
 
 
 @inline_kernel
-def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
+def text_number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
     """Return the number of a text; -1 if the table does not have the text."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
@@ -92,9 +92,10 @@ def _describe(
         end = record.position + record.size
         properties_start = end - record.properties_length
         born_at, born_size, store_at, store_size = _hosts_at(record)
-        out.topic = _number(topics, topic_pool, buffer, properties_start - 2 - record.topic_length, record.topic_length)
-        out.born_host = _number(hosts, host_pool, buffer, born_at, born_size)
-        out.store_host = _number(hosts, host_pool, buffer, store_at, store_size)
+        topic_start = properties_start - 2 - record.topic_length
+        out.topic = text_number(topics, topic_pool, buffer, topic_start, record.topic_length)
+        out.born_host = text_number(hosts, host_pool, buffer, born_at, born_size)
+        out.store_host = text_number(hosts, host_pool, buffer, store_at, store_size)
         if out.topic < 0 or out.born_host < 0 or out.store_host < 0:
             break
         out.body_crc = u32(buffer, record.position + _BODYCRC)
@@ -150,9 +151,14 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     return columns
 
 
-def _learn(buffer: Bytes, row: Row, topics: TextTable, hosts: TextTable) -> None:
+def topic_of(buffer: Bytes, row: Row) -> bytes:
+    """Return the topic of a row of RECORD_COLUMNS."""
     topic_end = int(row["position"]) + int(row["size"]) - int(row["properties_length"]) - 2
-    topics.add(bytes(buffer[topic_end - int(row["topic_length"]) : topic_end]))
+    return bytes(buffer[topic_end - int(row["topic_length"]) : topic_end])
+
+
+def _learn(buffer: Bytes, row: Row, topics: TextTable, hosts: TextTable) -> None:
+    topics.add(topic_of(buffer, row))
     born_size = HOST_V6 if row["sys_flag"] & BORNHOST_V6 else HOST_V4
     store_size = HOST_V6 if row["sys_flag"] & STOREHOST_V6 else HOST_V4
     born_at = int(row["position"]) + _BORNHOST

@@ -46,6 +46,15 @@ class JobRun(NamedTuple):
         options = self.layout | {"splitMiB": str(self.split_mib)}
         return LogRecords(self.spark, [path_of(store) for store in stores or self.stores], options, columns)
 
+    def groups(self, columns: Sequence[str], by: str, interval_ms: int = 0) -> LogRecords:
+        """Return counts of the messages of all stores, by broker, topic or queue.
+
+        If `interval_ms` is not 0, the counts are divided by intervals of store time, too.
+        """
+        records = self.records(columns)
+        options = {**records.options, "by": by, "intervalMs": str(interval_ms)}
+        return records._replace(source="rocketmq-groups", options=options)
+
     @property
     def names(self) -> list[str]:
         """Return the paths or URLs of the stores."""

@@ -53,7 +53,7 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     from rmqctl.spark.question.stats import stats
 
     with job_run("stats", stores, asked) as run:
-        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(stats(records)))
+        rows, read = ask([run.groups(NEEDED, "queue")], lambda groups: rows_of(stats(groups)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"]))
     print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
     return finish(run, read)

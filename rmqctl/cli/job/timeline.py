@@ -79,7 +79,8 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, as
     by_topic = by == "topic"
     with job_run("timeline", stores, asked) as run:
         rows, read = ask(
-            [run.records(NEEDED)], lambda records: rows_of(timeline(records, interval_ms, by_topic=by_topic))
+            [run.groups(NEEDED, by, interval_ms)],
+            lambda groups: rows_of(timeline(groups, interval_ms, by_topic=by_topic)),
         )
     found = sorted(map(_row, rows), key=lambda row: (row["timestamp"], row["broker"], row["store"], row["topic"] or ""))
     document = scanned(read[0]) | {"intervalMs": interval_ms, "intervals": found}

@@ -40,13 +40,15 @@ class Scan(NamedTuple):
 class LogRecords(NamedTuple):
     """The records of the stores at `paths`, with only some `columns`.
 
-    `options` are options of the data source `rocketmq`. This data source must be registered in the session `spark`.
+    `options` are options of the data source `source`. This data source must be registered in the session `spark`. The
+    source is `rocketmq`, or `rocketmq-groups` for counts of messages instead of records.
     """
 
     spark: SparkSession
     paths: Sequence[str]
     options: Mapping[str, str]
     columns: Sequence[str]
+    source: str = "rocketmq"
 
     def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
         """Return a table of the records in `splits`.
@@ -55,9 +57,9 @@ class LogRecords(NamedTuple):
         """
         if splits:
             options["splits"] = splits_to_json(splits)
-        needed = dict.fromkeys((*NEEDED, "damage", *self.columns))
+        needed = dict.fromkeys((*NEEDED, *self.columns))
         options = {**self.options, "columns": ",".join(needed), **options}
-        return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
+        return self.spark.read.format(self.source).options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
         """Return a table of the records in `splits`, and its `Proof`.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 QUEUE = ("store", "topic", "queueId")
 COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "sysFlag", "properties",
+    "damage",
 )  # fmt: skip
 MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "superseded"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.spark.source.message_schema import messages_of
+from rmqctl.spark.question.groups import groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MINUTE_MS = 60_000
-COLUMNS = ("broker", "store", "topic", "storeTimestamp")
+COLUMNS = ("broker", "store", "topic", "firstStoreTimestamp", "messages", "bytes")
 
 
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
@@ -19,12 +19,16 @@ def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool
     Each interval is `interval_ms` long, and begins at a multiple of this length since 1970. Columns: broker, store,
     topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970), messages, bytes. An interval
     without messages has no row.
+
+    `records` come from the data source `rocketmq` or, in less time, from `rocketmq-groups`. The option `intervalMs` of
+    `rocketmq-groups` must then be `interval_ms`, or a part of it.
     """
     from pyspark.sql import functions as f
 
-    messages = messages_of(records)
-    begin = f.col("storeTimestamp") - f.pmod("storeTimestamp", f.lit(interval_ms))
+    begin = f.col("firstStoreTimestamp") - f.pmod("firstStoreTimestamp", f.lit(interval_ms))
     keys = ["broker", "store", *(["topic"] if by_topic else [])]
-    return messages.groupBy(*keys, begin.alias("timestamp")).agg(
-        f.count("*").alias("messages"), f.sum("size").alias("bytes")
+    return (
+        groups_of(records)
+        .groupBy(*keys, begin.alias("timestamp"))
+        .agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))
     )

@@ -2,8 +2,9 @@
 
 After `register(spark)`, a table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
 
-`rocketmq`: the records of the log, also as a stream. `rocketmq-queues`: the units of the consume queues.
-`rocketmq-index`: the entries of the index.
+`rocketmq`: the records of the log, also as a stream. `rocketmq-groups`: counts of the messages by queue, topic or
+broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the
+index.
 
 The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl,
 its libraries and pyarrow. The data sources pass Arrow batches to Spark, so pandas is not needed.
@@ -15,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqctl.errors import BadRequest
+from rmqctl.spark.source.group_rows import GROUP_COLUMNS
 from rmqctl.spark.source.index_source import INDEX_COLUMNS, IndexSource
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen, ddl
-from rmqctl.spark.source.message_source import MessageSource
+from rmqctl.spark.source.message_source import GroupSource, MessageSource
 from rmqctl.spark.source.pushed_filter import wanted_by
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
 from rmqctl.spark.source.stream_reader import stream_reader_class
@@ -77,6 +79,7 @@ def register(spark: SparkSession) -> None:
             messages,
             lambda options, columns: stream_reader(StreamSource(options, columns)),
         ),
+        Format("rocketmq-groups", GROUP_COLUMNS, GroupSource, reader),
         Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
         Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
     )

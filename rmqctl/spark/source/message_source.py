@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import BadRequest
 from rmqctl.spark.scan.log_split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.source.group_rows import DIVISIONS, Division
 from rmqctl.spark.source.source_stores import is_true, number, stores_of
 from rmqctl.spark.source.split_rows import RowReading, damage_batches, split_batches
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.message import Damage
+
+INTERVAL_MS_MAX = 366 * 86_400_000
 
 
 class Task(NamedTuple):
@@ -63,6 +66,7 @@ class MessageSource:
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
         self._wanted: Filter | None = None
+        self._division: Division | None = None
 
     def want(self, wanted: Filter) -> None:
         """Let this source leave out messages that `wanted` does not select.
@@ -94,7 +98,9 @@ class MessageSource:
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
         stores = self._stores
-        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted)
+        reading = RowReading(
+            self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._division
+        )
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
@@ -108,6 +114,21 @@ class MessageSource:
         low, high = self._wanted.from_offset, self._wanted.to_offset
         behind = split.file_from_offset + split.size
         return (low is None or behind >= low) and (high is None or split.file_from_offset + split.start < high)
+
+
+class GroupSource(MessageSource):
+    """The source of `spark.read.format("rocketmq-groups")`.
+
+    The options are those of `rocketmq`, and `by` and `intervalMs`. `by` is `queue` (the default), `topic` or `broker`.
+    `intervalMs` is the length of an interval of store time. Without `intervalMs`, groups are not divided by time.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        by = options.get("by", "queue")
+        if by not in DIVISIONS:
+            raise BadRequest(f"by is {by!r}", hint=f"one of {', '.join(DIVISIONS)}")
+        self._division = Division(by, number(options, "intervalMs", 0, 0, INTERVAL_MS_MAX))
 
 
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:

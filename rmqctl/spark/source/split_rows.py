@@ -13,12 +13,13 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.message import Damage
-from rmqctl.kernels import filter_scan, row_scan, scan
+from rmqctl.kernels import filter_scan, group_scan, row_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
 from rmqctl.spark.scan.log_split import opened, warm_up_once
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
+from rmqctl.spark.source.group_rows import GROUP_COLUMNS, Division, GroupRows
 from rmqctl.spark.source.item_rows import ItemRows, broker_of
 from rmqctl.spark.source.message_columns import MessageColumns
 from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmqctl.forensics.message_filter import Filter
-    from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.spark.scan.log_split import Split
@@ -47,7 +47,8 @@ class RowReading(NamedTuple):
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
     `ranges`, each task adds one row. This row has the range of the file that the task read, the counts of what the task
-    found, and the number of tasks.
+    found, and the number of tasks. With `division`, the rows count the messages of groups, and there are no other rows
+    than those of groups and of ranges.
     """
 
     names: tuple[str, ...]
@@ -56,6 +57,12 @@ class RowReading(NamedTuple):
     ranges: bool = False
     tasks: int = 0
     wanted: Filter | None = None
+    division: Division | None = None
+
+    @property
+    def schema(self) -> Any:
+        """Return the pyarrow schema of the rows."""
+        return arrow_schema(MESSAGE_COLUMNS if self.division is None else GROUP_COLUMNS, self.names)
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
@@ -68,7 +75,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
     Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host. Raises the errors
     of ReadOnlyStore.
     """
-    warm_up_once(scan, row_scan, filter_scan)
+    warm_up_once(scan, *((row_scan, filter_scan) if reading.division is None else (group_scan,)))
     with opened(split) as file:
         yield from _SplitRows(split, file, reading).batches(exact=exact)
 
@@ -79,11 +86,11 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
     With `reading.ranges`, there is also a row of kind 'range' with the counts of this damage.
     """
     rows = ItemRows(root, _Store(root, reading))
-    found = [rows.row(damage, damage.path) for damage in damages]
+    found = [] if reading.division else [rows.row(damage, damage.path) for damage in damages]
     if reading.ranges:
         found.append(range_row(Range(sequence_split(root), 0, 0, reading.tasks, total(map(counts_of, damages)))))
     if found:
-        yield _batch(found, arrow_schema(MESSAGE_COLUMNS, reading.names))
+        yield _batch(found, reading.schema)
 
 
 class _Store:
@@ -107,22 +114,51 @@ class _Store:
             self._store.close()
 
 
+class _MessageRows:
+    """A maker of rows, one for each message, blank and damaged place of a split."""
+
+    def __init__(self, root: str, store: _Store, reading: RowReading) -> None:
+        self._wanted = reading.wanted
+        self._schema = reading.schema
+        self._others = ItemRows(root, store)
+        same = {"broker": broker_of(root), "store": root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
+        self._columns = MessageColumns(reading.names, same, lambda message: store().tags_code(message))
+
+    def of_run(self, columns: Columns) -> Any:
+        """Return the record batch of a record run.
+
+        The result is None if no message of the record run is wanted.
+        """
+        import pyarrow as pa
+
+        if self._wanted is not None:
+            columns = columns._replace(rows=columns.rows[self._wanted.rows(columns)])
+        return (
+            pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema)
+            if len(columns.rows)
+            else None
+        )
+
+    def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
+        """Return a list with the row of an item."""
+        return [self._others.row(item, path)]
+
+    def rest(self) -> Any:
+        """Return None, because no row waits for the end of the split."""
+        return None
+
+
 class _SplitRows:
     def __init__(self, split: Split, file: MappedFile, reading: RowReading) -> None:
         self._split = split
         self._file = file
         self._reading = reading
-        self._schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
         self._store = _Store(split.root, reading)
-        self._others = ItemRows(split.root, self._store)
-        same = {
-            "broker": broker_of(split.root),
-            "store": split.root,
-            "kind": KIND_MESSAGE,
-            "damage": None,
-            "detail": None,
-        }
-        self._columns = MessageColumns(reading.names, same, self._tags_code)
+        self._rows = (
+            _MessageRows(split.root, self._store, reading)
+            if reading.division is None
+            else GroupRows(split.root, reading.names, reading.division)
+        )
         self._went_on = split.start > 0  # begins with a record then
         self._counts = RecordCounts()
 
@@ -131,15 +167,19 @@ class _SplitRows:
         first = split.start if exact or split.start == 0 else next_readable(self._file, split.start, split.stop)
         begin = end = split.start if first is None else first
         if first is not None:
-            reached = FileScan(self._file, first, ColumnReader(), self._take)
+            reached = FileScan(self._file, first, ColumnReader(), self._rows.of_run)
             items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split.stop)
             yield from self._batches_of(items)
             end = reached.position
         self._store.close()
+        rest = self._rows.rest()
+        if rest is not None:
+            yield rest
         if self._reading.ranges:
             base = split.file_from_offset
             yield _batch(
-                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema
+                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))],
+                self._reading.schema,
             )
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
@@ -152,7 +192,7 @@ class _SplitRows:
         for item in items:
             if isinstance(item, RecordRun) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
                 if rows:
-                    yield _batch(rows, self._schema)
+                    yield _batch(rows, self._reading.schema)
                 rows, size = [], 0
             if not isinstance(item, RecordRun):
                 rows += self._rows_of(item)
@@ -163,40 +203,22 @@ class _SplitRows:
                     yield item.result
             self._went_on = self._went_on or goes_on(item)
         if rows:
-            yield _batch(rows, self._schema)
-
-    def _take(self, columns: Columns) -> Any:
-        """Return the record batch of a record run.
-
-        The result is None if no message of the record run is wanted.
-        """
-        import pyarrow as pa
-
-        if self._reading.wanted is not None:
-            columns = columns._replace(rows=columns.rows[self._reading.wanted.rows(columns)])
-        return (
-            pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema)
-            if len(columns.rows)
-            else None
-        )
+            yield _batch(rows, self._reading.schema)
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """Return a list with the row of an item, and count the item.
+        """Return the rows of an item, and count the item.
 
         The list is empty if the item is the zeros at the end of the log.
         """
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
-            return [] if damage is None else [self._row(damage, self._file.name)]
+            return [] if damage is None else self._counted(damage, self._file.name)
         path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
-        return [self._row(item, path)]
+        return self._counted(item, path)
 
-    def _row(self, item: ScanItem, path: str) -> dict[str, Any]:
+    def _counted(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
         self._counts = self._counts.plus(counts_of(item))
-        return self._others.row(item, path)
-
-    def _tags_code(self, message: Message) -> int:
-        return self._store().tags_code(message)
+        return self._rows.of_item(item, path)
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.spark.question.stats import stats
+from rmqctl.spark.source.data_source import register
 from tests.conftest import Rmqctl, tree_hash
 from tests.spark.question.conftest import dumped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -75,6 +80,14 @@ def test_damage_cases(damaged_stores: dict[str, Path], document: Callable[..., R
     assert found["damages"] == sum(
         rmqctl("dump", root, "--damaged", "-o", "jsonl").out.count('"damage":') for root in damaged_stores.values()
     )
+
+
+def test_records_have_the_statistics_of_groups(golden_stores: dict[str, Path], spark: SparkSession) -> None:
+    register(spark)
+    one, other = (
+        stats(spark.read.format(name).load(str(golden_stores["497-lmq"]))) for name in ("rocketmq", "rocketmq-groups")
+    )
+    assert sorted(one.collect()) == sorted(other.collect()) != []
 
 
 def test_totals_are_those_of_verify(

@@ -1,0 +1,160 @@
+"""A kernel that counts messages in groups, such as the messages of each queue.
+
+A group has a topic, a queueId and an interval of time. If the messages are not divided by one of these, its field is 0
+in each group. The kernel reads only the topic from a record. All other fields are columns of `rmqctl.kernels.scan`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Int, Row, Rows
+
+import numpy as np
+
+from rmqctl.format.columns import row_type
+from rmqctl.kernels.compile import SPREAD, inline_kernel, kernel
+from rmqctl.kernels.row_scan import TextTable, text_number, topic_of
+from rmqctl.kernels.scan import RECORD_COLUMNS
+
+# of a group: the number of its topic, its queueId, where its interval begins (ms since 1970); its messages, their
+# bytes, and the limits of their sizes, queue offsets and store times; a row without messages is free
+GROUPS = row_type(
+    "i8 timestamp messages bytes body_bytes min_queue_offset max_queue_offset",
+    "i8 first_store_timestamp last_store_timestamp",
+    "i4 topic queue_id min_size max_size",
+)
+BY_BROKER, BY_TOPIC, BY_QUEUE = range(3)
+SLOTS = 1 << 16
+_BY_TOPIC, _BY_QUEUE = BY_TOPIC, BY_QUEUE
+
+
+@inline_kernel
+def _slot(groups: Rows, topic: int, queue_id: int, timestamp: int) -> Int:
+    """Return the slot of a group in the table, or a free slot for the group."""
+    h = (np.uint64(topic + 1) * SPREAD ^ np.uint64(queue_id + 1)) * SPREAD
+    h = (h ^ h >> np.uint64(32) ^ np.uint64(timestamp)) * SPREAD
+    slot = np.int64((h ^ h >> np.uint64(32)) & np.uint64(len(groups) - 1))
+    while groups[slot].messages and not (
+        groups[slot].topic == topic and groups[slot].queue_id == queue_id and groups[slot].timestamp == timestamp
+    ):
+        slot = (slot + 1) & (len(groups) - 1)
+    return slot
+
+
+@inline_kernel
+def _add(group: Row, record: Row) -> None:
+    """Add a message to a group that already has messages."""
+    group.messages += 1
+    group.bytes += record.size
+    group.body_bytes += record.body_length
+    group.min_size = min(group.min_size, record.size)
+    group.max_size = max(group.max_size, record.size)
+    group.min_queue_offset = min(group.min_queue_offset, record.queue_offset)
+    group.max_queue_offset = max(group.max_queue_offset, record.queue_offset)
+    group.first_store_timestamp = min(group.first_store_timestamp, record.store_timestamp)
+    group.last_store_timestamp = max(group.last_store_timestamp, record.store_timestamp)
+
+
+@kernel
+def _count(
+    buffer: Bytes,
+    rows: Rows,
+    row: int,
+    topics: Rows,
+    pool: Bytes,
+    by: int,
+    interval: int,
+    groups: Rows,
+    used: int,
+    most: int,
+) -> tuple[int, int]:
+    """Add rows to their groups; return where the kernel stopped, and used slots.
+
+    The kernel stops at a new topic, and at a new group if `most` slots are used.
+    """
+    while row < len(rows):
+        record = rows[row]
+        topic, queue_id, timestamp = np.int32(0), np.int32(0), np.int64(0)
+        if by >= _BY_TOPIC:
+            topic_end = record.position + record.size - record.properties_length - 2
+            topic = text_number(topics, pool, buffer, topic_end - record.topic_length, record.topic_length)
+            if topic < 0:
+                break
+        if by >= _BY_QUEUE:
+            queue_id = record.queue_id
+        if interval:
+            timestamp = record.store_timestamp - record.store_timestamp % interval
+        group = groups[_slot(groups, topic, queue_id, timestamp)]
+        if not group.messages:
+            if used >= most:
+                break
+            used += 1
+            group.topic, group.queue_id, group.timestamp = topic, queue_id, timestamp
+            group.min_size = group.max_size = record.size
+            group.min_queue_offset = group.max_queue_offset = record.queue_offset
+            group.first_store_timestamp = group.last_store_timestamp = record.store_timestamp
+        _add(group, record)
+        row += 1
+    return row, used
+
+
+class GroupTable:
+    """Groups of messages, divided by broker, topic or queue, and by time.
+
+    Only one thread at a time may use a GroupTable.
+
+    `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of an interval of time, in ms. If `interval_ms`
+    is 0, the groups are not divided by time. `topics` has the topics, by the numbers that the groups have. The table
+    has at most SLOTS groups, so memory use does not grow.
+    """
+
+    def __init__(self, by: int, interval_ms: int) -> None:
+        self.topics = TextTable()
+        self._by = by
+        self._interval_ms = interval_ms
+        self._groups = np.zeros(SLOTS, GROUPS)
+        self._most = SLOTS // 4 * 3  # a search for a free slot takes long after that
+        self._used = 0
+
+    def add(self, buffer: Bytes, rows: Rows) -> list[Rows]:
+        """Count messages; return the groups (GROUPS) of a table that became full.
+
+        `rows` are RECORD_COLUMNS. Groups that were returned are no longer in the table. A later message of the same
+        group begins a new group.
+        """
+        full = []
+        row = 0
+        while row < len(rows):
+            table = self.topics.table
+            row, self._used = _count(
+                buffer,
+                rows,
+                row,
+                table.rows,
+                table.pool,
+                self._by,
+                self._interval_ms,
+                self._groups,
+                self._used,
+                self._most,
+            )
+            if row < len(rows) and self._used >= self._most:
+                full.append(self.taken())
+            elif row < len(rows):
+                self.topics.add(topic_of(buffer, rows[row]))
+        return full
+
+    def taken(self) -> Rows:
+        """Return all groups of the table (GROUPS), and empty the table."""
+        found: Rows = self._groups[self._groups["messages"] > 0]
+        self._groups[:] = 0
+        self._used = 0
+        return found
+
+
+def warm_up() -> None:
+    """Call the kernel with empty input, to compile or load it."""
+    none, no_rows, table = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), TextTable().table
+    _count(none, no_rows, 0, table.rows, table.pool, BY_QUEUE, 0, np.zeros(1, GROUPS), 0, 1)

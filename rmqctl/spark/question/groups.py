@@ -1,0 +1,32 @@
+"""Groups of messages that tasks have counted, or of one message each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.spark.source.message_schema import messages_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# a column of a group of one message, by the column of the message
+_OF_ONE = {
+    "size": ("bytes", "minSize", "maxSize"),
+    "bodyLength": ("bodyBytes",),
+    "queueOffset": ("minQueueOffset", "maxQueueOffset"),
+    "storeTimestamp": ("firstStoreTimestamp", "lastStoreTimestamp"),
+}
+
+
+def groups_of(records: DataFrame) -> DataFrame:
+    """Return groups of messages, also if `records` has one row for each message.
+
+    The columns are those of `rocketmq-groups`. Records that come from there are returned as they are.
+    """
+    from pyspark.sql import functions as f
+
+    if "messages" in records.columns:
+        return records
+    groups = messages_of(records)
+    named = {name: f.col(of) for of, names in _OF_ONE.items() if of in records.columns for name in names}
+    return groups.withColumns(named | {"messages": f.lit(1)})
