@@ -74,7 +74,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
             records = run.records(columns_of(query))
             _make_views(records)
             select(run.spark, query)  # what is refused is refused before the log is read
-            _, read = ask([records._replace(columns=())], lambda frame: frame.groupBy("kind").count().collect())
+            _, read = ask([run.groups((), "broker")], lambda groups: groups.count())
             _make_views(records, read[0].splits)
         answer = select(run.spark, query)
         names, found = answer.columns, rows(answer)

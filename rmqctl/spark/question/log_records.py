@@ -50,15 +50,16 @@ class LogRecords(NamedTuple):
     columns: Sequence[str]
     source: str = "rocketmq"
 
-    def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
+    def table(self, splits: Sequence[Split], *, ranges: bool = False) -> DataFrame:
         """Return a table of the records in `splits`.
 
-        If `splits` is empty, the data source makes its own splits.
+        If `splits` is empty, the data source makes its own splits. With `ranges`, the table also has the rows and
+        columns of a `Proof`.
         """
+        needed = dict.fromkeys((*(NEEDED if ranges else ("kind",)), *self.columns))
+        options = {**self.options, "columns": ",".join(needed), "ranges": str(ranges).lower()}
         if splits:
             options["splits"] = splits_to_json(splits)
-        needed = dict.fromkeys((*NEEDED, *self.columns))
-        options = {**self.options, "columns": ",".join(needed), **options}
         return self.spark.read.format(self.source).options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
@@ -66,7 +67,7 @@ class LogRecords(NamedTuple):
 
         After the first action on the table, the `Proof` shows whether the action read all these records.
         """
-        return with_coverage(self.table(splits, ranges="true"))
+        return with_coverage(self.table(splits, ranges=True))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
