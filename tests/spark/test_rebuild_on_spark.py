@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.spark.scan.log_split import Found, Reading, Split
+from rmqctl.spark.scan.log_split import Found, Reading
+from rmqctl.spark.scan.split import Split
 from rmqctl.spark.scan.split_source import read_splits
 from tests.cli.shared.test_run_as import OWNER, owned, owners
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.spark.question.log_records import LogRecords, Scan
-    from rmqctl.spark.scan.log_split import Split
+    from rmqctl.spark.scan.split import Split
 
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.spark.question.proof import NEEDED, Proof, with_coverage
-from rmqctl.spark.scan.log_split import Split
 from rmqctl.spark.scan.record_counts import RecordCounts
+from rmqctl.spark.scan.split import Split
 from rmqctl.spark.source.message_source import splits_to_json
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.errors import Unreadable
-from rmqctl.spark.scan.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.spark.scan.log_split import Found, Reading, read_split
+from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.scan.split_source import read_splits
 from rmqctl.store.read.file_scan import RecordRun

@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from rmqctl.errors import Unreadable
-from rmqctl.spark.scan.log_split import Split
 from rmqctl.spark.scan.record_counts import RecordCounts, total
+from rmqctl.spark.scan.split import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.spark.scan.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.spark.scan.log_split import Found, Reading, packed, read_split, unpacked
+from rmqctl.spark.scan.split import Split
 from rmqctl.spark.session.spark_error import spark_errors
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _source() -> type[DataSource]:
             # imported here: the processes that plan the job, each started anew, do without the compiler after it
             import pyarrow as pa
 
-            from rmqctl.spark.scan.log_split import Reading, Split
+            from rmqctl.spark.scan.log_split import Reading
+            from rmqctl.spark.scan.split import Split
 
             answer = answer_of(Split(*self._splits[partition.value]), partition.value, Reading(*self._reading))
             columns = [

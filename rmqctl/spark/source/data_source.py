@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqctl.errors import BadRequest
-from rmqctl.spark.source.group_rows import GROUP_COLUMNS
 from rmqctl.spark.source.index_source import INDEX_COLUMNS, IndexSource
-from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen, ddl
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS, MESSAGE_COLUMNS, chosen, ddl
 from rmqctl.spark.source.message_source import GroupSource, MessageSource
 from rmqctl.spark.source.pushed_filter import wanted_by
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
 from rmqctl.spark.source.stream_reader import stream_reader_class
-from rmqctl.spark.source.stream_source import StreamSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,14 +68,13 @@ def register(spark: SparkSession) -> None:
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
-    stream_reader = stream_reader_class()
     formats = (
         Format(
             "rocketmq",
             MESSAGE_COLUMNS,
             MessageSource,
             messages,
-            lambda options, columns: stream_reader(StreamSource(options, columns)),
+            _stream_reader,
         ),
         Format("rocketmq-groups", GROUP_COLUMNS, GroupSource, reader),
         Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
@@ -85,6 +82,12 @@ def register(spark: SparkSession) -> None:
     )
     for one in formats:
         spark.dataSource.register(_data_source(one))
+
+
+def _stream_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceStreamReader:
+    from rmqctl.spark.source.stream_source import StreamSource  # numba: who plans to read a table does without
+
+    return stream_reader_class()(StreamSource(options, columns))
 
 
 def _data_source(one: Format) -> type[DataSource]:

@@ -1,4 +1,4 @@
-"""The columns of `rocketmq-groups`, and the rows that a task makes of a split.
+"""The rows of `rocketmq-groups` that a task makes of a split.
 
 Each row counts the messages of one group in one split. Several rows may be for the same group, so a query must add the
 rows of a group.
@@ -6,48 +6,29 @@ rows of a group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqctl.format.message import Message
 from rmqctl.kernels.group_scan import BY_BROKER, BY_QUEUE, BY_TOPIC, GroupTable
-from rmqctl.spark.source.item_rows import broker_of
-from rmqctl.spark.source.message_schema import arrow_schema, record_batch
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS, KIND_GROUP, arrow_schema, record_batch
+from rmqctl.spark.source.source_stores import broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.format.columns import Rows
     from rmqctl.logfile.column_reader import Columns
+    from rmqctl.spark.source.message_schema import Division
     from rmqctl.store.read.file_scan import ScanItem
 
-# sizes in bytes, queue offsets in units, timestamps in ms since 1970; `timestamp` is where an interval begins;
-# physicalOffset, size and detail only in rows of kind 'range'
-GROUP_COLUMNS = {
-    "broker": "string", "store": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
-    "detail": "string", "topic": "string", "queueId": "int", "timestamp": "bigint", "messages": "bigint",
-    "bytes": "bigint", "bodyBytes": "bigint", "minSize": "bigint", "maxSize": "bigint", "minQueueOffset": "bigint",
-    "maxQueueOffset": "bigint", "firstStoreTimestamp": "bigint", "lastStoreTimestamp": "bigint",
-}  # fmt: skip
-KIND_GROUP = "group"
-DIVISIONS = {"broker": BY_BROKER, "topic": BY_TOPIC, "queue": BY_QUEUE}
+_BY = {"broker": BY_BROKER, "topic": BY_TOPIC, "queue": BY_QUEUE}
 _FIELDS = {
     "messages": "messages", "bytes": "bytes", "bodyBytes": "body_bytes", "minSize": "min_size", "maxSize": "max_size",
     "minQueueOffset": "min_queue_offset", "maxQueueOffset": "max_queue_offset",
     "firstStoreTimestamp": "first_store_timestamp", "lastStoreTimestamp": "last_store_timestamp",
 }  # fmt: skip
-
-
-class Division(NamedTuple):
-    """What divides messages into groups.
-
-    `by` is a name of DIVISIONS. `interval_ms` is the length of an interval of store time, in ms. If `interval_ms` is 0,
-    the groups are not divided by time.
-    """
-
-    by: str
-    interval_ms: int
 
 
 class GroupRows:
@@ -60,7 +41,7 @@ class GroupRows:
         self._division = division
         self._schema = arrow_schema(GROUP_COLUMNS, names)
         self._same = {"broker": broker_of(root), "store": root, "kind": KIND_GROUP}
-        self._by = DIVISIONS[division.by]
+        self._by = _BY[division.by]
         self._table = GroupTable(self._by, division.interval_ms)
 
     def of_run(self, columns: Columns) -> Any:

@@ -8,9 +8,8 @@ import numpy as np
 
 from rmqctl.errors import Unreadable
 from rmqctl.format.columns import ENTRIES
-from rmqctl.spark.source.item_rows import broker_of
 from rmqctl.spark.source.message_schema import arrow_schema, record_batch
-from rmqctl.spark.source.source_stores import stores_of
+from rmqctl.spark.source.source_stores import broker_of, stores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

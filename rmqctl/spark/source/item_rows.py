@@ -6,7 +6,6 @@ These items are blanks, damage, and messages that are too large for the column r
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.message_row import damage_row, message_row
@@ -15,22 +14,11 @@ from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.spark.source.message_columns import US_PER_MS
 from rmqctl.spark.source.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
+from rmqctl.spark.source.source_stores import broker_of
 
 if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-_STORE = "store"
-
-
-def broker_of(root: str) -> str:
-    """Return the name that the rows of a store have in the column `broker`.
-
-    The result is the name of the store's folder. If this folder has the name `store`, the result is the name of its
-    parent folder.
-    """
-    path = Path(root)
-    return path.parent.name if path.name == _STORE else path.name
 
 
 class ItemRows:

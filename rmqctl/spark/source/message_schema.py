@@ -1,11 +1,11 @@
-"""The columns of `rocketmq`, and the column types in Spark and in Arrow.
+"""The columns of `rocketmq` and `rocketmq-groups`, with their types.
 
-Each message, blank and damaged place is one row.
+In `rocketmq`, each message, blank and damaged place is one row. In `rocketmq-groups`, a row counts messages.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest
 
@@ -24,7 +24,27 @@ MESSAGE_COLUMNS = {
     "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint", "tags": "string", "keys": "string",
     "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string", "detail": "string",
 }  # fmt: skip
-KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage", "range"
+# sizes in bytes, queue offsets in units, timestamps in ms since 1970; `timestamp` is where an interval begins;
+# physicalOffset, size and detail only in rows of kind 'range'
+GROUP_COLUMNS = {
+    "broker": "string", "store": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
+    "detail": "string", "topic": "string", "queueId": "int", "timestamp": "bigint", "messages": "bigint",
+    "bytes": "bigint", "bodyBytes": "bigint", "minSize": "bigint", "maxSize": "bigint", "minQueueOffset": "bigint",
+    "maxQueueOffset": "bigint", "firstStoreTimestamp": "bigint", "lastStoreTimestamp": "bigint",
+}  # fmt: skip
+KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE, KIND_GROUP = "message", "blank", "damage", "range", "group"
+DIVISIONS = ("broker", "topic", "queue")
+
+
+class Division(NamedTuple):
+    """What divides messages into groups.
+
+    `by` is a name of DIVISIONS. `interval_ms` is the length of an interval of store time, in ms. If `interval_ms` is 0,
+    the groups are not divided by time.
+    """
+
+    by: str
+    interval_ms: int
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:

@@ -10,17 +10,17 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest
-from rmqctl.spark.scan.log_split import Split, splits_of
+from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
-from rmqctl.spark.source.group_rows import DIVISIONS, Division
+from rmqctl.spark.source.message_schema import DIVISIONS, Division
 from rmqctl.spark.source.source_stores import is_true, number, stores_of
-from rmqctl.spark.source.split_rows import RowReading, damage_batches, split_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.message import Damage
+    from rmqctl.spark.source.split_rows import RowReading
 
 INTERVAL_MS_MAX = 366 * 86_400_000
 
@@ -97,6 +97,8 @@ class MessageSource:
 
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
+        from rmqctl.spark.source.split_rows import RowReading  # numba: Spark's planner does without
+
         stores = self._stores
         reading = RowReading(
             self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._division
@@ -137,6 +139,8 @@ def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = Fals
     `exact` says that a split begins where an item begins, and ends where an item ends. Otherwise, the task looks for
     the first record of the split.
     """
+    from rmqctl.spark.source.split_rows import damage_batches, split_batches
+
     if isinstance(part, Wrong):
         return damage_batches(part.root, part.damages, reading)
     return split_batches(part, reading, exact=exact)

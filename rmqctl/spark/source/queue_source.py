@@ -18,9 +18,8 @@ from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import EXT_ADDRESS_MAX
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
-from rmqctl.spark.source.item_rows import broker_of
 from rmqctl.spark.source.message_schema import arrow_schema, record_batch
-from rmqctl.spark.source.source_stores import stores_of
+from rmqctl.spark.source.source_stores import broker_of, stores_of
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE, CONSUMEQUEUE_EXT
 from rmqctl.store.read.commit_log import UNREADABLE
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue

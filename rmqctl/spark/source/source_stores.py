@@ -17,6 +17,8 @@ from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+_STORE = "store"
+
 
 class SourceStores(NamedTuple):
     """The stores that a data source reads.
@@ -66,6 +68,16 @@ def _roots(pattern: str) -> list[str]:
     if not found:
         raise NotAStore("nothing matches", path=pattern)
     return found
+
+
+def broker_of(root: str) -> str:
+    """Return the name that the rows of a store have in the column `broker`.
+
+    The result is the name of the store's folder. If this folder has the name `store`, the result is the name of its
+    parent folder.
+    """
+    path = Path(root)
+    return path.parent.name if path.name == _STORE else path.name
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

@@ -17,13 +17,15 @@ from rmqctl.kernels import filter_scan, group_scan, row_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
-from rmqctl.spark.scan.log_split import opened, warm_up_once
+from rmqctl.spark.scan.log_split import warm_up_once
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
-from rmqctl.spark.source.group_rows import GROUP_COLUMNS, Division, GroupRows
-from rmqctl.spark.source.item_rows import ItemRows, broker_of
+from rmqctl.spark.scan.split import opened
+from rmqctl.spark.source.group_rows import GroupRows
+from rmqctl.spark.source.item_rows import ItemRows
 from rmqctl.spark.source.message_columns import MessageColumns
-from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS, KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
 from rmqctl.spark.source.open_end import never_closed
+from rmqctl.spark.source.source_stores import broker_of
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.commit_log import goes_on
 from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, next_readable
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.spark.scan.log_split import Split
+    from rmqctl.spark.scan.split import Split
+    from rmqctl.spark.source.message_schema import Division
     from rmqctl.store.read.file_scan import ScanItem
 
 ROWS_GATHERED_MAX = 1024

@@ -14,7 +14,8 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.log_split import Split, head_of, warm_up_once
+from rmqctl.spark.scan.log_split import warm_up_once
+from rmqctl.spark.scan.split import Split, head_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 from rmqctl.spark.source.log_walk import steps, written
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches

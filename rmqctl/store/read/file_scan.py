@@ -115,6 +115,16 @@ def end_position(file: MappedFile) -> int:
     return file.size + 1 if file.size else 0
 
 
+def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
+    """Yield the segments of a file as (start, stop), positions in the file."""
+    end = end_position(file)
+    for start in range(0, end, segment_size):
+        behind = start + segment_size
+        yield (start, end) if end - behind <= 1 else (start, behind)
+        if end - behind <= 1:
+            return
+
+
 def next_readable(
     file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
 ) -> int | None:

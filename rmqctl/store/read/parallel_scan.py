@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, end_position, next_readable
+from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, cuts, next_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -195,13 +195,3 @@ class ParallelScan:
             self._local.reader = ColumnReader(check_bodies=self._check_bodies)
         reader: ColumnReader = self._local.reader
         return reader
-
-
-def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """Yield the segments of a file as (start, stop), positions in the file."""
-    end = end_position(file)
-    for start in range(0, end, segment_size):
-        behind = start + segment_size
-        yield (start, end) if end - behind <= 1 else (start, behind)
-        if end - behind <= 1:
-            return

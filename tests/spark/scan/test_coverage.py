@@ -8,8 +8,8 @@ import pytest
 
 from rmqctl.errors import Unreadable
 from rmqctl.spark.scan.coverage import Range, coverage, range_of, sequence_split
-from rmqctl.spark.scan.log_split import Split
 from rmqctl.spark.scan.record_counts import RecordCounts
+from rmqctl.spark.scan.split import Split
 
 SIZE = 400
 FIRST, SECOND, THIRD, FOURTH = (

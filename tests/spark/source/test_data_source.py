@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,3 +167,16 @@ def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Pat
     read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
     assert read == written
     assert torn not in read
+
+
+def test_planning_does_without_the_compiler_of_kernels(stores: dict[str, Path]) -> None:
+    """Spark plans each query in processes of its own: numba would be most of what they do."""
+    code = f"""
+import sys
+from rmqctl.spark.source import data_source
+from rmqctl.spark.source.message_source import GroupSource, MessageSource
+for source in (GroupSource, MessageSource, data_source.QueueSource, data_source.IndexSource):
+    assert source({{"path": {str(stores["497-lmq"])!r}}}, ["store"]).tasks()
+sys.exit("numba" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.column_reader import BUFFER_SIZE
 from rmqctl.spark.scan.coverage import coverage, range_of
-from rmqctl.spark.source.group_rows import GROUP_COLUMNS
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS
 from rmqctl.spark.source.message_source import GroupSource
 from tests.conftest import unpack
 from tests.spark.source.test_message_source import rows_of

@@ -19,7 +19,7 @@ from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
 from rmqctl.spark.scan.coverage import coverage, range_of
-from rmqctl.spark.scan.log_split import Split, splits_of
+from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
 from rmqctl.spark.source.message_source import MessageSource, splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore

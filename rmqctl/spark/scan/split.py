@@ -1,0 +1,100 @@
+"""The splits of a log, and how a task opens the file of a split.
+
+Spark's planner calls this module in processes of its own, so the module does not need the compiler of kernels.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import Unreadable
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
+from rmqctl.store.read.file_scan import cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.store.read.commit_log import CommitLog
+
+
+HEAD_SIZE = 64  # bytes
+
+
+class Split(NamedTuple):
+    """The bytes [start, stop) of one file of a log.
+
+    `start` and `stop` are positions in the file. `root` is the folder of the store, and `path` the path of the file.
+    `file` is the number of the file in the log, counted from 0. `file_from_offset` is the physical offset where the
+    file begins, and `size` is the length of the file in bytes. `head` is the first 64 bytes of the file in hex.
+    """
+
+    root: str
+    path: str
+    file: int
+    file_from_offset: int
+    size: int
+    head: str
+    start: int
+    stop: int
+
+
+def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
+    """Divide the whole log into splits of `split_size` bytes, in log order."""
+    found = []
+    for number, file in enumerate(log.queue.files):
+        path = root_text(file.path.absolute())
+        whole = Split(
+            root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size
+        )
+        found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
+        file.close()
+    return found
+
+
+def head_of(file: MappedFile) -> str:
+    """Return the first 64 bytes of a log file in hex.
+
+    With an IPv4 born host, these bytes include the store time of the first record. The result is empty if the file
+    cannot be read.
+    """
+    try:
+        return file.read(0, HEAD_SIZE).hex()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def opened(split: Split) -> Iterator[MappedFile]:
+    """Open the file of a split, and close the file after the block.
+
+    Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host.
+    """
+    storage = storage_of(
+        root_path(split.root), follow_links=True
+    )  # whether links are followed was settled when the splits were made
+    with MappedFile(storage, root_path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        _check_is_the_same(file, split)
+        yield file
+
+
+def _check_is_the_same(file: MappedFile, split: Split) -> None:
+    """Raise Unreadable if this host has another file than the driver's host.
+
+    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the 64 bytes, or
+    if all of them were zero.
+    """
+    if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
+        return
+    try:
+        head, why = file.read(0, HEAD_SIZE).hex(), "another file than the driver sees"
+    except OSError as error:
+        head, why = "", str(error.strerror)
+    if head != split.head:
+        raise Unreadable(
+            f"an executor finds there: {why}",
+            path=split.path,
+            hint="every executor must see the store under the same path",
+        )
