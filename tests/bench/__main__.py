@@ -10,7 +10,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.bench.jobs import FIXED_HEADINGS, JOBS_HEADINGS, SPLIT_HEADINGS, fixed_rows, jobs_rows, split_rows
+from tests.bench.jobs import (
+    FIXED_HEADINGS,
+    JOBS_HEADINGS,
+    QUESTION_HEADINGS,
+    SPLIT_HEADINGS,
+    fixed_rows,
+    jobs_rows,
+    question_rows,
+    split_rows,
+)
 from tests.bench.memory import memory_rows
 from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
@@ -65,6 +74,7 @@ def main() -> None:
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
+    print(markdown(QUESTION_HEADINGS, question_rows(arguments.work, arguments.runs)))
     print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")
     print(

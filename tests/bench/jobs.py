@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from click.testing import CliRunner
+
+from rmqctl.cli.main import rmqctl
 from rmqctl.spark.question.verify import verify
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.session.session import Target, session
@@ -28,8 +32,14 @@ if TYPE_CHECKING:
 
 JOBS_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of local", "x one worker")
 SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
+QUESTION_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of job verify --level 1")
 FIXED_HEADINGS = ("whole command, 200 KB", "seconds")
 LEVELS = {1: "--level 1", 3: "all levels"}
+QUESTIONS = {
+    "stats": ["stats"],
+    "timeline": ["timeline"],
+    "sql, count by topic": ["sql", "SELECT topic, count(*) AS n FROM messages GROUP BY topic"],
+}
 WORKERS = 2
 GIB = 1 << 30
 SPLITS_MIB = (16, 64, 128, 256, 1024)
@@ -61,6 +71,31 @@ def split_rows(work: Path, runs: int) -> list[list[str]]:
     with _warm(store, WORKERS) as spark:
         found = {mib: median(_job_seconds(spark, store, 3, mib) for _ in range(runs)) for mib in SPLITS_MIB}
     return [[str(mib), f"{seconds:.2f}", f"{size / seconds / GIB:.2f}"] for mib, seconds in found.items()]
+
+
+def question_rows(work: Path, runs: int) -> list[list[str]]:
+    """A row for each job that counts messages, beside the bare scan: with its planning, in a warm session."""
+    store = large_log(work)
+    size = _size(store)
+    with _warm(store, WORKERS) as spark:
+        bare = median(_job_seconds(spark, store, 1, SPLIT_MIB) for _ in range(runs))
+        found = {what: _question_seconds(arguments, store, runs) for what, arguments in QUESTIONS.items()}
+    return [
+        [f"job {what}", f"{seconds:.2f}", f"{size / seconds / GIB:.2f}", f"{bare / seconds:.2f}"]
+        for what, seconds in found.items()
+    ]
+
+
+def _question_seconds(arguments: Sequence[str], store: Path, runs: int) -> float:
+    """The median of whole jobs, after one that does not count."""
+    seconds = []
+    for _ in range(runs + 1):
+        begin = time.perf_counter()
+        result = CliRunner().invoke(rmqctl, ["job", *arguments, str(store), "-o", "json"], standalone_mode=False)
+        seconds.append(time.perf_counter() - begin)
+        if result.exception or result.return_value:
+            raise RuntimeError(f"job {arguments[0]}: {result.exception or result.output}")
+    return median(seconds[1:])
 
 
 def fixed_rows(work: Path, runs: int) -> list[list[str]]:
