@@ -170,15 +170,16 @@ class Verification:
         return self._queues.missed if self._queues is not None else {}
 
     def warm_up(self) -> None:
-        """Compile or load the kernels.
+        """Compile or load the kernels, unless the store is small.
 
         The very first run compiles the kernels, and needs some seconds more.
         """
-        warm_up(scan)
-        if self._level >= LEVEL_QUEUES:
-            warm_up(dispatch_scan, cq_unit_compare)
+        modules = (scan, dispatch_scan, cq_unit_compare, index_match)[: 2 * self._level - 1 or 1]
+        size = self._store.commit_log.queue.allocated
         if self._level >= LEVEL_ALL:
-            warm_up(index_match)
+            _, index = self._store.queues, self._store.index  # in the order in which `run` reads them
+            size += index.allocated
+        warm_up(*modules, size=size)
 
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.

@@ -1,197 +1,59 @@
 """The parts that every kernel uses.
 
-These parts are compilation, big-endian numbers, CRC-32 and Java's hash.
+These parts are big-endian numbers, CRC-32 and Java's hash.
 
 A kernel is a function over numpy arrays. numba compiles a kernel at the first call of the kernel. The compiled function
 runs without the GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread and bodies
 of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4 GB/s, and
 numba reads 6.2 GB/s. A scan spends most of its time reading, so C would save little. C also needs a compiler, or a
 wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of `rmqctl/format` would
-be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only code that reads whole files imports
-numba.
+be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so numba is imported when the first kernel is
+compiled (`rmqctl.kernels.native`).
 
 Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). The warm-up stores the kernels in a cache
-for later runs.
+for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. So there is one
+source of each kernel, and callers do not see which of the two runs.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import operator
+import struct
 from functools import cache
 from typing import Any
 
 import numpy as np
 import zlib_ng.zlib_ng
-from llvmlite import ir
 
-from rmqctl.kernels.safe_numba import (
-    CompileResultCacheImpl,
-    FunctionCache,
-    NullCache,
-    UserProvidedCacheLocator,
-    config,
-    intrinsic,
-    njit,
-    types,
-)
+from rmqctl.kernels.kernel import inline_kernel, native_part, part_with_plain
 
-KERNELS: list[Any] = []
+_U32, _I32, _I64 = (struct.Struct(code).unpack_from for code in (">I", ">i", ">q"))
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call. This is a decorator."""
-    compiled = njit(nogil=True)(function)
-    KERNELS.append(compiled)
-    return compiled
-
-
-class _Place(UserProvidedCacheLocator):
-    """The place of a compiled kernel in the cache, named after the kernel's module.
-
-    By default, numba uses the path of the source file. This path is different on Spark's executors, so the executors
-    would not find the kernel.
-    """
-
-    def __init__(self, function: Callable[..., Any], path: str) -> None:
-        super().__init__(function, path)  # type: ignore[no-untyped-call]
-        self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
-
-    def get_source_stamp(self) -> str:
-        """Return an empty text.
-
-        numba does not need to check the source file, because each version of the source code has its own cache folder.
-        """
-        return ""
-
-    @classmethod
-    def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Return the place of a kernel. Raises OSError if the cache cannot be used."""
-        place = cls(function, path)
-        place.ensure_cache_path()  # type: ignore[no-untyped-call]
-        return place
-
-
-class _PlacedImpl(CompileResultCacheImpl):
-    _locator_classes = [_Place]  # noqa: RUF012 -- numba's
-
-
-class _Cache(FunctionCache):
-    _impl_class = _PlacedImpl
-
-
-def keep_compiled() -> None:
-    """Use a folder as the cache of compiled kernels from now on.
-
-    The folder is `numba.config.CACHE_DIR`.
-    """
-    for compiled in KERNELS:
-        if not compiled.overloads:
-            compiled._cache = _Cache(compiled.py_func)  # type: ignore[no-untyped-call]
-
-
-def keep_nothing() -> None:
-    """Stop using the cache of compiled kernels."""
-    for compiled in KERNELS:
-        compiled._cache = NullCache()
-
-
-def inline_kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function as a part of each kernel that calls the function."""
-    # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what
-    # most parts do
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
-    return njit(nogil=True, **options)(function)
-
-
-def compiling() -> bool:
-    """Return whether this process compiled a kernel, or is compiling one.
-
-    The result is False if all kernels so far were loaded from the cache.
-    """
-    return any(sum(compiled.stats.cache_misses.values()) for compiled in KERNELS)
-
-
-def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
-    """Return an intrinsic (array of uint8, position) -> the number at the position.
-
-    The intrinsic loads the whole number at once. Without the intrinsic, numba would load each byte separately. With
-    `swap`, the number is big-endian.
-    """
-
-    def load(typing_context: Any, array: Any, position: Any) -> Any:
-        del typing_context
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            place = builder.gep(data, [context.cast(builder, arguments[1], signature.args[1], types.int64)])
-            number = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()), align=1)
-            swapped = builder.bswap(number) if swap else number
-            wide = types.int64 if result.signed else types.uint64
-            stored = types.Integer.from_bitwidth(bits, result.signed)
-            return context.cast(builder, swapped, stored, result if bits == result.bitwidth else wide)
-
-        return result(array, position), generate
-
-    return intrinsic(load)
+def _native_only(*arguments: Any) -> Any:
+    """Refuse to run: the part is in no kernel that runs as plain Python."""
+    raise TypeError(f"{len(arguments)} arguments of a part that has no form in plain Python")
 
 
 # big-endian numbers of a kernel's buffer; signed ones and the 16-bit one come as int64
-u32: Any = _loader(32, types.uint32)
-i32: Any = _loader(32, types.int64)
-i64: Any = _loader(64, types.int64)
-le64: Any = _loader(64, types.uint64, swap=False)  # as little-endian machines have it
+u32: Any = native_part("u32", lambda b, p: _U32(b, p)[0])
+i32: Any = native_part("i32", lambda b, p: _I32(b, p)[0])
+i64: Any = native_part("i64", lambda b, p: _I64(b, p)[0])
+le64: Any = native_part("le64", _native_only)  # as little-endian machines have it
+put_i32: Any = native_part("put_i32", _native_only)
+put_i64: Any = native_part("put_i64", _native_only)
+prefetch: Any = native_part("prefetch", _native_only)
+_trailing_zeros: Any = native_part("trailing_zeros", _native_only)
+_equal64: Any = native_part("equal_in_block", _native_only)
+same_bytes: Any = native_part("same_bytes", _native_only)  # both arrays must have 64 bytes from there on
+BLOCK = 64
 
 
-def _storer(bits: int) -> Any:
-    """Return an intrinsic (array of uint8, position, number) that stores the number.
-
-    The number is stored big-endian. The intrinsic returns the position.
-    """
-
-    def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
-        del typing_context
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            at = context.cast(builder, arguments[1], signature.args[1], types.int64)
-            place = builder.bitcast(builder.gep(data, [at]), ir.IntType(bits).as_pointer())
-            narrow = context.cast(
-                builder, arguments[2], signature.args[2], types.Integer.from_bitwidth(bits, signed=True)
-            )
-            builder.store(builder.bswap(narrow), place, align=1)
-            return at
-
-        return types.int64(array, position, number), generate
-
-    return intrinsic(store)
-
-
-put_i32: Any = _storer(32)
-put_i64: Any = _storer(64)
-
-
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return numba's intrinsic (array of one dimension, index) -> 0.
-
-    The intrinsic loads an element of the array into the processor's cache, because the element will soon be written.
-    """
-    del typing_context
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        place = builder.gep(data, [context.cast(builder, arguments[1], signature.args[1], types.int64)])
-        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        )
-        builder.call(function, [builder.bitcast(place, pointer), flag(1), flag(3), flag(1)])
-        return context.get_constant(types.int64, 0)
-
-    return types.int64(array, index), generate
-
-
-prefetch: Any = intrinsic(_prefetch)
+@part_with_plain(operator.sub)
+def difference(larger: int, smaller: int) -> Any:
+    """Return the difference of two int64 as uint64: it may need all 64 bits."""
+    return np.uint64(larger) - np.uint64(smaller)
 
 
 @inline_kernel
@@ -210,91 +72,18 @@ def crc32_address() -> int:
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
 
 
-def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
-    """Return numba's intrinsic for `crc32(0, data, length)`.
-
-    The function and the data are given as addresses.
-
-    Unlike a ctypes function, the compiled intrinsic can be cached.
-    """
-    del typing_context, function, data, length
-    signature = types.uint32(types.int64, types.int64, types.uint32)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word, pointer, word]).as_pointer())
-        return builder.call(function, [ir.Constant(word, 0), builder.inttoptr(arguments[1], pointer), arguments[2]])
-
-    return signature, generate
+def _call_crc32(address: int, data: int, length: int) -> int:
+    """Return `crc32(0, data, length)`; function and data are addresses."""
+    crc: int = _crc32_at(address)(0, int(data), int(length))
+    return crc
 
 
-call_crc32: Any = intrinsic(_generate_call)
+@cache
+def _crc32_at(address: int) -> Any:
+    return ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(address)
 
 
-def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Return numba's intrinsic (uint64, not 0) -> the number of trailing zero bits.
-
-    The result is an int64.
-    """
-    del typing_context, number
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
-_trailing_zeros: Any = intrinsic(_count_trailing_zeros)
-BLOCK = 64
-
-
-def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
-    """Return the 64 bytes at a position of an array of uint8, as a vector."""
-    data = context.make_array(kind)(context, builder, array).data
-    place = builder.gep(data, [context.cast(builder, position, position_type, types.int64)])
-    return builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), BLOCK).as_pointer()), align=1)
-
-
-def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
-    """Return numba's intrinsic (array of uint8, position, uint8) -> 64 bits.
-
-    The intrinsic compares the 64 bytes from the position on with the given byte. A bit is set if the byte at its
-    position is equal to the given byte.
-    """
-    del typing_context, wanted
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
-        one = builder.insert_element(
-            ir.Constant(found.type, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0)
-        )
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
-        equal = builder.icmp_unsigned("==", found, builder.shuffle_vector(one, one, lanes))
-        return builder.bitcast(equal, ir.IntType(BLOCK))
-
-    return types.uint64(array, position, types.uint8), generate
-
-
-def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
-    """Return numba's intrinsic (array of uint8, position, array, position) -> bits.
-
-    The intrinsic compares 64 bytes of both arrays, from both positions on. A bit is set if both arrays have the same
-    byte.
-    """
-    del typing_context
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
-        other = _block_at(context, builder, signature.args[2], arguments[2], arguments[3], signature.args[3])
-        return builder.bitcast(builder.icmp_unsigned("==", found, other), ir.IntType(BLOCK))
-
-    return types.uint64(array, position, other, place), generate
-
-
-_equal64: Any = intrinsic(_equal_in_block)
-same_bytes: Any = intrinsic(_same_in_blocks)  # both arrays must have 64 bytes from there on
+call_crc32: Any = native_part("call_crc32", _call_crc32)
 _WORD = 8
 _LOW_BITS, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _HALF = np.uint64(0xFFFFFFFF)

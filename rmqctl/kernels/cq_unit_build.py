@@ -20,8 +20,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import kernel, put_i32, put_i64
+from rmqctl.kernels.compile import put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
+from rmqctl.kernels.kernel import kernel
 
 # of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which
 # is row `row`; `delay` (ms) is that of its level, for a queue of scheduled messages, else -1

@@ -18,8 +18,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, EXT_ADDRESS_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
+from rmqctl.kernels.compile import difference, i32, i64
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
+from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
 # of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from
 # window_start on
@@ -45,7 +46,7 @@ def _right_tags(message: Row, code: int, scheduled: bool) -> bool:
         return bool(code == message.tags_code)
     if code <= message.store_timestamp:
         return False
-    return bool((np.uint64(code) - np.uint64(message.store_timestamp)) % _DELAY_UNIT_MS == 0)
+    return bool(difference(code, message.store_timestamp) % _DELAY_UNIT_MS == 0)
 
 
 @inline_kernel
@@ -77,7 +78,7 @@ def _compare(message: Row, state: Row, units: Rows) -> int:
     return CONFIRMED if _right_tags(message, code, state.scheduled and message.traits & _DELAYED) else WRONG_TAGS
 
 
-@kernel
+@kernel_or_plain
 def match(
     messages: Rows, row: int, states: Rows, pool: Bytes, verdicts: Numbers, runs: Rows, runs_used: int
 ) -> tuple[int, int]:

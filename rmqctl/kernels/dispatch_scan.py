@@ -32,19 +32,8 @@ from rmqctl.format.sys_flag import (
     TRANSACTION_MASK,
     TransactionType,
 )
-from rmqctl.kernels.compile import (
-    SPREAD,
-    find_byte,
-    find_either,
-    i32,
-    i64,
-    inline_kernel,
-    java_hash,
-    kernel,
-    u16,
-    u32,
-    word,
-)
+from rmqctl.kernels.compile import SPREAD, find_byte, find_either, i32, i64, java_hash, u16, u32, word
+from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 from rmqctl.kernels.tail_template import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 import numpy as np
 
-from rmqctl.kernels.compile import inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, find_values
+from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
 

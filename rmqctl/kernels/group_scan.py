@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 import numpy as np
 
 from rmqctl.format.columns import row_type
-from rmqctl.kernels.compile import SPREAD, inline_kernel, kernel
+from rmqctl.kernels.compile import SPREAD
+from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.row_scan import TextTable, text_number, topic_of
 from rmqctl.kernels.scan import RECORD_COLUMNS
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import INDEX_ENTRY, SLOT_SIZE
-from rmqctl.kernels.compile import i32, kernel, prefetch, put_i32, put_i64
+from rmqctl.kernels.compile import i32, prefetch, put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.index_match import time_diff
+from rmqctl.kernels.kernel import kernel
 
 _ENTRY = INDEX_ENTRY.size
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))

@@ -18,8 +18,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
+from rmqctl.kernels.compile import i32, i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
+from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
 # what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is
 # what was expected
@@ -69,7 +70,7 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
     return used + 1
 
 
-@kernel
+@kernel_or_plain
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
@@ -124,7 +125,7 @@ def _check_time(
     The function adds an event for each difference. `header` (int64) has beginTimestamp, endTimestamp and indexCount.
     Returns the number of events.
     """
-    begin, stored = header[0], message.store_timestamp
+    begin, stored = int(header[0]), message.store_timestamp
     if number == 1 and begin != stored:
         state.begin_is_wrong = 1
         used = _tell(events, used, BEGIN, number, row, stored)
@@ -214,7 +215,7 @@ def _end_message(
     return used
 
 
-@kernel
+@kernel_or_plain
 def merge(
     messages: Rows,
     hashes: Numbers,
@@ -227,18 +228,19 @@ def merge(
     like_3x: bool,
     report_missing: bool,
     found: Bytes,
-    state: Row,
+    states: Rows,
     events: Rows,
 ) -> None:
-    """Compare messages with the entries of a block, continuing from `state`.
+    """Compare messages with the entries of a block, continuing from the state.
 
-    `state` is one row of MERGE_STATE. Messages (DISPATCH_COLUMNS) and entries are both in log order. The kernel ends
-    when all messages are done, or when `events` is nearly full. `more` says that other blocks may follow. In this case,
-    the kernel also ends at the end of the block. An entry that points to an offset before `log_start` belongs to an
-    expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks entries that are
-    left out. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the block's file. `found` (uint8,
-    zeros) has a place for each key of a message.
+    The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
+    The kernel ends when all messages are done, or when `events` is nearly full. `more` says that other blocks may
+    follow. In this case, the kernel also ends at the end of the block. An entry that points to an offset before
+    `log_start` belongs to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8)
+    marks entries that are left out. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the block's
+    file. `found` (uint8, zeros) has a place for each key of a message.
     """
+    state = states[0]
     used = state.events
     count = len(entries) // _ENTRY
     row = state.row
@@ -280,5 +282,5 @@ def warm_up() -> None:
     entries, flags, events = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8), np.zeros(8, INDEX_EVENTS)
     check_entries(entries, 1, np.zeros(1, np.int32), 0, -1, flags, events)
     messages, hashes, header = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(3, np.int64)
-    state = np.zeros(1, MERGE_STATE)[0]
-    merge(messages, hashes, entries, 1, flags, False, header, 0, False, True, flags, state, events)
+    states = np.zeros(1, MERGE_STATE)
+    merge(messages, hashes, entries, 1, flags, False, header, 0, False, True, flags, states, events)

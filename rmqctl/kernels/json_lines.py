@@ -20,8 +20,9 @@ import numpy as np
 from rmqctl.format.message import HEADS, RECORD_KEYS, TEXT_KEYS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
-from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
+from rmqctl.kernels.compile import i32, i64, java_hash, u32
 from rmqctl.kernels.dispatch_scan import PROPERTIES_THAT_MATTER, TAGS, find_values
+from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
 BODY_NONE, BODY_HEX, BODY_BASE64 = 0, 1, 2

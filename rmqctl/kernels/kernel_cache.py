@@ -9,17 +9,10 @@ user is never used, because rmqctl executes the code that it loads from the cach
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-import tempfile
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
-
-import platformdirs
-
-from rmqctl import format as kernels
 
 
 def find_folder() -> Path | None:
@@ -27,6 +20,10 @@ def find_folder() -> Path | None:
 
     The result is None if there is no such folder.
     """
+    import tempfile
+
+    import platformdirs
+
     candidates = (platformdirs.user_cache_path("rmqctl"), Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}")
     folders = (folder / _sources_digest() for folder in candidates if _is_ours(folder))
     return next((folder for folder in folders if _is_ours(folder)), None)
@@ -34,12 +31,17 @@ def find_folder() -> Path | None:
 
 @cache
 def _sources_digest() -> str:
+    import hashlib
+    from importlib.resources import files
+
+    from rmqctl import format as formats
+    from rmqctl import kernels
+
     digest = hashlib.sha256()
-    sources = [
-        source for source in files(kernels).iterdir() if source.name.endswith(".py")
-    ]  # in a folder; or in a zip, on an executor
-    for source in sorted(sources, key=lambda source: source.name):
-        digest.update(source.read_bytes())
+    for package in (kernels, formats):  # kernels have constants of the format; in a folder, or in a zip on an executor
+        sources = [source for source in files(package).iterdir() if source.name.endswith(".py")]
+        for source in sorted(sources, key=lambda source: source.name):
+            digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -48,6 +50,8 @@ def _is_ours(folder: Path) -> bool:
 
     A folder that does not exist is created if possible.
     """
+    import tempfile
+
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(folder)

@@ -39,8 +39,9 @@ from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
 from rmqctl.format.sys_flag import BORNHOST_V6, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
-from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64, inline_kernel, kernel
+from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64
 from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
+from rmqctl.kernels.kernel import inline_kernel, kernel
 
 # a record: where it begins and its size, in bytes; the number of its queue
 LINE_COLUMNS = row_type("i8 start", "i4 size queue")

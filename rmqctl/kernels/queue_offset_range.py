@@ -12,8 +12,8 @@ import numpy as np
 
 from rmqctl.format.columns import row_type
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
+from rmqctl.kernels.kernel import kernel
 
 # of a queue, by its number: queue offsets [first, end), how many messages, where in the log the last one is
 QUEUE_SPANS = row_type("i8 first end count last_at")

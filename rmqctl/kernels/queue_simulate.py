@@ -18,8 +18,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
+from rmqctl.kernels.compile import i32, i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
+from rmqctl.kernels.kernel import inline_kernel, kernel
 
 # of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`,
 # `wrote` units of it are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at

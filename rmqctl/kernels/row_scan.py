@@ -19,7 +19,7 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
+from rmqctl.kernels.compile import i32, i64, java_hash, u32
 from rmqctl.kernels.dispatch_scan import (
     KEYS,
     PROPERTIES_THAT_MATTER,
@@ -30,6 +30,7 @@ from rmqctl.kernels.dispatch_scan import (
     property_ends,
     table_slot,
 )
+from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
 # numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not

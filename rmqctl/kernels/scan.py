@@ -30,7 +30,8 @@ from rmqctl.format.message import (
     PHYSICALOFFSET_OFFSET,
 )
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, inline_kernel, kernel, u16, u32
+from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, u16, u32
+from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
 # one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
 RECORD_COLUMNS = row_type(
@@ -84,7 +85,7 @@ def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: in
     return crc
 
 
-@kernel
+@kernel_or_plain
 def _walk(buffer: Bytes, address: int, base: int, room: int, crc32: int, columns: Rows, check_bodies: bool) -> int:
     length = len(buffer)
     position = 0

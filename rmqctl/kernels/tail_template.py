@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.kernels.compile import BLOCK, SPREAD, equal_bytes, inline_kernel, same_bytes, word
+from rmqctl.kernels.compile import BLOCK, SPREAD, equal_bytes, same_bytes, word
+from rmqctl.kernels.kernel import inline_kernel
 
 LENGTH_MAX = 256  # bytes
 QUEUE_IDS = 16

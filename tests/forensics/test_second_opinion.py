@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.warm_up import warm_up
+from rmqctl.kernels.warm_up import runs_plain, warm_up
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
@@ -38,16 +40,28 @@ NAMES = [
     "550-tx",
 ]
 MUTATIONS_PER_STORE = [6, pytest.param(25, marks=pytest.mark.slow)]
+KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match)
 Said = tuple[list[Any], list[str], int]
 
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows, blocks and lists of events so small that their borders lie everywhere."""
-    warm_up(scan, dispatch_scan, cq_unit_compare, index_match)
+    warm_up(*KERNELS)
     monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
     monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
     monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Kernels as plain Python, as for a small store in a new process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rmqctl.kernels.warm_up._READY", set())
+        warm_up(*KERNELS, size=0)
+        assert all(runs_plain(module) for module in KERNELS)
+        yield
+        warm_up(*KERNELS)
 
 
 def by_columns(root: Path, segment_size: int) -> Said:
@@ -144,5 +158,8 @@ def test_mutated_stores(name: str, mutations: int, tmp_path: Path) -> None:
         root = tmp_path / f"m{number}"
         shutil.copytree(golden, root)
         mutate(root, chance)
-        assert by_columns(root, chance.choice([700, 9000, 100_000])) == one_by_one(root)
+        said = one_by_one(root)
+        assert by_columns(root, chance.choice([700, 9000, 100_000])) == said
+        with _plain_kernels():
+            assert by_columns(root, 9000) == said
         shutil.rmtree(root)

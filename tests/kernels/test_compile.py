@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import properties
-from rmqctl.kernels.compile import find_byte, find_either, java_hash, kernel, word
+from rmqctl.kernels.compile import find_byte, find_either, java_hash, word
+from rmqctl.kernels.kernel import kernel
 from tests.support.property_settings import PROPERTY
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -21,12 +21,13 @@ def save(self, key, data):
     raise OSError(28, "No space left on device")
 caching.IndexDataCacheFile.save = save
 """
+COMPILED = "import rmqctl.kernels.warm_up; rmqctl.kernels.warm_up.SMALL_FIRST_INPUT = 0; "
 IMPATIENT = "import rmqctl.cli.shared.first_run; rmqctl.cli.shared.first_run.PATIENCE_SECONDS = 0.05"
 
 
 def verify(store: Path, home: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
     """`rmqctl verify --level 1` in a process of its own, whose cache is below `home`."""
-    code = f"{prelude}\nfrom rmqctl.cli.main import main; main()"
+    code = f"{COMPILED}{prelude}\nfrom rmqctl.cli.main import main; main()"
     environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "TMPDIR": str(home)}
     command = [sys.executable, "-c", code, "verify", str(store), "--level", "1"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -93,3 +94,11 @@ def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert kernel_cache.find_folder() is None
+
+
+def test_a_small_store_needs_no_numba(store: Path, tmp_path: Path) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print('numba' in sys.modules, 'llvmlite' in sys.modules))\n"
+    command = [sys.executable, "-c", f"{code}from rmqctl.cli.main import main; main()", "verify", str(store)]
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (found.returncode, found.stdout) == (0, "level 3: no findings\nFalse False\n")

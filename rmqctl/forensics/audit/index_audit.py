@@ -127,7 +127,7 @@ class IndexAudit:
         )
         index_match.merge(
             described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x,
-            report_missing, self._found, state, self._events,
+            report_missing, self._found, self._state, self._events,
         )  # fmt: skip
         for event in self._events[: state["events"]]:
             if event["kind"] == index_match.NOT_INDEXED:

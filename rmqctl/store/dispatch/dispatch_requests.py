@@ -25,8 +25,11 @@ from rmqctl.kernels.dispatch_scan import (
     WRONG_PORT,
     DispatchTable,
 )
+from rmqctl.kernels.warm_up import runs_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
@@ -88,6 +91,8 @@ class DispatchRequestBuilder:
     def take(self, columns: Columns) -> DispatchColumns:
         """Return the dispatch columns of a record run."""
         rows = columns.rows
+        if runs_plain(dispatch_scan):
+            return self._of_each(columns)
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
         room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
         hashes = self._room_for_hashes(room)
@@ -115,13 +120,27 @@ class DispatchRequestBuilder:
 
     def of(self, message: Message) -> DispatchColumns:
         """Return the dispatch columns of one message."""
-        hashes = self._hashes(message)
-        flags = _traits(message, hashes, with_tags=self.with_tags)
-        row = (
-            message.physical_offset, message.queue_offset, tags_code(message.properties), message.store_timestamp,
-            message.size, self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), flags,
-        )  # fmt: skip
-        return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
+        return self._of_all([message])
+
+    def _of_each(self, columns: Columns) -> DispatchColumns:
+        """Return the dispatch columns of a record run, without kernels."""
+        return self._of_all(columns.message(row) for row in range(len(columns.rows)))
+
+    def _of_all(self, messages: Iterable[Message]) -> DispatchColumns:
+        """Return the dispatch columns of messages, by the one-record rules."""
+        rows: list[tuple[int, ...]] = []
+        hashes: list[int] = []
+        for message in messages:
+            own = self._hashes(message)
+            rows.append(
+                (
+                    message.physical_offset, message.queue_offset, tags_code(message.properties),
+                    message.store_timestamp, message.size, self.number(message.topic_bytes, message.queue_id),
+                    message.sys_flag, len(hashes), len(own), _traits(message, own, with_tags=self.with_tags),
+                )
+            )  # fmt: skip
+            hashes += own
+        return DispatchColumns(np.array(rows, DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
         """Return the number of a queue.
