@@ -42,6 +42,7 @@ VERBS = {
     "job": ("job.job", "Ask the same questions on Spark, of many or huge stores."),
     "explain": ("verbs.explain", "Explain a finding or an exit code, and what to do."),
     "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
+    "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
 # objects; runs of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of

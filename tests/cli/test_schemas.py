@@ -18,7 +18,7 @@ SCHEMAS = {
     each.name.removesuffix(".json"): json.loads(each.read_text())
     for each in files("rmqctl.cli").joinpath("schema").iterdir()
 }
-WITHOUT_DOCUMENT = {"explain", "completion", "schema", "job"}
+WITHOUT_DOCUMENT = {"explain", "completion", "warm-up", "schema", "job"}
 
 
 def keys_of(schema: Any) -> Iterator[tuple[str, str]]:

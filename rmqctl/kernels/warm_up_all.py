@@ -1,0 +1,43 @@
+"""Compile all kernels into the cache, in several processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from rmqctl.kernels.warm_up import cache_in, is_cached, warm_up
+
+# those that take longest first, so that processes end at the same time
+MODULES = (
+    "line_encode", "json_lines", "row_scan", "dispatch_scan", "index_match", "filter_scan", "group_scan",
+    "scan", "index_build", "queue_simulate", "cq_unit_compare", "cq_unit_build", "queue_offset_range",
+)  # fmt: skip
+
+
+def warm_up_all(folder: Path, on_done: Callable[[int, int], None]) -> list[str]:
+    """Compile each kernel that the cache in `folder` does not have.
+
+    `on_done` is called with the number of modules that are done, and of all modules. Returns the names of the modules
+    that are not in the cache after all, for example because the disk is full.
+    """
+    workers = min(len(os.sched_getaffinity(0)), len(MODULES))
+    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
+        try:
+            compiling = [pool.submit(_compile, name, folder) for name in MODULES]
+            for done, each in enumerate(as_completed(compiling), 1):
+                each.result()
+                on_done(done, len(MODULES))
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [name for name in MODULES if not is_cached(folder, [name])]
+
+
+def _compile(name: str, folder: Path) -> None:
+    cache_in(folder)
+    warm_up(importlib.import_module(f"rmqctl.kernels.{name}"))
