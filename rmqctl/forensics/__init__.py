@@ -1,1 +1,1 @@
-"""Inspections of a store. They change nothing in the store."""
+"""Inspections of a store, which never change the store."""

@@ -28,8 +28,8 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return the tables of the CRC.
 
     There are three tables. The first table is the usual table, which has a value for each byte. The second table gives
-    the byte, by the highest 8 bits of its value. The third table gives the number of the bit, by the value of a byte in
-    which only this bit is set.
+    the byte for the highest 8 bits of a value of the first table. For the value of a byte in which only one bit is set,
+    the third table gives the number of this bit.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

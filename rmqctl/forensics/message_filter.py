@@ -25,8 +25,8 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text must be compared with decoded text, not with bytes.
 
-    Decoded text must be compared if the text has U+FFFD, because U+FFFD represents any bytes that are not UTF-8. It
-    must also be compared if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
+    Decoded text must be compared if the text has U+FFFD, because U+FFFD represents any bytes that are not UTF-8.
+    Decoded text must also be compared if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
     """
     return _MUST_BE_DECODED.search(text) is not None
 

@@ -521,7 +521,7 @@ class LineRules(NamedTuple):
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
     """Return the values for keys that a line does not have.
 
-    These are the born time, in ms since 1970, and two hosts of eight bytes.
+    The values are the born time, in ms since 1970, and two hosts of eight bytes.
     """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp

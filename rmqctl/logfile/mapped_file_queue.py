@@ -110,7 +110,7 @@ class MappedFileQueue:
             file.close()
 
     def _check_is_folder(self, folder: Path) -> None:
-        """Add to `foreign` what stands in the place of a folder."""
+        """Add an entry to `foreign` if a folder of the queue is not a folder."""
         kind = self.storage.entry(folder).kind
         if kind is Kind.LINK_OUT:
             self._foreign("link-not-followed", LINK_TEXT, folder)

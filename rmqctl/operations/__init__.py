@@ -1,1 +1,1 @@
-"""Operations on stores. Brokers have no such operations."""
+"""Operations on stores that no broker has."""

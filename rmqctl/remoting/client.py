@@ -1,9 +1,9 @@
 """A client of a broker: one connection, one request at a time.
 
-A user may give the broker's HA port instead of its remoting port. The HA port reads each 8 bytes as a slave's report,
-and a report after the end of the log lets a SYNC_MASTER acknowledge puts that no slave has. Therefore requests have
-ROCKETMQ headers, and the lowest byte of `opaque` is 0x80: in a request without fields and body, the last 8 bytes that
-the HA port reads are then a negative report, which a master ignores.
+A user may give the broker's HA port instead of its remoting port. The HA port reads every 8 bytes as a slave's report.
+After a report beyond the end of the log, a SYNC_MASTER acknowledges puts that no slave has. Therefore requests have
+ROCKETMQ headers, and the lowest byte of `opaque` is 0x80. With such a header, the last 8 bytes of a request without
+fields and body are a negative report. A master ignores a negative report.
 """
 
 from __future__ import annotations

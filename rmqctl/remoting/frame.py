@@ -14,8 +14,8 @@ Form 1, ROCKETMQ:
 
 {header}
 
-After it follow the remark, 4 bytes with the length of all fields, and the fields. A field is the length of the key (2
-bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
+The next parts are the remark, 4 bytes with the length of all fields, and the fields. A field is the length of the key
+(2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
 
 Bit 0 of `flag` marks an answer. Bit 1 marks a request that wants no answer.
 
@@ -90,7 +90,7 @@ class RemotingCommand(NamedTuple):
 
     @property
     def wants_answer(self) -> bool:
-        """Return whether the command is a request that the peer waits for."""
+        """Return whether the peer waits for an answer to this request."""
         return not self.flag & (IS_ANSWER | IS_ONEWAY)
 
     def answered_by(self, answer: RemotingCommand) -> RemotingCommand:

@@ -15,7 +15,7 @@ PART_SIZE_MAX = 256 * 1024  # bytes of one call of recv
 def receive_exactly(connection: socket.socket, size: int, deadline: float) -> bytearray:
     """Return the next `size` bytes; `deadline` in seconds of `time.monotonic`.
 
-    Raises EOFError if the peer closes the connection before, TimeoutError after the deadline, and OSError if the
+    Raises EOFError if the peer closes the connection too early, TimeoutError after the deadline, and OSError if the
     connection breaks. The argument of EOFError is the number of bytes that arrived.
     """
     received = bytearray()

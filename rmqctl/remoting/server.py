@@ -48,8 +48,8 @@ class RemotingServer:
 
     `handlers` has a handler for each code. A request with another code gets RocketMQ's answer 3. `port` 0 takes a free
     port. `accepts` gets the IP address of a client. The server closes a connection after a frame that is not valid or
-    longer than `length_max` bytes, and after `idle_timeout` seconds without a request. It refuses more than
-    `connections_max` connections at once.
+    longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The server refuses more than
+    `connections_max` connections at the same time.
 
     Raises OSError if the server cannot listen on the address.
     """

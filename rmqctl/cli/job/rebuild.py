@@ -3,9 +3,9 @@
 The tasks create dispatch requests. The driver places units and index entries. In a measurement, the driver needed 0.1
 us to place a message (0.2 us together with the keys of the message). The driver can therefore place the messages of 1
 to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue, which
-takes 0.9 us more for each message. This would be faster only if about 20 or more cores read the log. The place of a
-message also depends on the whole log before the message, for example on damage, or on a topic that was created again.
-The place of an index entry depends on all keys before the entry.
+takes 0.9 us more for each message. Writing by executors would be faster only if about 20 or more cores read the log.
+The place of a message also depends on the whole log before the message, for example on damage, or on a topic that was
+created again. The place of an index entry depends on all keys before the entry.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ def command(
     index on this machine, beside the old files. After a check, the new files replace the old files. If a worker dies,
     another worker runs the same task again. This job needs an extra: pip install 'rmqctl[spark]'.
 
-    If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. In this case, all stores of
-    one run must belong to one user, and this user must have the right to read Python, rmqctl and Java.
+    If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
+    stores of one run of root must belong to one user, and this user must have the right to read Python, rmqctl and
+    Java.
     """
     if len(stores) > 1 and broker_conf is not None:
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
@@ -159,7 +160,7 @@ def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_
 
 
 def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Become the owner of the stores before Spark starts.
+    """Change to the user that owns the stores, before Spark starts.
 
     Spark's JVM and workers share files, so they must run as the same user. Raises ChangeFailed if the stores belong to
     several users, or if the owner has no access to a file that Spark needs.

@@ -28,7 +28,7 @@ class StoreParam(LocalPath):
     """The folder of a store, or a URL such as s3://bucket/store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path. For a URL, this is the path that `root_path` returns."""
+        """Return a Path. For a URL, the result is the path that `root_path` returns."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)

@@ -117,9 +117,10 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
     """Return the entries that only the .bak has, and that the store still uses.
 
-    An operator deletes one topic or one group at a time, and the broker writes the file after each. So one group that
-    is missing is no loss. The broker removes the offsets of a deleted topic, and may remove those of a deleted group.
-    A topic with messages that is missing is another finding. A file that lost all entries is another finding, too.
+    An operator deletes one topic or one group at a time, and the broker writes the file after each deletion. So a
+    single missing group does not count as a loss. The broker removes the offsets of a deleted topic, and may remove
+    those of a deleted group. For a missing topic that has messages, there is a different finding. A file that lost all
+    entries is another finding, too.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []

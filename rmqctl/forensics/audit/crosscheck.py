@@ -59,7 +59,7 @@ class QueueCrosscheck:
     """Collects differences between log and queues in `findings`.
 
     `missed` counts, for each queue, the messages of the log that no unit of the queue leads to. `expired_units` counts
-    the units that point before the log's start. `spanning_units` counts those of them that are in queues which also
+    the units that point before the log's start. `spanning_units` counts only the expired units of queues that also
     point into the log.
     Messages that a repair will write are not in the log yet. `new_at` decodes such a message at a physical offset.
     """
@@ -342,7 +342,7 @@ class QueueCrosscheck:
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """Note that a queue begins again at 0, after its topic was deleted."""
+        """Record that a queue begins again at 0, after its topic was deleted."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -399,7 +399,7 @@ class QueueCrosscheck:
         """Count the expired units of a queue that also points into the log.
 
         A queue whose messages are all before the log's start is like a queue whose messages all expired. Brokers keep
-        its units, because they show the queue offset of the next message.
+        the units of such a queue, because these units show the queue offset of the next message.
         """
         expired = self.expired_units - expired_before
         last = queue.last() if expired else None

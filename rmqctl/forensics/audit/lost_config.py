@@ -1,4 +1,4 @@
-"""Finds files of config/ that are gone, or lost entries.
+"""Find files of config/ that no longer exist, or that lost their entries.
 
 A broker loads an empty table if a file and its .bak do not exist, and says nothing. A file is lost if other files of
 the store show that it had entries. A message store that no broker used has no such files.
@@ -108,8 +108,8 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 def _missing(store: ReadOnlyStore, name: str) -> str:
     """Say which entries config/`name` had, if the file and its .bak are gone.
 
-    Each broker writes consumerFilter.json, also without a filter. Without this file, the other files may be written by
-    rmqctl, which writes only those that it needs.
+    Each broker writes consumerFilter.json, also without a filter. Without this file, rmqctl may have written the other
+    files, and rmqctl writes only the files that it needs.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""

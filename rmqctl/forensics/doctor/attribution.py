@@ -79,7 +79,7 @@ AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 
 def attribute(findings: Iterable[Finding], facts: StoreFacts) -> list[Group]:
-    """Return the causes of the findings, those that matter most first."""
+    """Return the causes of the findings, the most important cause first."""
     attribution = _Attribution(facts)
     dependent = [finding for finding in findings if not attribution.take(finding)]
     attribution.take_dependent(dependent)
@@ -236,7 +236,8 @@ class _Attribution:
     def _covering(self, finding: Finding) -> Group | None:
         """Return the damage to the log that explains a finding, or None.
 
-        Such a finding points into unreadable bytes. A finding of damage to the log may also border on them.
+        Such a finding points into unreadable bytes. A finding of damage to the log may also be next to unreadable
+        bytes.
         """
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None

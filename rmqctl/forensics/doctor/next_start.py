@@ -83,7 +83,7 @@ def _recovery(restart: RestartOutcome) -> str:
 
 
 def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
-    """Say where the broker stores new messages, if the scan ended elsewhere."""
+    """Say where the broker stores new messages, if not at the end of the scan."""
     end = restart.max_phy_offset
     if end < log_end:
         yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."

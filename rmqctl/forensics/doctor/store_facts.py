@@ -33,13 +33,13 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest offset that a queue points to, of the queues that point before the log and into the log. `oldest_unit`
-    is None if there is no such queue. `owners` has the groups of each stored offset,
-    by file, topic, queueId and offset. `missed` counts the messages of the log that no unit leads to, for each queue.
-    `still_missed` counts the messages that the ends of the queues still miss after the next start of a broker, and is
-    None if this is not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of
-    config/ that cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their
-    path in the store.
+    the smallest offset to which a queue points. Only queues that point both before the log and into the log count.
+    `oldest_unit` is None if there is no such queue. `owners` has the groups of each stored offset, by file, topic,
+    queueId and offset. `missed` counts the messages of the log that no unit leads to, for each queue. `still_missed`
+    counts the messages that the ends of the queues still miss after the next start of a broker, and is None if this is
+    not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that
+    cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the
+    store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)

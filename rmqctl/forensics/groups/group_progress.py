@@ -63,8 +63,8 @@ def _all_progress(store: ReadOnlyStore) -> tuple[list[GroupProgress], int]:
     """Return the progress of each group in each queue, and the rows left out.
 
     The rows that are left out are counted. The result has every queue of the group's topics, also queues that have no
-    files yet, unless there are too many (EmptyQueues). The result also has each queue for which the group has an
-    offset, even if the queue does not exist.
+    files yet, unless there are too many such queues (EmptyQueues). The result also has each queue for which the group
+    has an offset, even if the queue does not exist.
     """
     from rmqctl.forensics.groups.queue_ends import empty_queues
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress

@@ -97,8 +97,8 @@ class Lag:
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
     each group. `unlisted` counts the rows of queues without files and without offset that are left out of `queues`
     (EmptyQueues). `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has no
-    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because of
-    these parts.
+    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because a
+    part could not be read.
 
     With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
     because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and

@@ -57,7 +57,7 @@ class EmptyQueues(NamedTuple):
 
 
 def unlisted_in_words(rows: int) -> str:
-    """Say how many rows are left out, and which."""
+    """Say how many rows are left out, and of which queues."""
     return (
         f"{counted(rows, 'row')} of queues without files and without an offset left out (readQueueNums in topics.json)"
     )
@@ -66,7 +66,7 @@ def unlisted_in_words(rows: int) -> str:
 def empty_queues(
     store: ReadOnlyStore, groups: ConsumerGroups, topics: Iterable[str], group: str | None = None
 ) -> EmptyQueues:
-    """Return the queues without files of topics, for all groups or for one.
+    """Return the queues without files in these topics, for one or for all groups.
 
     A topics.json of a few bytes can give thousands of queues to each topic.
     """

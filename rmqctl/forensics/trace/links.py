@@ -65,7 +65,7 @@ def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
 
 
 def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the physical offsets of earlier records of its store that a record names."""
+    """Yield the physical offsets by which a record names older records in its store."""
     message = record.message
     if transaction_type(message.sys_flag) in (TransactionType.COMMIT, TransactionType.ROLLBACK):
         yield message.prepared_transaction_offset
@@ -101,7 +101,7 @@ def _due(record: Record, store: ReadOnlyStore) -> int:
 
 
 def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the physical offsets before the log's begin that a record names."""
+    """Yield the offsets that a record names, if they are before the log's begin."""
     begin = store.commit_log.min_offset
     for host, offset in _origins(record):
         if offset < begin and host == record.message.store_host:
@@ -122,7 +122,7 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 
 
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
-    """Yield the op messages of one store that name one of its half messages.
+    """Yield the op messages of one store that name a half message of this store.
 
     `records` are all records of the message. An op message stands for a commit if one of `records` is the commit of the
     half message. Otherwise, the op message stands for a rollback. If the queue has no op message for the last half

@@ -32,7 +32,7 @@ class OpMessages:
     def in_queue(self, queue_id: int, half_offsets: Collection[int], after: int) -> list[Record]:
         """Return the op messages that name one of these queue offsets, by their queue.
 
-        All of them are after the physical offset `after`.
+        All these op messages are after the physical offset `after`.
         """
         if queue_id not in self._asked:
             self._asked.add(queue_id)
@@ -44,9 +44,9 @@ class OpMessages:
         return [record for record in records if record is not None]
 
     def in_tail(self, queue_id: int, after: int) -> list[Record]:
-        """Return the op messages that the queue does not have, by a scan.
+        """Scan the log, and return the op messages that the queue does not have.
 
-        All of them are after the physical offset `after`.
+        All these op messages are after the physical offset `after`.
         """
         queue = self.scan.store.queues.get((TRANS_OP_HALF_TOPIC, queue_id))
         last = queue.last() if queue is not None else None

@@ -78,7 +78,7 @@ class _Found(NamedTuple):
 class Trace:
     """The search for a message in several stores, and its result.
 
-    `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` of them
+    `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
     are followed, and `left_out` counts the others. `by_scan` says that the index must not be used. If the question
     names a topic without a record of the message, `other_topics` has the topics with such records. `unlike` has the
     record that is shown and its copy in another store, if only one of the two is whole.
@@ -230,7 +230,7 @@ class Trace:
         return known
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
-        """Return the records of a message, and the records that links by offset name.
+        """Return the records of a message, and the records to which offset links point.
 
         If the index does not have such a record, or a delivery that is overdue, the log is scanned for the UNIQ_KEY.
         """

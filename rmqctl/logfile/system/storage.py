@@ -336,9 +336,10 @@ class Storage:
     def share_lock(self, path: Path) -> int | None:
         """Take the fcntl lock on byte 0 for reading.
 
-        While it is held, no broker starts on the store, and rmqctl changes nothing. Returns the descriptor that has the
-        lock, or None if the file does not exist. Raises BlockingIOError if another process changes the store. If this
-        process closes any descriptor of the file, the lock is lost. The file stays unchanged.
+        While this process has the lock, no broker starts on the store, and no rmqctl changes the store. Returns the
+        descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if another process
+        changes the store. If this process closes any descriptor of the file, the lock is lost. The file stays
+        unchanged.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None

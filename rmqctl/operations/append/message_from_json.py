@@ -5,8 +5,8 @@
 `topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
 ignored, because the message gets a new offset and a new store time. A line with `physicalOffset` is a stored message
 and is copied unchanged. Any other line is a new message. A new message with a DELAY is delayed. A new message without a
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum. This matters for the text of `dump
---body utf8`, which is not always exactly the stored body.
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum. The check is needed for lines of
+`dump --body utf8`, because their text is not always exactly the stored body.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ folder.
 
 There is no undo, because the operator wants the space. The broker must be down, because a running broker keeps its
 files mapped and open. The disk space of a deleted file would become free only when the running broker itself deletes
-and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Before this, the broker's file lists and the min
-offset that clients get would also be wrong.
+and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until the broker deletes the file, the broker's file
+lists and the min offset that clients get would also be wrong.
 """
 
 from __future__ import annotations

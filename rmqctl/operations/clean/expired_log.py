@@ -6,9 +6,9 @@ oldest files first, and at most `batch` files in a round. The first file that mu
 the log is never deleted.
 
 One run of `clean` does the work of many rounds. In an hour of deleteWhen, the run deletes every expired file. If a disk
-is too full, the run deletes files until the disk is below its limit. For this, the run adds up the disk space of the
-deleted files. If deletion does not free space on the disk that is too full, or if the size of the disk is not known,
-the run does the work of only one round.
+is too full, the run deletes files until the disk is below its limit. To compare the disk with the limit, the run adds
+up the disk space of the deleted files. If deletion does not free space on the disk that is too full, or if the size of
+the disk is not known, the run does the work of only one round.
 
 The run stops at an obstacle (`log_files.py`), and at messages that must be protected. A broker would continue in both
 cases. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except three: the last file stays, and the

@@ -2,10 +2,10 @@
 
 The test does not read the file. If units point to all messages of a file, the units form a chain. The first unit begins
 where the file begins. Each other unit begins where another unit ends. The last unit ends at the blank record. The test
-proves this without building the chain. An offset gets +1 for each unit that begins at the offset, and -1 for each unit
-that ends at the offset. If the sum is 0 at every offset except the two ends of the chain, the units are one chain,
-because no unit ends before its own begin. To save memory, the test does not keep a sum for each offset, but one sum of
-64-bit hashes of the offsets for each file.
+proves that the units form a chain, without building the chain. An offset gets +1 for each unit that begins at the
+offset, and -1 for each unit that ends at the offset. If the sum is 0 at every offset except the two ends of the chain,
+the units are one chain, because no unit ends before its own begin. To save memory, the test does not keep a sum for
+each offset, but one sum of 64-bit hashes of the offsets for each file.
 
 Units of LMQ queues are left out, because each message of an LMQ queue also has a unit in the queue of its own topic. If
 the units are not one chain, the file may still be complete, because the chain is also broken by messages without a

@@ -61,7 +61,7 @@ class Cause:
 
 
 def diagnose(examination: Examination, target: str, options: str = "") -> list[Cause]:
-    """Return the causes, those that matter most first.
+    """Return the causes, the most important cause first.
 
     `target` is the store for a command line, with the options that belong to the store. `options` are the options for
     `recover`. A cause for which the next start fails comes before all others.

@@ -107,7 +107,10 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield parts of the range. After the first, each begins where a unit points."""
+        """Yield parts of the range.
+
+        Each part after the first part begins at an offset to which a unit points.
+        """
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
             if cut is None or cut >= span.end:

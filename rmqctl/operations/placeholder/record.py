@@ -9,9 +9,9 @@ The total size of these records is the size of the damaged bytes. There are thre
 - A *blank* replaces the rest of a file.
 
 Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN. No broker and no client reads this field. If
-there is room, they also have the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is a
-small JSON object and spaces. The body is empty only if the body of the message was empty. There are three reasons for a
-body that is not empty (*run* means: tested with real brokers):
+there is room, a placeholder or filler also has the property RMQCTL_DAMAGED with the code of the finding. The body of a
+placeholder is a small JSON object and spaces. The body is empty only if the body of the message was empty. There are
+three reasons for a body that is not empty (*run* means: tested with real brokers):
 
 - 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
   broker of 4.x fails when it reads an op message without a body.
@@ -35,7 +35,7 @@ Tests with real brokers show this behaviour (tests/interop/test_placeholder_reco
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
-| placeholders of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
+| any placeholder, with or without abort, dispatched again or not: the rest is served unchanged | yes | yes | yes |
 | rollback fillers of 91 bytes or more (no topic, no body): in no queue, not in the index | yes | yes | yes |
 | placeholders and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
 | a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |

@@ -78,7 +78,7 @@ class BuiltUnits:
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
 
-        After this, no unit can be added.
+        After this call, no unit can be added.
         """
         if self._files is None:
             self._files = dict(self._made_files(folder, file_size))

@@ -1,6 +1,6 @@
 """Fills index files, while other files are built from the same messages.
 
-The index is filled in a thread. This saves time, because a kernel runs without Python's lock (GIL).
+The index is filled in a thread. The thread saves time, because a kernel runs without Python's lock (GIL).
 """
 
 from __future__ import annotations

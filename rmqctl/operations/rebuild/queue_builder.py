@@ -5,11 +5,11 @@ broker's dispatch, except where the log alone does not show which units the queu
 
 | the queue offset of a message is | the message gets |
 |---|---|
-| the next one of its queue | that place |
-| another one, and later messages continue from the next one | the next place: this record's number is damaged (3) |
-| 0, and its queue has units | place 0: the topic was deleted and created again (1) |
-| lower than the next one | no place, as from a broker ('build consume queue repeatedly') |
-| higher, with a reason, or later messages continue from it | its place; the places before it are filled (2) |
+| the next number of the queue | the place with this number |
+| another number, but later messages fit the next number | the next place: the number in the record is damaged (3) |
+| 0, and the queue has units | place 0: the topic was deleted and created again (1) |
+| lower than the next number | no place, as from a broker ('build consume queue repeatedly') |
+| higher, with a reason or with later messages that fit | the place with this number; empty places are filled (2) |
 | higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
 (1) There is an exception: if the existing queue has units after this message and begins with another message, the queue
@@ -154,7 +154,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages. With `own`, use their own queues and QUEUEOFFSETs."""
+        """Place messages. With `own`, use the queue and the QUEUEOFFSET of each message."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -523,8 +523,8 @@ def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[in
     """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
 
     The number of a queue is the delay level minus 1. The newest units of the queue show the delay. If the queue has no
-    units, the result is the configured delay. The units are better, because the store does not have the broker's
-    setting. Raises OSError.
+    units, the result is the configured delay. The units are better than the configured delay, because the store does
+    not have the broker's setting. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

@@ -472,7 +472,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Replace a last record with torn properties. Keep its complete properties."""
+        """Replace a last record with torn properties. Complete properties are kept."""
         torn = self._served
         if (
             torn is not None

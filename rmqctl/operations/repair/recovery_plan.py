@@ -3,7 +3,7 @@
 The log ends where the broker's recovery would end the log. Each queue is compared with the log up to the end of the
 log. A queue that agrees with the log stays unchanged. If the only wrong units of a queue point after the end of the
 log, the queue is cut. Any other queue is rebuilt. After `recover`, each message of the log has its unit, and each unit
-has its message. A restart of a broker does not always achieve this.
+has its message. After a plain restart of a broker, some messages may have no unit, or some units no message.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class _Steps:
             )
 
     def _note_version(self) -> Iterator[str]:
-        """Note that `abort.bak` is missing.
+        """Yield a note if `abort.bak` is missing.
 
         After each start of 5.x, this file exists, but a copy of a store may lack the file.
         """

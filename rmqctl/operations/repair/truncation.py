@@ -143,7 +143,7 @@ class Truncation:
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Note the messages that become part of the log again at a broker's start.
+        """Yield a note on messages that become part of the log again at a broker's start.
 
         When a broker starts, the broker reads beyond the end as long as it finds good records.
         """

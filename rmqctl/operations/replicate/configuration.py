@@ -2,17 +2,17 @@
 
 | request | file in config/ | |
 |---|---|---|
-| 21 | topics.json | replaces the mirror's; the keys of static topics, which are no part of the file, are left out |
-| 201 | subscriptionGroup.json | replaces the mirror's |
-| 43 | consumerOffset.json | replaces the mirror's |
-| 45 | delayOffset.json | replaces the mirror's |
+| 21 | topics.json | replaces the mirror's file; the keys of static topics do not belong to the file and are left out |
+| 201 | subscriptionGroup.json | replaces the mirror's file |
+| 43 | consumerOffset.json | replaces the mirror's file |
+| 45 | delayOffset.json | replaces the mirror's file |
 | 402 | messageRequestMode.json | 5.x |
 | 61 | timermetrics | 5.x |
 | 60 | timercheck | 5.x; binary |
 
-The offsets of groups must not be after the ends of the mirror's queues. So `fetch_offsets` comes first. Then the log
-is pulled up to the end that the master has now, and the offsets are written. Topics and groups are fetched after the
-log, because a broker serves no message of a topic that is not listed.
+The offsets of groups must not be after the ends of the mirror's queues. So `fetch_offsets` is called first. Then the
+log is pulled up to the current end of the master's log, and the offsets are written. Topics and groups are fetched
+after the log, because a broker serves no message of a topic that is not listed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _without_timer_log(checkpoint: bytes) -> bytes:
     """Return timercheck for a store without the master's timer log.
 
     lastTimerLogFlushPos and lastTimerQueueOffset become 0, so that a broker builds its timer log from the first message
-    of the timer topic. It may deliver a timer message once more, but loses none.
+    of the timer topic. The broker may deliver a timer message twice, but loses no timer message.
     """
     return checkpoint[:8] + bytes(16) + checkpoint[24:]
 

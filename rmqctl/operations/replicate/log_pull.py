@@ -1,7 +1,8 @@
 """Pull the log of a master over one connection.
 
-The pull begins a little before the end of the mirror, and compares the bytes that the mirror has with the master's. So
-a mirror of another log is never continued. Later bytes are cut into records, checked, and passed to the caller.
+The pull begins a little before the end of the mirror, and compares the last bytes of the mirror with the bytes of the
+master. So nothing is appended to a mirror of another log. Later bytes are cut into records, checked, and passed to the
+caller.
 """
 
 from __future__ import annotations
@@ -49,10 +50,9 @@ def connect(master: Master) -> HAClient:
 
 
 def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> Known | None:
-    """Return the last bytes of the mirror; None if the mirror has no log.
+    """Return the last bytes of the mirror, or None if the mirror has no log.
 
-    Raises NeedsRecovery if the master cannot continue the mirror: its log has no byte that the mirror has, or ends
-    before the mirror's end.
+    Raises NeedsRecovery if the master's log has no byte of the mirror, or ends before the mirror's end.
     """
     if log.last is None:
         return None
@@ -77,9 +77,9 @@ def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> 
 class LogPull:
     """The pull over `client`, from the end of the mirror on.
 
-    `known` has the mirror's last bytes; without it, the pull begins at the first offset of the master's log, `begin`.
-    `take` is called with each part of the log, in order. With `rate`, at most so many bytes a second are read. With
-    `lenient`, the pull goes on after damage.
+    `known` has the mirror's last bytes. If `known` is None, the pull begins at `begin`, the first offset of the
+    master's log. `take` is called with each part of the log, in order. `rate` limits the bytes that are read in a
+    second. With `lenient`, the pull continues after damage.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class LogPull:
         return not self._known_left
 
     def step(self, timeout: float) -> int:
-        """Take what arrives; wait at most `timeout` seconds. Return the number of bytes.
+        """Process the bytes that arrive in `timeout` seconds, and return their number.
 
         Raises PeerError, NeedsRecovery, and the errors of `take`.
         """
@@ -161,7 +161,7 @@ class LogPull:
         return count
 
     def check_stall(self, asked: LogRange) -> None:
-        """Raise an error if the master stands still below its log's end."""
+        """Raise an error if the master stops sending the log before the log's end."""
         at = self.end - self._known_left
         if asked.min_offset > self.end:
             what = f"{self._client.address} has deleted its log up to {asked.min_offset}; the mirror ends at {self.end}"
@@ -192,7 +192,7 @@ class LogPull:
         return self._heartbeat_at > 0 and time.monotonic() - self._heartbeat_at > seconds
 
     def _compared(self, offset: int, body: memoryview) -> memoryview:
-        """Compare the bytes that the mirror has, and return the bytes that it has not."""
+        """Compare the bytes that the mirror has, and return the bytes after them."""
         known = self._known
         if known is None or offset >= known.end:
             return body

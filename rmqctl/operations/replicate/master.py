@@ -1,7 +1,7 @@
 """What a mirror asks a master before it pulls the log.
 
-The HA protocol has no field for these facts. A broker answers them on its remoting port: request 26 has its settings,
-request 28 the ends of its log.
+The HA protocol has no field for these facts. A broker sends these facts from its remoting port: request 26 asks for the
+settings, and request 28 asks for the first and the end offset of the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LogRange(NamedTuple):
 class Master(NamedTuple):
     """The facts about a master that do not change while the master runs.
 
-    `conf` has the settings of its files. `version` is its own word for its version, such as `V4_9_7`.
+    `conf` has the settings of the master's files. `version` is the version as the master writes it, such as `V4_9_7`.
     """
 
     address: Address
@@ -64,7 +64,8 @@ class Master(NamedTuple):
     def slows_down_for_mirrors(self) -> bool:
         """Return whether each put may wait for 3 s while a mirror is the only connection.
 
-        A SYNC_MASTER of 4.x waits for the connection, which never acknowledges. A SYNC_MASTER of 5.x waits in any case.
+        A SYNC_MASTER of 4.x waits for the connection of the mirror, and a mirror sends no acknowledgement. A
+        SYNC_MASTER of 5.x waits with or without a mirror.
         """
         return self.role == SYNC_MASTER and not self.profile.knows_long_topics
 
@@ -72,8 +73,8 @@ class Master(NamedTuple):
 def ask_master(address: Address, requests: BrokerRequests) -> Master:
     """Ask a master for its facts.
 
-    Raises PeerError if it does not answer, or if an answer lacks a fact. Raises LayoutNotSupported if the master keeps
-    its log or its queues in DLedger or RocksDB.
+    Raises PeerError if the master does not answer, or if an answer lacks a fact. Raises LayoutNotSupported if the
+    master keeps its log or its queues in DLedger or RocksDB.
     """
     said = requests.broker_config()
     version = requests.runtime_info().get("brokerVersionDesc", "")
@@ -104,7 +105,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
 def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
     """Ask where the master's log begins and ends. Raises PeerError.
 
-    A log without files begins and ends at 0; a broker then says -1 for its begin.
+    A log without files begins and ends at 0. For the begin of such a log, a broker sends -1.
     """
     said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
     found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))

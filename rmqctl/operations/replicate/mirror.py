@@ -1,10 +1,11 @@
-"""The store that `rmqctl replicate` writes: created, or opened to go on.
+"""The store that `rmqctl replicate` creates, or opens to continue a copy.
 
     STORE/rmqctl-mirror.json      marks the store as a mirror, with the name of its master
 
-A mirror has nothing that the master has not. So a mirror that was killed needs no decision of an operator: it is
-recovered as a slave recovers at its start, and pulls again what the recovery has cut off. Any other store that was not
-shut down cleanly is refused. A killed mirror whose log would lose messages is refused, too: that was not `kill`.
+A mirror has only data that the master also has. So if `replicate` was killed, the mirror needs no decision of an
+operator. `replicate` recovers the mirror as a slave recovers at its start, and then pulls the bytes again that the
+recovery has removed. Any other store that was not shut down cleanly is refused. A mirror is also refused if the
+recovery of its log would lose messages, because `kill` never causes such a loss.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def is_new(root: Path) -> bool:
 def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> MessageStore:
     """Return the mirror of `master` at `root`, open for appending.
 
-    `note` is called with a line about the start of a mirror that was killed. Raises BadRequest if the store has another
-    file size than the master. Raises NeedsRecovery if a store that is no mirror was not shut down cleanly, and the
-    errors of MessageStore.
+    If the last run on the mirror was killed, `note` is called with a line about the recovery. Raises BadRequest if the
+    store has another file size than the master. Raises NeedsRecovery if a store that is no mirror was not shut down
+    cleanly, and the errors of MessageStore.
     """
     if is_new(root):
         return _create(root, master)
@@ -88,16 +89,18 @@ def mark_as_mirror(root: Path, master: Master) -> None:
 def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
     """Return whether the log ends at `end` because an append was killed.
 
-    The first bytes of an append are written last. Until then, zeros end the log, and records may already follow.
+    The first bytes of an append are written last. Before this last write, zeros end the log, and records may already
+    follow the zeros.
     """
     in_use = store.commit_log.files_in_use()
     return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
 
 
 def forget_starts(root: Path) -> None:
-    """Forget the journals of starts of the mirror, if it has no others.
+    """Forget the journals of earlier recoveries, if the mirror has no other journals.
 
-    A journal is kept until a later start, or until a run has compared the mirror with its master and has ended.
+    The journal of a recovery is kept until the next recovery, or until the end of a run that has compared the mirror
+    with its master.
     """
     storage = WritableStorage(root)
     journals = list_journals(storage, root)

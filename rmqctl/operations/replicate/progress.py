@@ -1,4 +1,4 @@
-"""How far a run of `replicate` is."""
+"""The progress of a run of `replicate`."""
 
 from __future__ import annotations
 

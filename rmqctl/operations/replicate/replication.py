@@ -4,7 +4,8 @@
     2. offsets of groups are fetched, and the master's end is asked again
     3. the log is pulled up to that end, and the offsets are written; topics and groups are fetched and written
 
-`once` ends there. Otherwise the log is pulled on, and 2 and 3 are repeated every 10 s, as a slave of 4.9 does.
+`once` ends there. Without `once`, the pull of the log continues, and steps 2 and 3 are repeated every 10 s, as a slave
+of 4.9 does.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ FLUSH_INTERVAL_BUSY = 10.0  # seconds, while bytes arrive
 class Replication:
     """Replicates `master` into `store`.
 
-    The end comes with `is_over`, or with `how.once` when the store has all that the master has.
-    `note` is called with a line for the user, `on_progress` after each step. `on_joined` is called when the mirror's
-    last bytes were compared with the master's; `has_joined` is then True.
+    A replication ends when `is_over` returns True. With `how.once`, the replication also ends when the store has all
+    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. When the
+    last bytes of the mirror are equal to the bytes of the master, `on_joined` is called, and `has_joined` becomes True.
     """
 
     store: MessageStore
@@ -91,9 +92,9 @@ class Replication:
     def run(self) -> None:
         """Replicate.
 
-        Raises PeerError if the master cannot be reached or breaks the protocol; without `once`, a lost connection is
-        made again. Raises NeedsRecovery if the master cannot continue the mirror. Raises OSError if the file system
-        fails.
+        Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, `run` connects again
+        after a lost connection. Raises NeedsRecovery if the mirror cannot be continued from the master's log. Raises
+        OSError if the file system fails.
         """
         flusher = FlushRealTimeService(self.store.log_queue, FlushIntervals(), self.store.note_flushed)
         flusher.start()
@@ -125,8 +126,8 @@ class Replication:
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
         """Wait until no put can wait for bytes that the mirror already has.
 
-        The first report is the offset to begin at. A SYNC_MASTER would take it as an acknowledgement of the puts
-        before it, which a mirror must not give.
+        The first report names the offset where the pull begins. For a SYNC_MASTER, this report also acknowledges all
+        puts before this offset, and a mirror must not acknowledge puts.
         """
         if is_resumed and not self.how.as_slave and self.master.role == SYNC_MASTER:
             self._pause(self.master.slave_timeout + 1)
@@ -186,7 +187,7 @@ class Replication:
         return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
 
     def _synchronize(self, now: float) -> None:
-        """Fetch the configuration, or write what was fetched, if the log has come so far."""
+        """Fetch the configuration, or write it if the log has reached the needed offset."""
         if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
             self._waiting = fetch_offsets(self.master.address, self.requests)
             self._waiting_for = self._ask().max_offset
@@ -201,7 +202,7 @@ class Replication:
 def close_store(store: MessageStore) -> None:
     """Close the store after an error.
 
-    A further error of closing is not reported.
+    If the closing also fails, this second error is not reported.
     """
     with suppress(OSError):
         store.close()

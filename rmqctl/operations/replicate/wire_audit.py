@@ -50,7 +50,7 @@ class WireAudit:
     def run(self) -> None:
         """Check the log up to the end that the master had.
 
-        Raises PeerError, and NeedsRecovery if the master deletes the log faster than it is read.
+        Raises PeerError. Raises NeedsRecovery if the master deletes log files before they are read.
         """
         self.progress.max_offset = self.ok_up_to = self.asked.min_offset
         self.progress.master_offset = self.asked.max_offset
@@ -71,8 +71,8 @@ class WireAudit:
     def _has_all(self, pull: LogPull) -> bool:
         """Return whether the log was checked up to the end that the master had.
 
-        The log may go on meanwhile, also in the middle of a record. If it ends inside a record before that end, no
-        more bytes come.
+        The log may grow in the meantime, and may end in the middle of a record. The check also ends if the last record
+        of the range is incomplete and no more bytes arrive.
         """
         behind = pull.end - self.asked.max_offset
         ends_inside = behind >= 0 and pull.is_quiet

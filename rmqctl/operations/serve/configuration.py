@@ -4,16 +4,16 @@ RocketMQ's SlaveSynchronize asks for it.
 
 | request | file in config/ | a slave |
 |---|---|---|
-| 21 | topics.json | replaces its own |
-| 43 | consumerOffset.json | adds and overwrites |
-| 45 | delayOffset.json | replaces its own |
-| 201 | subscriptionGroup.json | replaces its own |
-| 402 (5.x) | messageRequestMode.json | replaces its own |
-| 60 (5.x) | timercheck | replaces its own |
-| 61 (5.x) | timermetrics | replaces its own |
+| 21 | topics.json | replaces its file |
+| 43 | consumerOffset.json | adds and overwrites entries |
+| 45 | delayOffset.json | replaces its file |
+| 201 | subscriptionGroup.json | replaces its file |
+| 402 (5.x) | messageRequestMode.json | replaces its file |
+| 60 (5.x) | timercheck | replaces its file |
+| 61 (5.x) | timermetrics | replaces its file |
 
-A table that the store does not have is never sent as an empty one, because the slave would delete its own. The answer
-is an error instead, and the slave keeps what it has.
+For a missing or empty topics.json or subscriptionGroup.json, the answer is an error, and the slave keeps its own table.
+An empty table would make the slave delete its own table.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x
 class Table(NamedTuple):
     """A config file that answers a request.
 
-    `usual` is its table if the store does not have the file; None: there is no answer then. `is_sent_as_it_is` marks a
-    file that a slave stores without reading it.
+    `usual` is the table that is sent if the store does not have the file. If `usual` is None, the answer is then an
+    error. `is_sent_as_it_is` marks a file that a slave stores without a check of the content.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Configuration:
     def answers(self, log: ServedLog, ha_port: int) -> dict[int, RemotingCommand]:
         """Return the answer to each request.
 
-        They include what a broker says of itself: the sizes and offsets of `log`, and the port `ha_port`.
+        The answers include the data of a broker about itself: the sizes and offsets of `log`, and the port `ha_port`.
         """
         own = {
             int(RequestCode.GET_BROKER_CONFIG): _broker_config(log, ha_port),

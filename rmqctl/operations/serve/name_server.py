@@ -1,6 +1,6 @@
-"""The part of a name server that a slave needs: who its master is.
+"""The part of a name server that gives a slave the address of its master.
 
-A slave of 5.x takes the address of its master only from a name server; it ignores haMasterAddress. A slave registers at
+A slave of 5.x gets the address of its master only from a name server, and ignores haMasterAddress. A slave registers at
 its start (request 103), and then every few seconds. The answer names our HA port and our remoting port.
 """
 
@@ -31,9 +31,9 @@ FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 class NameServer:
     """Answer the registrations of slaves.
 
-    `ha` and `remoting` are the addresses that the answers name. A slave whose files of the log do not have `file_size`
-    bytes gets an error: its log would be ruined. The others are added to `slaves`. `accepts` says whether an IP address
-    may be asked for its configuration.
+    `ha` and `remoting` are the addresses that the answers name. If the log files of a slave do not have `file_size`
+    bytes, the slave gets an error, because its log would be damaged. All other slaves are added to `slaves`. `accepts`
+    says whether an IP address may be asked for its configuration.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class NameServer:
     def _problem(self, broker: Address, name: str) -> str:
         """Return why a slave cannot be served.
 
-        The result is empty if it can, or if it does not answer.
+        The result is empty if the slave can be served, or if the slave does not answer.
         """
         try:
             with RemotingClient(broker.host, broker.port) as client:

@@ -20,7 +20,7 @@ class Notices:
         self._new: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a text; a part of it may be of a peer."""
+        """Add a text, which may contain text from a peer."""
         text = text[:TEXT_LENGTH_MAX]
         with self._lock:
             if text not in self._known and len(self._known) < NOTICES_MAX:

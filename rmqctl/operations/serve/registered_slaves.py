@@ -1,8 +1,8 @@
-"""The slaves that registered, and whether their logs are the begin of ours.
+"""The slaves that registered, and a check that their logs are part of our log.
 
-A report of a slave is only a number. A slave with another log of about the same length would go on at that number, and
-its log would be a mixture. But a slave also listens at its own HA port, and sends its log there. Therefore the server
-reads the end of the slave's log from the slave, and compares it with its own.
+The report of a slave is only an offset. If a slave had another log of about the same length, the slave would append our
+log to its own log at this offset. But a slave also listens at its own HA port, and sends its log there. Therefore the
+server reads the last bytes of the slave's log from the slave, and compares these bytes with its own log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CHECK_SECONDS = 6.0  # for each of two questions: a slave answers slowly while i
 class RegisteredSlave(NamedTuple):
     """The addresses of a slave.
 
-    `host` is the IP address that the slave registered from. `broker` is its port for requests, and `ha` its HA port.
+    `host` is the IP address that the slave registered from. `broker` is the slave's address for requests, and `ha` is
+    the slave's HA address.
     """
 
     host: str
@@ -60,8 +61,8 @@ class RegisteredSlaves:
     def have_another_log(self, host: str, end: int, log: LogSource) -> bool:
         """Return whether a slave has another log than `log`.
 
-        `host` is the slave's IP address, and `end` is the end of its log in bytes. The result is False if no such slave
-        registered, or if it does not answer.
+        `host` is the slave's IP address, and `end` is the end of its log in bytes. The result is False if no slave
+        registered from `host`, or if the slave does not answer.
         """
         with self._lock:
             slaves = [slave for slave in self._slaves.values() if slave.host == host]
@@ -83,9 +84,9 @@ def _log_end(slave: RegisteredSlave) -> int:
 
 
 def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | None:
-    """Return whether the last bytes of a slave's log are ours.
+    """Return whether a slave's log and our log have the same last bytes.
 
-    The result is None if the slave does not send them, or if our own cannot be read.
+    The result is None if the slave does not send the bytes, or if our log cannot be read.
     """
     begin = max(log.min_offset, end - COMPARED_SIZE, 1)  # a broker takes 0 for its last file
     try:

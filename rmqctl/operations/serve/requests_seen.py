@@ -1,7 +1,8 @@
-"""Which slaves have taken the configuration.
+"""Count the slaves that have asked for the whole configuration.
 
 A request does not name its slave. A slave keeps one connection to the port P, and one to the port P-2. Therefore the
-number of slaves of a host that have the configuration is the number of its connections that asked for everything.
+server counts, for each host, the connections that asked for everything. This is the number of slaves on this host that
+have the configuration.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RequestsSeen:
         self._copied: dict[str, float] = {}  # when a host asked last what only `rmqctl replicate` asks
 
     def note(self, peer: Address, code: int) -> None:
-        """Note that a connection asks with the code of a request."""
+        """Record the code of a request on a connection."""
         with self._lock:
             self._asked.setdefault(peer, {}).setdefault(code, time.monotonic())
             if code in ASKED_BY_REPLICATE:

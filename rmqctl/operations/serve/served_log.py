@@ -22,9 +22,9 @@ GAPS = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
 class ServedLog:
     """The bytes of a store's log from its first file to the end of its last record.
 
-    While the object is open, no broker and no other rmqctl can change the store, if it has a lock file. `source` is
-    what HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is empty, and
-    NeedsRecovery if a file of the log is missing or has another size. Raises OSError.
+    If the store has a lock file, no broker and no other rmqctl can change the store until `close`. `source` has the
+    bytes that HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is empty,
+    and NeedsRecovery if a file of the log is missing or has another size. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

@@ -1,19 +1,20 @@
-"""Which slaves get the log, and from where.
+"""Decide which slaves get the log, and from which offset.
 
 | first report | the slave |
 |---|---|
 | 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
-| less than the log's begin | refused: bytes between its end and our begin are missing |
-| at a record, or where a transfer ended | gets the log from there |
-| the same, but the bytes before differ from ours | refused: it is another log |
-| inside a record | refused: its log is not the begin of ours |
-| more than the log's end | refused: it is ahead, or diverged |
+| less than the log's begin | refused: bytes between the slave's end and our begin are missing |
+| at a record, or where a transfer ended | gets the log from this offset |
+| the same, but the bytes before this offset differ from our log | refused: the slave has another log |
+| inside a record | refused: the slave's log is not the first part of our log |
+| more than the log's end | refused: the slave's log is longer than our log, or differs |
 
-`rmqctl replicate` compares the logs itself, and reports what it likes. Its host has asked for the configuration of the
-broker, which no slave does. Such a host gets the log from its report on.
+`rmqctl replicate` compares the logs itself, and may report any offset. A host on which `rmqctl replicate` runs has
+asked for the settings of the broker (request 26), and no slave sends this request. Such a host gets the log from the
+offset that it reports.
 
-A later report is the end of a transfer. Any other shows that the slave stores something else, because the files of its
-log have another size. So does a slave that reports the same offset again and again, although more was sent.
+A later report is the end of a transfer. Any other offset shows that the slave's log has files of another size. The same
+is true if a slave repeats the same offset again and again, although more bytes were sent.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ServedSlaves:
     def first_offset(self, report: int, log: LogSource) -> int:
         """Return where the transfers begin.
 
-        They begin at the report, or at the log's first byte for 0.
+        The transfers begin at the reported offset, or at the log's first byte if the report is 0.
         """
         return report or log.min_offset
 

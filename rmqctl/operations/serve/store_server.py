@@ -58,7 +58,7 @@ FREE_PORTS = Ports()
 class ServedSlave(NamedTuple):
     """A connected slave.
 
-    `max_offset` is the end of its log in bytes, or -1 before its first report.
+    `max_offset` is the end of the slave's log in bytes, or -1 before the slave's first report.
     """
 
     address: str

@@ -18,7 +18,7 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties of the file at `path`.
 
-    With `said`, the file is not read: errors then only name `path`.
+    If `said` has the properties, the file is not read, and only error texts use `path`.
 
     Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value that it reads is not
     valid.

@@ -51,7 +51,7 @@ class DelayOffsets:
         return self._offsets.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:
-        """Note that a level is delivered up to an offset."""
+        """Record that a level is delivered up to an offset."""
         self._offsets[level] = offset
         self._written = False
         self._updates += 1

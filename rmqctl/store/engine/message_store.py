@@ -243,7 +243,7 @@ class MessageStore:
         """Append and dispatch checked records of a master's log.
 
         `item` has the decoded records of `data`; see CommitLogWriter.append_to_commit_log. topics.json is not changed,
-        because a slave gets the master's. After an OSError the store accepts nothing more.
+        because a slave gets topics.json from its master. After an OSError the store accepts nothing more.
         """
         with self._once():
             self._log.append_to_commit_log(start_offset, data, _last_store_time(item))

@@ -29,7 +29,8 @@ def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
     A new store has only empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that marks a
-    mirror. If its creation was killed, it also has an unfinished copy of one of these files. Raises OSError.
+    mirror. If the creation of a store was killed, the store also has an unfinished copy of one of these files. Raises
+    OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
 

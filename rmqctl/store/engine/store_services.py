@@ -137,7 +137,7 @@ class StoreServices:
         Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
         message is flushed to disk. If this flush lasts longer than 5 s, the future is done after 5 s. With
         brokerRole=SYNC_MASTER, the future is also done only when slaves have the message, or after slaveTimeout. The
-        flush and the slaves are waited for together. A message with WAIT=false does not wait.
+        put waits for the flush and for the slaves at the same time. A message with WAIT=false does not wait.
         """
         return self._put(message, partial(self._store.put_message, message))
 

@@ -6,10 +6,11 @@
 | 5.x | inSyncReplicas - 1; none by default | FLUSH_SLAVE_TIMEOUT after slaveTimeout |
 | 5.x, enableSlaveActingMaster | the same | IN_SYNC_REPLICAS_NOT_ENOUGH at once, and nothing is stored |
 
-With enableAutoInSyncReplicas, as many slaves as are in sync are enough, but at least minInSyncReplicas - 1.
+With enableAutoInSyncReplicas, fewer slaves are enough if fewer slaves are in sync, but never fewer than
+minInSyncReplicas - 1.
 
-A slave that is connected and does not acknowledge in time gives FLUSH_SLAVE_TIMEOUT. The message is stored in both
-cases of 4.x. Up to 4.9.2, syncFlushTimeout is the time to wait, and not slaveTimeout.
+If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. The message is stored in both
+cases of 4.x. Up to 4.9.2, a put waits for syncFlushTimeout instead of slaveTimeout.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ ANY_SLAVE = 1  # of 4.x: the ackNums of its requests
 
 
 class SynchronousMaster:
-    """The slaves of `service`, as brokers of `profile` wait for them.
+    """Wait for the slaves of `service`, by the rules of brokers of `profile`.
 
     `alive_replica_num_in_group` is the number of brokers of the group, with the master, as a name server knows it (5.x,
-    enableSlaveActingMaster). A broker asks for it from time to time; here, the program that embeds the engine sets it.
-    It begins with totalReplicas of broker.conf.
+    enableSlaveActingMaster). A broker asks a name server for this number from time to time. Here, the program that
+    embeds the engine sets the number. The first value is totalReplicas of broker.conf.
     """
 
     def __init__(self, service: HAService, profile: Profile) -> None:

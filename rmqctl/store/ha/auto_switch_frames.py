@@ -17,8 +17,8 @@ Then a slave sends reports:
 
 {report}
 
-A master sends transfers: this header, then `bodySize` bytes of the log. They never cross the end of a file or of an
-epoch. A transfer with bodySize 0 is a heartbeat.
+A master sends transfers: this header, then `bodySize` bytes of the log. The bytes of a transfer never cross the end of
+a file or of an epoch. A transfer with bodySize 0 is a heartbeat.
 
 {transfer}
 
@@ -26,8 +26,8 @@ A transfer is valid iff its state is 2, and the rules of DefaultHA hold (`rmqctl
 iff (1) its state is 1; (2) bodySize is a multiple of 12, and at most 1000 epochs follow; (3) epochs and start offsets
 grow.
 
-A master counts no slave that says isAsyncLearner. A slave that does not say it, and that the controller does not know,
-makes every put fail for good.
+A master does not count a slave that sends isAsyncLearner = 1. If a slave does not send isAsyncLearner = 1, and the
+controller does not know this slave, every later put fails.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def encode_auto_switch_report(max_offset: int) -> bytes:
 def decode_epochs(raw: bytes) -> list[EpochEntry]:
     """Return the epochs after the header of a master's handshake.
 
-    Raises ValueError if they do not grow.
+    Raises ValueError if epochs or start offsets do not grow.
     """
     found = [EpochEntry._make(values) for values in EPOCH.struct.iter_unpack(raw)]
     for before, after in not_growing(found):

@@ -21,7 +21,7 @@ LEARNER_ID = 2**31 - 1  # of no broker: a master looks at the ids of slaves that
 class AutoSwitchHAClient(HAClient):
     """A connection to the HA port of a master that runs with a controller.
 
-    `epochs` are the master's epochs: those of its handshake, and those of later transfers. See HAClient.
+    `epochs` are the master's epochs, from its handshake and from later transfers. See HAClient.
     """
 
     sends_last_file_for_0 = False
@@ -32,7 +32,7 @@ class AutoSwitchHAClient(HAClient):
         self.epochs: list[EpochEntry] = []
 
     def begin(self, offset: int) -> None:
-        """Shake hands, and ask for the log from the physical offset `offset` on."""
+        """Exchange handshakes, and ask for the log from the physical offset `offset`."""
         self._send(encode_handshake(LEARNER_ID, is_async_learner=True))
         state, body_size, _, _ = MASTER_HANDSHAKE.struct.unpack(self._exactly(MASTER_HANDSHAKE.size))
         problem = handshake_problem(state, body_size)

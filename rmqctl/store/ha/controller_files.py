@@ -1,4 +1,4 @@
-"""The files of a broker that runs with a controller (5.x), as it reads them.
+"""The files of a broker with a controller (5.x), as the broker reads them.
 
 | file | content |
 |---|---|
@@ -28,7 +28,7 @@ IDENTITY_SIZE_MAX = 4096  # bytes
 
 
 class BrokerIdentity(NamedTuple):
-    """Who the broker of a store is for its controller."""
+    """The names and the id by which a controller knows the broker of a store."""
 
     cluster_name: str
     broker_name: str
@@ -51,7 +51,7 @@ class ControllerFiles(NamedTuple):
 def controller_files(store: ReadOnlyStore) -> ControllerFiles:
     """Return the files of the controller mode.
 
-    For a store of another broker, all fields are empty.
+    If the broker of the store has no controller, all fields are empty.
     """
     return ControllerFiles(*read_epochs(store.storage, store.path.root), *_identity(store))
 

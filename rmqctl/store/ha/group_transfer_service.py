@@ -1,4 +1,4 @@
-"""RocketMQ's GroupTransferService: tells puts that their messages are in slaves.
+"""RocketMQ's GroupTransferService: ends each put when slaves have its message.
 
 A broker handles the puts one after the other. Here, each round looks at all puts: the results are the same.
 """

@@ -4,7 +4,7 @@ HAClient receives the log of a master, and checks the header of each transfer (`
 writes no file, and does not look into the log: `rmqctl.store.ha.received_log` checks the records.
 
 A master closes a connection on which no report arrives for 20 s. So `receive` repeats the last report every 5 s. A
-master sends a heartbeat at least every 5 s. If nothing arrives for 20 s, `receive` gives the master up.
+master sends a heartbeat at least every 5 s. If nothing arrives for 20 s, `receive` raises PeerError.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Transfer(NamedTuple):
 class HAClient:
     """A connection to the HA port of a master at `host`:`port`.
 
-    `silence` is how many seconds a master may send nothing. Methods raise PeerError if the master cannot be reached,
-    closes the connection, or breaks the protocol.
+    `silence` is the longest time, in seconds, in which a master may send nothing. Methods raise PeerError if the master
+    cannot be reached, closes the connection, or breaks the protocol.
 
     HAClient is a context manager, which connects and closes.
     """
@@ -90,15 +90,16 @@ class HAClient:
         self._connection.close()
 
     def begin(self, offset: int) -> None:
-        """Ask for the log from the physical offset `offset` on.
+        """Ask for the log from the physical offset `offset`.
 
-        The master takes the first report as this offset. Later reports acknowledge the log up to the reported offset.
+        The first report of a connection asks for this offset. Each later report acknowledges the log up to the reported
+        offset.
         """
         self._expected = offset
         self.report(offset)
 
     def report(self, max_offset: int) -> None:
-        """Report that the log up to `max_offset` is on disk here."""
+        """Report that this machine has the log on disk up to `max_offset`."""
         self._report, self._reported_at = max_offset, time.monotonic()
         self._send(self._encode_report(max_offset))
 

@@ -40,7 +40,7 @@ class Master(Protocol):
     wait_notify_object: WaitNotifyObject
 
     def notify_transfer_some(self, offset: int) -> None:
-        """Note that a slave has the log up to `offset`."""
+        """Record that a slave has the log up to `offset`."""
 
     def remove_connection(self, connection: HAConnection, reason: str) -> None:
         """Remove a connection that has ended, and tell the policy why."""
@@ -146,7 +146,7 @@ class HAConnection:
         return ""
 
     def _take(self, report: int) -> str:
-        """Take a report, and return why the connection must be closed; empty if not."""
+        """Process a report. The result says why the connection must be closed, if so."""
         log, policy = self._master.log, self._master.policy
         if report < 0:
             return ""

@@ -1,12 +1,13 @@
 """The master's side of replication: RocketMQ's HAService.
 
-Its name in 5.x is DefaultHAService.
+In 5.x, the name of HAService is DefaultHAService.
 
     AcceptSocketService    accepts slaves
     HAConnection           one for each slave
     GroupTransferService   tells puts that their messages are in slaves
 
-The protocol has no authentication: who reaches the port can read the whole log. The frames are in `frames`.
+The protocol has no authentication, so anyone who can connect to the port can read the whole log. The frames are in
+`frames`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class HAService:
     """The master that sends `log` to slaves.
 
     The service listens on the port `conf.listen_port` of `host`. `push2_slave_max_offset` is the largest offset (bytes)
-    that any slave has acknowledged; it never falls. The class is a context manager. Creating it binds the port: raises
-    OSError if the port cannot be used.
+    that any slave has acknowledged; it never falls. The class is a context manager. The constructor binds the port, and
+    raises OSError if the port cannot be used.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class HAService:
         return 1 + sum(lag < self.conf.slave_fallbehind_max for lag in lags)
 
     def notify_transfer_some(self, offset: int) -> None:
-        """Note that a slave has the log up to `offset`."""
+        """Record that a slave has the log up to `offset`."""
         with self._lock:
             self.push2_slave_max_offset = max(self.push2_slave_max_offset, offset)
         self._group_transfer_service.notify_transfer_some()

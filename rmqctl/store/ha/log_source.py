@@ -41,7 +41,7 @@ class LogSource(Protocol):
 class LogFiles:
     """The log in `files()`, which is sorted and may grow, up to the offset `end()`.
 
-    The files are read through descriptors of their own, because the writer of a log closes a file when it is full.
+    LogFiles opens each file itself, because the writer of a log closes a file when the file is full.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class ReceivedPart(NamedTuple):
     """A part of the log that has arrived whole, within one file.
 
     `item` is a run of good messages (Columns), or one message, one blank, or one damage. `data` has the bytes of the
-    part; they are overwritten when more bytes are added.
+    part. These bytes are overwritten when more bytes are added to the log.
     """
 
     offset: int
@@ -58,8 +58,9 @@ class ReceivedPart(NamedTuple):
 class ReceivedLog:
     """The log from the physical offset `offset` on, in files of `file_size` bytes.
 
-    A record must begin at `offset`. `offset` is always the end of the last part that was taken. Findings name `name` as
-    their place. After damage, no part follows; with `lenient`, the parts go on at the next record.
+    A record must begin at `offset`. `offset` is always the end of the last part that `parts` has returned. Findings
+    show `name` as their place. After damage, `parts` returns no more parts. With `lenient`, `parts` continues at the
+    next record.
     """
 
     def __init__(self, offset: int, file_size: int, name: str = "", *, lenient: bool = False) -> None:
@@ -84,7 +85,7 @@ class ReceivedLog:
         self._end += len(body)
 
     def parts(self) -> Iterator[ReceivedPart]:
-        """Take the parts that have arrived whole, in order."""
+        """Yield the parts that have arrived completely, in order."""
         while (part := self._next()) is not None:
             self._start += len(part.data)
             self.offset += len(part.data)
@@ -96,14 +97,14 @@ class ReceivedLog:
             self._move_to(np.empty(2 * CAPACITY, np.uint8) if is_large else self._buffer)
 
     def _move_to(self, target: Bytes) -> None:
-        """Move the bytes that were not taken to the start of a buffer."""
+        """Move the remaining bytes to the start of a buffer."""
         target[: self.waiting] = self._buffer[self._start : self._end].copy()
         self._start, self._end, self._buffer = 0, self.waiting, target
 
     def rest(self) -> Damage | None:
-        """Return the bytes that were not taken, as damage: the log ends inside a record.
+        """Return the bytes of an incomplete record at the log's end, as damage.
 
-        The result is None if all bytes were taken.
+        The result is None if `parts` has returned all bytes.
         """
         if not self.waiting:
             return None
@@ -149,7 +150,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, here[:size], damage._replace(size=size, path=self._name))
 
     def _size_of_damage(self, here: bytes) -> int:
-        """Return how far the next record is; 0 if it has not arrived yet."""
+        """Return the distance to the next record, or 0 if no record has arrived yet."""
         found = [begin for magic in _MAGICS if (begin := self._next_start(here, magic)) is not None]
         if found:
             return min(found)

@@ -46,7 +46,7 @@ class SlavePolicy(Protocol):
         """
 
     def on_close(self, slave: Slave, reason: str) -> None:
-        """Note that a connection ended, and why."""
+        """Process the end of a connection, which has this reason."""
 
 
 class BrokerPolicy:
@@ -55,10 +55,11 @@ class BrokerPolicy:
     | first report | the transfers begin at |
     |---|---|
     | 0 | the begin of the last file |
-    | any other | the report; the log may have no byte there: then only heartbeats are sent |
+    | any other | the report; if the log has no byte at this offset, only heartbeats are sent |
 
-    From the second report on, a report beyond the log's end closes the connection (4.9). 5.x keeps the connection, and
-    counts the slave as one that has all messages. We never count such a slave.
+    In 4.9, if the second or a later report is beyond the log's end, the connection is closed. 5.x keeps the connection,
+    and assumes that the slave has all messages. rmqctl does not count a slave that reports an offset beyond the log's
+    end.
     """
 
     def admits(self, host: str) -> bool:  # noqa: ARG002  # the protocol's signature

@@ -13,7 +13,7 @@ class WaitNotifyObject:
         self._wake_ups = 0
 
     def wakeup_all(self) -> None:
-        """Wake all threads that wait now, and those that have not yet seen this wake-up."""
+        """Wake all waiting threads, and end the next wait of every other thread."""
         with self._condition:
             self._wake_ups += 1
             self._condition.notify_all()
@@ -21,7 +21,8 @@ class WaitNotifyObject:
     def all_wait_for_running(self, interval: float, seen: int) -> int:
         """Wait at most `interval` seconds for a wake-up after the wake-up `seen`.
 
-        Return the number of the last wake-up, which the thread gives as `seen` the next time. A thread begins with 0.
+        Return the number of the last wake-up. The thread passes this number as `seen` in its next call, and 0 in its
+        first call.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._wake_ups != seen, interval)

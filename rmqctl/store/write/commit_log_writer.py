@@ -266,10 +266,11 @@ class CommitLogWriter:
 
         The records belong to one file.
 
-        `start_offset` is the physical offset of the records: the end of this log, or of any byte if the log has no file
-        yet. `store_timestamp` is the store time of the last message, in ms since 1970; 0 without a message.
+        `start_offset` is the physical offset of the first record. If the log already has files, `start_offset` must be
+        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970; 0 without a
+        message.
 
-        A reader never finds a torn record, also after SIGKILL: the first eight bytes are written last. Raises
+        The first eight bytes are written last, so a reader never finds a torn record, even after SIGKILL. Raises
         ValueError if the log does not end at `start_offset`. Raises OSError.
         """
         with self._put_lock:
@@ -387,7 +388,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Note the real queue, to which a deferred message is delivered later."""
+        """Record the real queue, to which a deferred message is delivered later."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),

@@ -12,7 +12,7 @@ class GroupCommitRequest(NamedTuple):
     """A put that waits for the log up to `next_offset` (bytes).
 
     `deadline` is a time on the clock of time.monotonic(). `ack_nums` is the number of brokers that must have the
-    message, with the master; 1 or less: any one slave is enough.
+    message, and counts the master, too. If `ack_nums` is 1 or less, one slave is enough.
     """
 
     next_offset: int

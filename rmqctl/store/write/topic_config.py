@@ -79,7 +79,7 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Note queues that have received messages, or will receive messages later.
+        """Record queues that have received messages, or will receive messages later.
 
         topics.json must list each of these queues.
         """

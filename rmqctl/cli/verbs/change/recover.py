@@ -87,7 +87,8 @@ class RecoverOptions:
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Change nothing if more bytes of the log than this need placeholders. The bytes of missing files count, too.",
+    help="Change nothing if placeholders would fill more than this many bytes of the log. The bytes of missing files "
+    "count, too.",
 )
 @click.option(
     "--explain", is_flag=True, help="Show each step, each queue, and why the recovery begins and ends at its offsets."

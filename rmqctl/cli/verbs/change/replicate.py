@@ -30,7 +30,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 )
 @click.argument("broker", metavar="HOST:PORT")
 @click.argument("store", type=LocalPath(), required=False)
-@click.option("--once", is_flag=True, help="End when the store has all that the master has.")
+@click.option("--once", is_flag=True, help="Exit when the store has all data of the master.")
 @click.option("--verify-only", is_flag=True, help="Check the whole log as it arrives, and store nothing.")
 @click.option(
     "--max-bytes-per-second",
@@ -41,12 +41,13 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @click.option(
     "--as-slave",
     is_flag=True,
-    help="Count as a slave: acknowledge what is on disk here. A put of a SYNC_MASTER succeeds when this copy has it.",
+    help="Count as a slave: acknowledge the bytes that are on this machine's disk. A put of a SYNC_MASTER then "
+    "succeeds when the copy has its message.",
 )
 @click.option(
     "--allow-slow-puts",
     is_flag=True,
-    help="Also copy a SYNC_MASTER of 4.x. If it has no other slave, each put takes 3 s while the copy runs.",
+    help="Also copy a SYNC_MASTER of 4.x. If the master has no other slave, each put takes 3 s while the copy runs.",
 )
 @change_options
 @output_option("table", "json")
@@ -61,18 +62,20 @@ def command(
     HOST:PORT is the broker's address for clients (listenPort). replicate asks the broker for its HA port, its file
     sizes and the ends of its log. STORE is created if it does not exist. The copy begins at the first offset of the
     master's log, and is the log byte for byte. Each record is checked as it arrives: offset, lengths and checksums. A
-    record is stored only when it is whole. Queues and index are built on the way.
+    record is stored only when it is whole. replicate also builds the queues and the index.
 
     replicate also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts on
-    STORE serves all messages, and groups go on where they were.
+    STORE serves all messages, and each consumer group continues at its offsets.
 
-    A copy can be interrupted at any time, also by SIGKILL. The same command goes on at the end of STORE. replicate
-    refuses a STORE with another log, compares the last bytes of STORE with the master's, and never overwrites other
-    bytes. Without --once, replicate stays, and connects again after the master was restarted.
+    A copy can be interrupted at any time, also by SIGKILL. The same command then continues at the end of STORE.
+    replicate compares the last bytes of STORE with the bytes of the master, refuses a STORE with another log, and never
+    overwrites bytes of another log. Without --once, replicate runs until Ctrl-C, and connects again after a restart of
+    the master.
 
-    By default, the copy never counts as a slave: no put succeeds because of it. With a controller (5.x), the copy is an
-    asynchronous learner. A SYNC_MASTER of 4.x without another slave is refused: while a copy that does not count is
-    connected, each put waits for 3 s. --allow-slow-puts copies it all the same, --as-slave counts as a slave.
+    By default, the master does not count the copy as a slave, so the copy makes no put succeed. With a controller
+    (5.x), the copy is an asynchronous learner. replicate refuses a SYNC_MASTER of 4.x, because without another slave
+    each put waits for 3 s while the copy runs. With --allow-slow-puts, replicate copies such a master. With --as-slave,
+    the master counts the copy as a slave.
 
     replicate exits with 4 if the broker cannot be reached or breaks the protocol, and with 1 if the master's log is
     damaged, has expired, or is another log than that of STORE.

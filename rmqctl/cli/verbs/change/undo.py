@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo the change even if another program changed the store after it. Some of these later changes are lost.",
+    help="Undo the change even if another program changed the store later. Some changes of the other program are then "
+    "lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -76,8 +77,8 @@ def command(
     journals.
 
     If a broker or `rmqctl append` has written messages to the store after the change, undo would lose these messages.
-    In this case, undo changes nothing and exits with 1. undo cannot undo an append. To remove the appended messages,
-    run `rmqctl truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
+    If undo would lose messages, undo changes nothing and exits with 1. undo cannot undo an append. To remove the
+    appended messages, run `rmqctl truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
 
     undo exits with 0 if a change was undone or dropped. With --dry-run, undo exits with 1 if there is a change to undo.
     While a broker has the store open, only --list works, and every other call exits with 11.

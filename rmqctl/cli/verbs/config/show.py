@@ -60,7 +60,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
     deleted and do not count. If a group has no offset for a queue that it may read, show prints "none" (null in JSON),
     and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, show reads its
-    .bak instead, as a broker does. In this case stderr reports the fault, and the exit code is 1.
+    .bak instead, as a broker does. If a file has such a fault, stderr reports the fault, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems, unlisted = configuration(opened)

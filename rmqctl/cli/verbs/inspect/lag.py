@@ -84,18 +84,18 @@ def command(
 
     `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
-    consumed. The age of this message is the time until the last message of the log was stored, not until now. In the
+    consumed. The age of this message is its age when the last message of the log was stored, not its age now. In the
     row of a group, `behind` is the sum for all queues of the group, including %RETRY% topics. `retry` is the part of
     this sum in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts the messages
     in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
     and JSON Lines have a row for each queue.
 
-    Queues of topics.json without files and without an offset are listed, too, unless they would need more than 10,000
-    rows: then stderr and `unlisted` in JSON count these rows.
+    lag also lists queues of topics.json that have no files and no offset. If these queues need more than 10,000 rows,
+    lag omits their rows, and stderr and `unlisted` in JSON report the number of omitted rows.
 
     `outside` marks an offset that is not in its queue. If the offset is before the first message of the queue, messages
     that the group has not consumed were deleted. If the offset is after the queue's end, messages were lost or the
-    queue was cut. In this case `behind` is negative, and the group may skip new messages.
+    queue was cut. With an offset after the queue's end, `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 

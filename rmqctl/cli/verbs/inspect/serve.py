@@ -81,20 +81,20 @@ class ServeOptions:
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="The address of this machine to listen on. Slaves are told to connect to it.",
+    help="The address of this machine to listen on. Slaves connect to this address.",
 )
 @click.option(
     "--allow",
     type=NetworkType(),
     multiple=True,
-    help="A network, or an IP address, that may connect; repeat it for several. --listen needs it for an address other "
-    "than loopback.",
+    help="A network or an IP address that may connect. The option may be given several times. If --listen is not a "
+    "loopback address, --allow is required.",
 )
 @click.option(
     "--until-synced",
     type=POSITIVE,
     metavar="N",
-    help="End with 0 when N slaves have the whole log and the configuration. Without this option, serve runs until "
+    help="Exit with 0 when N slaves have the whole log and the configuration. Without this option, serve runs until "
     "Ctrl-C.",
 )
 @click.option("--ha-port", type=PORT, default=0, help="The port for the log.  [default: a free port]")
@@ -116,14 +116,15 @@ def command(
     Use serve to give a broken or a new slave the log and the configuration of a backup. serve does not change STORE. No
     broker may have STORE open.
 
-    To connect a slave, set its namesrvAddr to the name server's address that serve prints, brokerRole=SLAVE, and a
-    brokerId of 1 or more. Its mappedFileSizeCommitLog must be the size of STORE's log files. Start it with an empty
-    store, or with the begin of the same log. A slave with an empty store gets the log from its first byte. The slave
-    builds the consume queues and the index itself. It gets topics.json, subscriptionGroup.json, consumerOffset.json and
-    delayOffset.json, and for 5.x also the timer's files. They replace its own; only offsets of other groups stay.
+    To connect a slave, set its namesrvAddr to the name server's address that serve prints, its brokerRole to SLAVE, and
+    its brokerId to 1 or more. The slave's mappedFileSizeCommitLog must be the size of STORE's log files. Start the
+    slave with an empty store, or with a store that has the first part of the same log. A slave with an empty store gets
+    the log from its first byte. The slave builds the consume queues and the index itself. The slave gets topics.json,
+    subscriptionGroup.json, consumerOffset.json and delayOffset.json, and for 5.x also the timer's files. These files
+    replace the files of the slave. The slave keeps only its offsets of groups that STORE does not have.
 
     A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
-    progress line names each slave, its offset, and whether it has asked.
+    progress line shows each slave, its offset, and whether the slave has asked for the configuration.
 
     With --until-synced, serve exits with 4 if slaves lack a table, because its file in STORE cannot be read.
 

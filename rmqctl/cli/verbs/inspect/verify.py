@@ -79,9 +79,9 @@ def command(
     -o jsonl and -o csv print each finding on its own line. -o json prints one document. verify exits with 1 if there
     are findings, and with 4 if some input could not be read.
 
-    Several stores are verified one after the other. A line of -o jsonl or -o csv then also has the store, and the
-    document of -o json has the list `reports`. A store that cannot be verified does not stop the verification of other
-    stores. The exit code is the largest exit code of all stores.
+    Several stores are verified one after the other. With several stores, a line of -o jsonl or -o csv also has the
+    store, and the document of -o json has the list `reports`. A store that cannot be verified does not stop the
+    verification of other stores. The exit code is the largest exit code of all stores.
     """
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:

@@ -72,7 +72,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
 
 
 def _end_after(examination: Examination) -> str:
-    """Say where the next start ends the log, if that is another place."""
+    """Say where the next start ends the log, if the log does not end there now."""
     restart = examination.restart
     if restart is None or restart.refused or restart.hangs:
         return ""

@@ -1,4 +1,4 @@
-"""What `serve` shows of its slaves while it runs."""
+"""The output of `serve` about the slaves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LINE_SECONDS = 5.0  # between two lines of which only offsets differ
 class ServeProgress:
     """Show each slave's offset on stderr.
 
-    `mode` (auto, json, none) names the form. A line is written when a slave comes, goes, or has all. If only offsets
-    change, a line is written every 5 seconds at most.
+    `mode` (auto, json, none) names the form. A line is written when a slave connects or disconnects, or has all data.
+    If only offsets change, a line is written every 5 seconds at most.
     """
 
     def __init__(self, server: StoreServer, mode: str) -> None:

@@ -74,8 +74,8 @@ class ConsumerGroups:
 
     `known` has the names of all these groups. `without_topic` lists each group of subscriptionGroup.json for which no
     file shows a topic that the group reads. For this list, %RETRY% topics are ignored. The groups that every broker
-    adds by itself are not in `without_topic`. `topics` are the topics of the store; without `topics`, they are those
-    that have queues or an entry in topics.json.
+    adds by itself are not in `without_topic`. `topics` are the topics of the store. Without `topics`, all topics that
+    have queues or an entry in topics.json are used.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:

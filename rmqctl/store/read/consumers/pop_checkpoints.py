@@ -126,8 +126,8 @@ def _bodies(
 def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
     """Return whether kvStore/ may have data.
 
-    A RocksDB database has its data in .sst files, and in .log files until it writes these. A database that no message
-    was popped into has neither, or .log files without a byte.
+    A RocksDB database has its data in .sst files, and new data first in .log files. If no message was popped, the
+    database has no .sst files, and no .log file with data.
     """
     folder = store.storage.entry(store.path.root / KV_FOLDER)
     if folder.kind is not Kind.DIRECTORY:

@@ -181,8 +181,8 @@ class IndexFile:
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of entries: (number of the first entry, bytes).
 
-        A block has the bytes of `count` whole entries. The last block may have fewer entries. Entries 1 to index_count
-        - 1 are read, or fewer entries if the file is too short.
+        A block has the bytes of `count` whole entries. The last block may have fewer entries. The function reads the
+        entries whose numbers are at least 1 and less than index_count, or fewer entries if the file is too short.
         """
         number = 1
         end = min(index_count, self.capacity)
