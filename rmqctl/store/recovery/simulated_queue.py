@@ -112,7 +112,7 @@ class SmallQueues:
         """Find the ends of the added queues. `states` are rows of FILL_STATES."""
         ends = np.cumsum([len(units) for units in self._units], dtype=np.int64)
         rows, bases = np.array(self._rows, np.int64), np.array(self._bases, np.int64)
-        queue_simulate.recover(np.frombuffer(b"".join(self._units), np.uint8), ends, rows, bases, states)
+        queue_simulate.recover(np.frombuffer(bytearray().join(self._units), np.uint8), ends, rows, bases, states)
 
 
 def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
