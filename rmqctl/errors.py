@@ -11,7 +11,7 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """Exit status of every command.
 
-    Scripts rely on the numbers.
+    Scripts rely on these numbers, so the numbers must not change.
     """
 
     CLEAN = 0

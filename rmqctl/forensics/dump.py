@@ -1,4 +1,4 @@
-"""Records as rows, for `rmqctl dump`.
+"""The records of a log as rows, for `rmqctl dump`.
 
 The records are selected by filters, by ranges, or as the last N records. New records can be shown while a broker writes
 them.
@@ -33,7 +33,7 @@ class Dump:
 
     `on_damage` is called with each damage in the selected range, without the body of a damaged message. `damages`
     counts these calls. If a broker cuts the log while the log is followed, `on_cut` is called with the physical offset
-    of the cut. `incomplete` is set if something could not be read. `summary` is updated while the rows are read.
+    of the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        The result always has four keys. Other fields are left out if they do not apply.
+        Four fields are always in the result. Any other field is left out if it does not apply.
         """
         optional = {
             "fileOffset": self.file_offset,

@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-No record is yielded twice or left out, even if the log continues in its next file. Even if a starting broker cuts the
-log and writes new records over the old records, no record is yielded twice or left out.
+Each record is yielded exactly once, also when the log continues in its next file, and also when a starting broker cuts
+the log and writes new records over the old records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD_BYTES = 88  # of a record, up to BODYLENGTH: it has the store time, so that
 
 
 class Passed(NamedTuple):
-    """The physical offset and the first bytes of a record before the position."""
+    """A record before the current position, with its physical offset and first bytes."""
 
     physical_offset: int
     head: bytes
@@ -55,7 +55,7 @@ class LogFollower:
 
         The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
         written messages are yielded. A message counts as completely written if (1) it is valid, (2) its last byte was
-        written (files are zero before, and a broker copies a record from its first byte to its last), and (3) another
+        written (unwritten bytes are zero, and a broker copies records from first to last byte), and (3) another
         record follows, or the message stays unchanged for a whole poll.
         """
         unsure: Message | None = None

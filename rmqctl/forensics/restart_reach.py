@@ -1,4 +1,4 @@
-"""Whether a restart of the broker now would reach the damage of the log.
+"""Find out whether a restart of the broker now would reach the log's damage.
 
 The answer needs no further scan of the log. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
 recovery begins. The recovery reaches only damage after the begin of this file. Then the broker's own check of a damaged

@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 
 class Search:
-    """Searches once, by one set of conditions.
+    """One search for messages, by one set of conditions.
 
     `findings` has the damage that the search found. `remarks` has notes for the user.
     """
@@ -63,7 +63,7 @@ class Search:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether the search could not read something."""
+        """Return whether the search could not read a part of the store."""
         return any(damage.code in UNREADABLE for damage in self.findings)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -239,7 +239,7 @@ class Search:
         self._remark_on_copies(topics, key, is_found=is_found)
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
-        """Add a remark that `trace` shows copies in other topics, or searches further."""
+        """Add a remark that `trace` shows copies in other topics, or searches more data."""
         others = {topic for topic, _ in self._store.queues if is_copy_topic(topic)} - set(topics)
         with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
         if with_copies:

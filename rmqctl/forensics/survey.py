@@ -65,7 +65,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
 
 
 def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
-    """Return the epochs and the identity that a broker with a controller has.
+    """Return the epochs and the identity that a broker with a controller has stored.
 
     The result is None if the store has neither of the two files.
     """
@@ -104,7 +104,7 @@ def _consume_queues(store: ReadOnlyStore, topic_count: int) -> dict[str, int]:
 
 
 def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
-    """Return a row for each topic, and the last physical offset in any queue."""
+    """Return a row for each topic, and the highest physical offset in all queues."""
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
     for (topic, queue_id), queue in sorted(store.queues.items()):

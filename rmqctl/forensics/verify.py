@@ -232,7 +232,7 @@ class Verification:
             self.report.notes.append(f"whether a restart now reaches the damage is unknown: {error}")
 
     def _beside_the_log(self) -> None:
-        """Check abort, checkpoint and configuration, and that the log is complete."""
+        """Check abort, checkpoint and configuration, and whether the log is complete."""
         holder = self._store.lock_holder()
         if holder is not None:
             self.report.notes.append(

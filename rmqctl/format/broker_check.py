@@ -45,7 +45,7 @@ class Checked(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the record is a blank, which ends the file."""
+        """Return whether the record is a blank, which ends a file of the log."""
         return not self.problem and self.message is None
 
 

@@ -1,8 +1,8 @@
 """Messages that brokers serve, but that a consumer's client cannot decode.
 
 The client rejects a message that it cannot decode, and all later messages in the same pull. The client returns only the
-messages before the rejected message. These rules were measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and
-5.3.3.
+messages before the rejected message. The rules of this module were measured with MessageDecoder.decodes of 4.7.1,
+4.9.7, 5.0.0 and 5.3.3.
 
 | record | clients |
 |---|---|

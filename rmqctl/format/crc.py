@@ -51,7 +51,7 @@ def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> boo
 
 
 def property_crc_value(crc: int) -> bytes:
-    """Return the ten digits as stored, least significant first.
+    """Return a checksum as ten digits, least significant first.
 
     >>> property_crc_value(451390881)
     b'1880931540'
@@ -60,7 +60,7 @@ def property_crc_value(crc: int) -> bytes:
 
 
 def property_crc(value: int) -> bytes:
-    """Return the whole property of 20 bytes."""
+    """Return the property `__CRC32#`, whose size is 20 bytes."""
     return PROPERTY_CRC_NAME + b"\x01" + property_crc_value(value) + b"\x02"
 
 

@@ -31,13 +31,13 @@ class Host(NamedTuple):
 
 
 def decode(raw: bytes) -> Host:
-    """Return a host of 8 or 20 bytes."""
+    """Decode a host from 8 or 20 bytes."""
     return Host(raw[:-PORT_SIZE], int.from_bytes(raw[-PORT_SIZE:], "big", signed=True))
 
 
 @lru_cache(maxsize=HOSTS_KNOWN)
 def encode(host: Host) -> bytes:
-    """Return a host of 8 or 20 bytes."""
+    """Encode a host as 8 or 20 bytes."""
     return host.address + host.port.to_bytes(PORT_SIZE, "big", signed=True)
 
 

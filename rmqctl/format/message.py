@@ -12,8 +12,8 @@ A record is valid if all of these conditions are true:
 
 (1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the record's own position. If PHYSICALOFFSET is another position, the record is an old record in a
-reused file. No broker checks PHYSICALOFFSET.
+(3) PHYSICALOFFSET is the position of the record in the log. If PHYSICALOFFSET is another position, the record is an old
+record in a reused file. No broker checks PHYSICALOFFSET.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
 (6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks these
@@ -175,7 +175,7 @@ class Message(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """The end of a file: `size` bytes from the blank to the end of the file."""
+    """A blank, which ends a file; the blank has `size` bytes."""
 
     physical_offset: int
     size: int

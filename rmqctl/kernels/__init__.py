@@ -1,1 +1,1 @@
-"""Compiled versions of the format's rules, for many records at once."""
+"""Compiled functions that apply the rules of the format to many records at once."""

@@ -1,6 +1,6 @@
-"""The parts that every kernel uses.
+"""Functions that many kernels call.
 
-These parts are big-endian numbers, CRC-32 and Java's hash.
+These functions read big-endian numbers, search bytes, and compute CRC-32 and Java's hash.
 
 A kernel is a function over numpy arrays. numba compiles a kernel at the first call of the kernel. The compiled function
 runs without the GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread and bodies
@@ -11,8 +11,8 @@ be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so numba 
 compiled (`rmqctl.kernels.native`).
 
 Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). The warm-up stores the kernels in a cache
-for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. So there is one
-source of each kernel, and callers do not see which of the two runs.
+for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. So each kernel
+has one source. Callers need not know whether a kernel runs compiled or as plain Python.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _U32, _I32, _I64 = (struct.Struct(code).unpack_from for code in (">I", ">i", ">q
 
 
 def _native_only(*arguments: Any) -> Any:
-    """Refuse to run: the part is in no kernel that runs as plain Python."""
+    """Raise TypeError, because the part has no form in plain Python."""
     raise TypeError(f"{len(arguments)} arguments of a part that has no form in plain Python")
 
 
@@ -52,7 +52,7 @@ BLOCK = 64
 
 @part_with_plain(operator.sub)
 def difference(larger: int, smaller: int) -> Any:
-    """Return the difference of two int64 as uint64: it may need all 64 bits."""
+    """Return the difference of two int64 as uint64; the difference may need 64 bits."""
     return np.uint64(larger) - np.uint64(smaller)
 
 
@@ -93,7 +93,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def word(b: Any, start: int, end: int) -> Any:
     """Return the first eight bytes of [start, end) as a little-endian uint64.
 
-    If there are fewer than eight bytes, zeros are added after these bytes.
+    If [start, end) has fewer than eight bytes, zeros are added after these bytes.
     """
     left = end - start
     if start + _WORD <= len(b):
@@ -176,7 +176,8 @@ def _hash_of_eight(eight: Any) -> Any:
 
     The first character is in the lowest byte.
 
-    The first step combines pairs of characters, the second step groups of four, and the last step all eight characters.
+    The first step combines pairs of characters. The second step combines groups of four characters. The last step
+    combines all eight characters.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22

@@ -3,7 +3,7 @@
 ConsumeQueue.putMessagePositionInfo writes the same units. `place` reads rows of DISPATCH_COLUMNS in log order, and
 fills a window of units for each queue. `place` stops before a message that cannot be placed. A message cannot be placed
 if the window is full, if the queue is not known yet, or if the message does not have the next queue offset. The caller
-then handles this message.
+then handles the message that could not be placed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 @kernel
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
-    """Place the messages from `row` on.
+    """Build the units of the messages from `row` on.
 
     Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are rows of
     DISPATCH_COLUMNS, and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store

@@ -158,7 +158,7 @@ class DispatchTable(QueueTable):
 def _key_hash(topic: bytes) -> tuple[int, bool]:
     """Return the hash of the text that precedes each key in the index.
 
-    This text is the topic and `#`. The second result says whether the topic is valid UTF-8.
+    The hashed text is the topic and `#`. The second result says whether the topic is valid UTF-8.
     """
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
@@ -278,7 +278,7 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """Check as `rmqctl.format.client_check.has_bad_port` does."""
+    """Return the result of `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -286,7 +286,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """Check as `rmqctl.format.client_check.has_bad_compression` does."""
+    """Return the result of `rmqctl.format.client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False

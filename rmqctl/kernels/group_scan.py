@@ -1,7 +1,7 @@
 """A kernel that counts messages in groups, such as the messages of each queue.
 
-A group has a topic, a queueId and an interval of time. If the messages are not divided by one of these, its field is 0
-in each group. The kernel reads only the topic from a record. All other fields are columns of `rmqctl.kernels.scan`.
+A group has a topic, a queueId and an interval of time. If the messages are not divided by a field, this field is 0 in
+each group. The kernel reads only the topic from a record. All other fields are columns of `rmqctl.kernels.scan`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _count(
     used: int,
     most: int,
 ) -> tuple[int, int]:
-    """Add rows to their groups; return where the kernel stopped, and used slots.
+    """Add rows to their groups; return the next row and the number of used slots.
 
     The kernel stops at a new topic, and at a new group if `most` slots are used.
     """
@@ -107,8 +107,8 @@ class GroupTable:
     Only one thread at a time may use a GroupTable.
 
     `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of an interval of time, in ms. If `interval_ms`
-    is 0, the groups are not divided by time. `topics` has the topics, by the numbers that the groups have. The table
-    has at most SLOTS groups, so memory use does not grow.
+    is 0, the groups are not divided by time. Each group has the number of its topic, and `topics` has the topics by
+    number. The table has at most SLOTS groups, so memory use does not grow.
     """
 
     def __init__(self, by: int, interval_ms: int) -> None:

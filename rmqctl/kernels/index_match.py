@@ -76,12 +76,13 @@ def check_entries(
 ) -> Any:
     """Check a block of entries; return the new last_offset and number of events.
 
-    `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has the newest
-    entry of each slot so far. `last_offset` is the physical offset in the last entry in order before the block.
-    `following` is the physical offset in the first entry after the block (-1: there is no such entry). An entry is out
-    of order if its offset is lower than the offset of the previous entry. An entry is also out of order if its offset
-    is higher than the offset of the next entry, and if the next entry would be in order without this entry. Entries out
-    of order are marked in `skipped` (uint8). `events` has room for two rows for each entry.
+    `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has, for each
+    slot, the newest of the entries that are already checked. Of the entries before the block, `last_offset` is the
+    physical offset in the last entry that is in order. `following` is the physical offset in the first entry after the
+    block (-1: there is no such entry). An entry is out of order if its offset is lower than the offset of the previous
+    entry. An entry is also out of order if its offset is higher than the offset of the next entry, and if the next
+    entry would be in order without this entry. Entries out of order are marked in `skipped` (uint8). `events` has room
+    for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)

@@ -1,4 +1,4 @@
-"""Kernels: functions over numpy arrays, compiled by numba or plain Python.
+"""Kernels: functions over numpy arrays, compiled by numba or run as plain Python.
 
 numba is imported when the first kernel is compiled (`rmqctl.kernels.native`).
 """
@@ -21,7 +21,7 @@ _IS_KEPT = threading.Event()
 class Part:
     """A function that kernels call, in two forms.
 
-    `plain` is Python, and `native` is what numba compiles. `make_native` makes the native form.
+    `plain` is the Python form, and `native` is the form that numba compiles. `make_native` makes the native form.
     """
 
     def __init__(self, plain: Callable[..., Any], make_native: Callable[[], Any]) -> None:
@@ -29,19 +29,20 @@ class Part:
         self._make_native = make_native
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the plain form."""
+        """Call the plain form of the part."""
         return self.plain(*arguments)
 
     @cached_property
     def native(self) -> Any:
-        """Return the native form."""
+        """Return the native form of the part."""
         return self._make_native()
 
 
 class Kernel:
     """A kernel, which numba compiles at its first call.
 
-    A kernel that `has_plain_form` can also run as plain Python, and does so while `is_plain` is set.
+    If `has_plain_form` is set, the kernel can also run as plain Python. The kernel runs as plain Python while
+    `is_plain` is set.
     """
 
     def __init__(self, function: Callable[..., Any], *, has_plain_form: bool) -> None:
@@ -74,7 +75,7 @@ class Kernel:
             return self._native
 
     def use_cache(self) -> None:
-        """Use the cache in use, unless the kernel is compiled already."""
+        """Use the current cache, unless the kernel is already compiled."""
         if self._native is not None and not self._native.overloads:
             from rmqctl.kernels.native import cache_of
 
@@ -107,7 +108,7 @@ def inline_kernel(function: Callable[..., Any]) -> Any:
 
 
 def part_with_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator like `inline_kernel`, with another plain form."""
+    """Return a decorator like `inline_kernel`, for a part with another plain form."""
 
     def make(function: Callable[..., Any]) -> Any:
         def make_native() -> Any:
@@ -121,7 +122,7 @@ def part_with_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
 
 def native_part(name: str, plain: Callable[..., Any]) -> Any:
-    """Return a part whose native form `rmqctl.kernels.native` has in PARTS."""
+    """Return a part whose native form is in PARTS of `rmqctl.kernels.native`."""
 
     def make_native() -> Any:
         from rmqctl.kernels.native import PARTS
@@ -132,7 +133,7 @@ def native_part(name: str, plain: Callable[..., Any]) -> Any:
 
 
 def with_native_parts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with the native forms of what it calls."""
+    """Return a copy of the function that calls the native forms of parts."""
     names = function.__globals__
     used = {name: names[name] for name in function.__code__.co_names if name in names}
     native = {name: found.native for name, found in used.items() if isinstance(found, Part | Kernel)}
@@ -161,6 +162,6 @@ def keep_nothing() -> None:
 def compiling() -> bool:
     """Return whether this process compiled a kernel, or is compiling one.
 
-    The result is False if all kernels so far were loaded from the cache.
+    The result is False if this process only loaded kernels from the cache.
     """
     return any(each.is_compiled_here() for each in KERNELS)

@@ -273,7 +273,7 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
 def _value(
     b: Bytes, p: int, end: int, key: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
 ) -> Any:
-    """Return the position after the value of a key at `p`; -1 if not plain."""
+    """Return the position after a key's value at `p`; -1 if the value is not plain."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
         kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
@@ -570,7 +570,7 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
 
 
 def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
-    """Give records places in the log from physical `offset` on, up to `limit`.
+    """Set the places of records in the log, from physical `offset` up to `limit`.
 
     Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
     queue, by the queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in

@@ -1,7 +1,8 @@
 """Rows of numpy arrays for kernels that run as plain Python.
 
 A kernel reads and writes the fields of rows as attributes. numpy's own rows with attributes are slow. So a row becomes
-a small Python object when a kernel looks at the row. After the call, changed rows go back to their array.
+a small Python object when a kernel looks at the row. After the call of the kernel, changed rows are written back to
+their array.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PlainRows:
         return len(self._array)
 
     def __getitem__(self, number: int) -> SimpleNamespace:
-        """Return a row. The same row is the same object during a call."""
+        """Return a row as an object; during a call, each row has only one object."""
         found = self._rows.get(number)
         if found is None:
             values = self._array[number].item()

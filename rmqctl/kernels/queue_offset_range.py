@@ -25,7 +25,7 @@ def add_messages(messages: Rows, spans: Rows) -> int:
     """Add messages (DISPATCH_COLUMNS, in log order) to `spans` (QUEUE_SPANS).
 
     Returns the number of messages that name LMQ queues. Prepared and rollback records are in no queue. If a message has
-    queue offset 0, the range of its queue begins again, because the topic was deleted and created again.
+    queue offset 0, a new range of its queue begins, because the topic was deleted and created again.
     """
     named = 0
     for i in range(len(messages)):

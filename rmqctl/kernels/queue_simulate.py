@@ -1,7 +1,7 @@
 """Fill and recover queues as a broker does, with many messages or units at once.
 
-`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. `fill` needs
-no units, but only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each, as
+`fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. For each
+queue, `fill` needs only the numbers in FILL_STATES, and no units. The other kernels search raw units, 20 bytes each, as
 recovery does.
 """
 
@@ -68,7 +68,8 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
     Returns the row that was reached. `queues` gives, for the number of a queue, the queue's place in `states`. The
     kernel stops before a message of a batch queue. With `with_multi_dispatch`, the kernel also stops before a message
-    that names other queues. Both kinds of messages need data that the columns do not have.
+    that names other queues. For messages of a batch queue and messages that name other queues, the columns do not have
+    all data.
     """
     while row < len(messages):
         message = messages[row]
@@ -122,9 +123,10 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
 
 
 def are_before(states: Rows, log_end: int) -> Flags:
-    """Return, for each queue, whether a cut at `log_end` changes nothing.
+    """Return, for each queue, whether a cut of the log at `log_end` changes nothing.
 
-    All units of such a queue are on the disk, and point before the log's end. `states` are rows of FILL_STATES.
+    A cut changes nothing if all units of the queue are on the disk and point before the log's end. `states` are rows of
+    FILL_STATES.
     """
     found: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["appended_from"] < 0)
     return found

@@ -1,8 +1,9 @@
 """numba without the settings of a file `.numba_config.yaml`.
 
 numba reads this file from the current folder during the import of numba, and again at each compilation. The file can
-set the folder from which numba loads compiled code. The current folder may be a store, so anybody may have written this
-file. Only this module imports numba. The user's own settings (NUMBA_... in the environment) still have effect.
+set the folder from which numba loads compiled code. The current folder may be a store, so anybody may have written the
+file `.numba_config.yaml`. Only this module imports numba. The user's own settings (NUMBA_... in the environment) still
+have effect.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def _no_yaml() -> Iterator[None]:
     """Make numba unable to import YAML.
 
-    numba then cannot read the file, and prints a warning about the file.
+    numba then cannot read `.numba_config.yaml`, and prints a warning about this file.
     """
     before = {name: sys.modules.pop(name) for name in ("yaml",) if name in sys.modules}
     sys.modules["yaml"] = None  # type: ignore[assignment]  # Python's way to say that an import fails

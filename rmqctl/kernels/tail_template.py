@@ -1,11 +1,11 @@
 """The layout that most tails of records share.
 
 A tail is the part after a record's body: topic, length of the properties, properties. A producer usually sends many
-messages with the same topic and the same property names. Then only the values of the properties differ. So most tails
-are compared with a layout, 64 bytes at once, and are not parsed. A layout keeps one tail as an example. In the layout,
-`fixed` has a bit for each byte outside values, and `ends` has a bit for each byte that ends a value. If a tail and the
-example agree in all these bytes, the tail has the same topic as the example, and has its values at the same positions.
-Tails longer than LENGTH_MAX have no layout.
+messages with the same topic and the same property names. The tails of these messages differ only in the values of the
+properties. So most tails are compared with a layout, 64 bytes at once, and are not parsed. A layout keeps one tail as
+an example. In the layout, `fixed` has a bit for each byte outside values, and `ends` has a bit for each byte that ends
+a value. If a tail and the example agree in all these bytes, the tail has the same topic as the example, and has its
+values at the same positions. Tails longer than LENGTH_MAX have no layout.
 """
 
 from __future__ import annotations

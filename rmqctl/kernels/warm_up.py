@@ -50,7 +50,7 @@ def cache_in(folder: Path | None) -> None:
 
 
 def cache_where(find_folder: Callable[[], Path | None]) -> None:
-    """Find the folder for the cache when a kernel is compiled or loaded."""
+    """Call `find_folder` for the cache's folder when kernels are compiled or loaded."""
     _FIND_FOLDER[:] = [find_folder]
 
 
@@ -65,8 +65,8 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
     A cache that cannot be used costs time, but does not end the run.
 
     `size` is the size of the input in bytes. For a small input, it takes longer to compile or load the kernels than to
-    work without them. So the kernels run as plain Python. Only callers that use no kernel without a plain form give a
-    size.
+    work without them. So the kernels then run as plain Python. A caller gives a size only if all kernels that the
+    caller uses have a plain form.
     """
     names = {module.__name__ for module in modules}
     with _LOCK:
@@ -103,7 +103,7 @@ def _folder() -> Path | None:
 
 
 def _run_plain(names: set[str]) -> None:
-    """Have only the kernels of these modules run as plain Python."""
+    """Make the kernels of these modules, and no others, run as plain Python."""
     _PLAIN.clear()
     _PLAIN.update(names)
     for kernel in KERNELS:

@@ -22,8 +22,8 @@ MODULES = (
 def warm_up_all(folder: Path, on_done: Callable[[int, int], None]) -> list[str]:
     """Compile each kernel that the cache in `folder` does not have.
 
-    `on_done` is called with the number of modules that are done, and of all modules. Returns the names of the modules
-    that are not in the cache after all, for example because the disk is full.
+    `on_done` is called with the number of modules that are done, and with the number of all modules. Returns the names
+    of the modules that are not in the cache after all, for example because the disk is full.
     """
     workers = min(len(os.sched_getaffinity(0)), len(MODULES))
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:

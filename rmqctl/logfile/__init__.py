@@ -1,1 +1,1 @@
-"""The operating system, mapped files and queues of files."""
+"""Access to files, to queues of files, and to calls of the operating system."""

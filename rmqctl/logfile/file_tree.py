@@ -84,7 +84,7 @@ def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> N
 
 
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
-    """Give a file or a whole folder another name.
+    """Move a file or a whole folder to another path.
 
     Nothing may exist at `target`. The move is durable after a sync of both folders. Raises OSError.
     """

@@ -85,7 +85,7 @@ class MappedFile:
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return the same file with all of its bytes on disk.
+        """Return an object that reads all bytes that the file has on disk.
 
         The bytes after `size` are included. The new object has its own descriptor.
         """
@@ -198,7 +198,8 @@ class MappedFile:
     def read_small(self) -> bytes | None:
         """Return the bytes of the file before the zeros at its end.
 
-        The result is None if these are more than SMALL_FILE bytes, or if the file became shorter. Raises OSError.
+        The result is None if the file has more than SMALL_FILE bytes before these zeros, or if the file became shorter.
+        Raises OSError.
         """
         descriptor = self._open_file()
         try:

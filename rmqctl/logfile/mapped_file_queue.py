@@ -33,7 +33,7 @@ def is_file_name(name: str) -> bool:
 
 
 class MappedFileQueue:
-    """The files of `folders` by offset.
+    """The files in `folders`, in the order of their offsets.
 
     `file_size` is the length in bytes that a file should have. If `configured` is not given, `file_size` is derived
     from the files. Bytes after this length are not read. Raises OSError if a folder cannot be listed.
@@ -170,7 +170,7 @@ class MappedFileQueue:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Return a text that says what is wrong with the length of a file.
+    """Return a text that describes the wrong length of a file.
 
     `usual` is 0 if all files are empty.
     """

@@ -147,8 +147,8 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        A record must have the right PHYSICALOFFSET. This check saves time, because most bytes that look like a magic
-        code by chance are not decoded as a record.
+        A record must have the right PHYSICALOFFSET. Other bytes may look like a magic code by chance. This check saves
+        time, because most of these bytes are not decoded.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:

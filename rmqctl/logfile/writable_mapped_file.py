@@ -104,11 +104,11 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def append_head_last(self, data: memoryview, head: int) -> None:
-        """Append many bytes, and write the first `head` of them after all others.
+        """Append many bytes, and write the first `head` bytes last.
 
-        Until then, a reader finds zeros at the old end of the file, and no torn record. The file has no buffer of a
-        pool. `write` is used, because large appends to memory cost three times as much of the system's time. See
-        `append`.
+        Until the first `head` bytes are written, a reader finds zeros at the old end of the file, and no incomplete
+        record. The file must not have a buffer of a pool. `write` is used, because large appends to memory cost three
+        times as much of the system's time. See `append`.
         """
         position, end = self._place_for(data)
         self._write(position + head, data[head:])
@@ -116,7 +116,7 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def _place_for(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Return where appended data begins and ends."""
+        """Return the positions where appended data begins and ends."""
         position = self.wrote_position
         end = position + len(data)
         if end > self.size:
@@ -220,7 +220,7 @@ class WritableMappedFile(MappedFile):
     def warm_up(self) -> None:
         """Allocate the file's blocks, page by page.
 
-        So a full disk causes an error now, and not later while messages arrive.
+        So a full disk causes an error in this call, and not later while messages arrive.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):

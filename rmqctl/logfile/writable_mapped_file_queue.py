@@ -1,4 +1,4 @@
-"""A queue of files that is written at its end.
+"""A queue of files to which data is appended.
 
 The queue does the same as RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
 """
@@ -77,9 +77,9 @@ class WritableMappedFileQueue:
         return self.files[-1] if self.files else None
 
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
-        """Return the last file, or a new file if the last one is full.
+        """Return the last file, or a new file if the last file is full.
 
-        The first file of all has the offset `start_offset`.
+        If the queue has no file yet, the new file is the file that contains `start_offset`.
         """
         last = self.last
         if last is not None and not last.is_full:
@@ -97,8 +97,8 @@ class WritableMappedFileQueue:
     ) -> None:
         """Append `data` to the last file, and to new files if `data` is too large.
 
-        The first file of all has the offset `start_offset`. For each file that becomes full, `on_full` is called with
-        the file and the number of bytes of `data` that are already written.
+        If the queue has no file yet, the first new file is the file that contains `start_offset`. For each file that
+        becomes full, `on_full` is called with the file and the number of bytes of `data` that are already written.
         """
         rest = memoryview(data)
         while rest:

@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Return the address of `HOST:PORT`; an IPv6 host stands in brackets.
+    """Return the address of `HOST:PORT`; an IPv6 host must be in brackets.
 
     Raises BadRequest if the text is not an address.
     """
@@ -43,7 +43,7 @@ def parse_address(text: str) -> Address:
 def _is_host(text: str) -> bool:
     """Return whether a text can be the name or the IP address of a host.
 
-    A name has no empty label, and no label of more than 63 bytes.
+    In a host name, each label between the dots has 1 to 63 bytes.
     """
     try:
         return len(text) <= HOST_LENGTH_MAX and text.isprintable() and bool(text.encode("idna"))

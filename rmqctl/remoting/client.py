@@ -1,9 +1,9 @@
 """A client of a broker: one connection, one request at a time.
 
-A user may give the broker's HA port instead of its remoting port. The HA port reads every 8 bytes as a slave's report.
-After a report beyond the end of the log, a SYNC_MASTER acknowledges puts that no slave has. Therefore requests have
-ROCKETMQ headers, and the lowest byte of `opaque` is 0x80. With such a header, the last 8 bytes of a request without
-fields and body are a negative report. A master ignores a negative report.
+A user may give the broker's HA port instead of its remoting port. On the HA port, a broker reads every 8 bytes as the
+report of a slave. After a report beyond the end of the log, a SYNC_MASTER acknowledges puts that no slave has.
+Therefore requests have ROCKETMQ headers, and the lowest byte of `opaque` is 0x80. With such a header, the last 8 bytes
+of a request without fields and body are a negative report. A master ignores a negative report.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RemotingClient:
     def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
         """Send a request and wait for its answer.
 
-        The broker may send requests of its own on the connection; they are skipped.
+        The broker may also send requests on this connection. The client skips the broker's requests.
         """
         if self._connection is None:
             self._connection = socket.create_connection(self.address, remaining_seconds(deadline))

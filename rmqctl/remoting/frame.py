@@ -4,8 +4,8 @@ A frame is a length, a header and a body. All numbers are big-endian:
 
 {frame}
 
-The header has one of two forms. The highest byte of `headerType` gives the form, and the other three bytes give the
-length of the header. The answer to a request has the form of the request.
+The header of a frame has one of two forms: JSON or ROCKETMQ. The highest byte of `headerType` gives the form, and the
+other three bytes give the length of the header. The answer to a request has the form of the request.
 
 Form 0, JSON: an object with `code`, `language`, `version`, `opaque`, `flag`, `remark`, `extFields` and
 `serializeTypeCurrentRPC`. Keys that rmqctl does not know are ignored.
@@ -14,15 +14,15 @@ Form 1, ROCKETMQ:
 
 {header}
 
-The next parts are the remark, 4 bytes with the length of all fields, and the fields. A field is the length of the key
-(2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
+After the fixed part, a ROCKETMQ header has the remark, 4 bytes with the length of all fields, and the fields. A field
+is the length of the key (2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
 
-Bit 0 of `flag` marks an answer. Bit 1 marks a request that wants no answer.
+Bit 0 of `flag` marks an answer. Bit 1 of `flag` marks a request to which the peer sends no answer.
 
-A frame is valid iff (1) its length is at least 4 and at most what the reader allows, (2) its header ends inside the
-frame and has one of the two forms, (3) each length inside a ROCKETMQ header ends inside the header, and the last ends
-with it, (4) numbers are in the range of Java's int (short for code and version in form 1), (5) text is UTF-8, and all
-values of extFields are text.
+A frame is valid if it meets all of these conditions: (1) its length is at least 4 and at most what the reader allows,
+(2) its header ends inside the frame and has one of the two forms, (3) each part of a ROCKETMQ header lies inside the
+header, and the last part ends at the end of the header, (4) numbers are in the range of Java's int (short for code and
+version in form 1), (5) text is UTF-8, and all values of extFields are text.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class RemotingCommand(NamedTuple):
 def receive_command(connection: socket.socket, length_max: int, deadline: float) -> RemotingCommand:
     """Return the next command of a peer.
 
-    `length_max` is the largest length of a frame in bytes; `deadline` is in seconds of `time.monotonic`. Raises
-    ValueError if the frame is not valid, and the errors of `receive_exactly`.
+    `length_max` is the largest length of a frame in bytes. `deadline` is a time in seconds, as `time.monotonic` returns
+    it. Raises ValueError if the frame is not valid, and the errors of `receive_exactly`.
     """
     (length,) = struct.unpack(">i", receive_exactly(connection, _LENGTH_SIZE, deadline))
     if not _LENGTH_SIZE <= length <= length_max:
@@ -154,7 +154,7 @@ def receive_command(connection: socket.socket, length_max: int, deadline: float)
 
 
 def decode(frame: bytes | bytearray) -> RemotingCommand:
-    """Return the command of a frame; `frame` begins after the length.
+    """Return the command of a frame. `frame` has the bytes after the length.
 
     Raises ValueError if the frame is not valid.
     """
@@ -208,7 +208,7 @@ def _decode_rocketmq(header: bytes) -> RemotingCommand:
 
 
 def _length(header: bytes, at: int, code: str) -> tuple[int, int]:
-    """Return the length that stands at a position, and the position after it."""
+    """Return the length at a position, and the position after the length."""
     end = at + struct.calcsize(code)
     if end > len(header):
         raise ValueError("the header ends inside a length")

@@ -1,7 +1,7 @@
 """Receive a fixed number of bytes from a peer, before a deadline.
 
-A time-out for each call of `recv` is not enough: a peer that sends one byte a second would hold a reader for ever.
-Memory grows with the bytes that arrive, and not with the size that the peer announces.
+A time-out for each call of `recv` is not enough. If a peer sends one byte a second, the reader would wait for ever. The
+memory in use depends on the bytes that arrive, and not on the size that the peer announces.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ PART_SIZE_MAX = 256 * 1024  # bytes of one call of recv
 
 
 def receive_exactly(connection: socket.socket, size: int, deadline: float) -> bytearray:
-    """Return the next `size` bytes; `deadline` in seconds of `time.monotonic`.
+    """Return the next `size` bytes that a peer sends before a deadline.
 
-    Raises EOFError if the peer closes the connection too early, TimeoutError after the deadline, and OSError if the
-    connection breaks. The argument of EOFError is the number of bytes that arrived.
+    `deadline` is a time in seconds, as `time.monotonic` returns it. Raises EOFError if the peer closes the connection
+    too early, TimeoutError after the deadline, and OSError if the connection breaks. The argument of EOFError is the
+    number of bytes that arrived.
     """
     received = bytearray()
     while len(received) < size:
@@ -29,7 +30,7 @@ def receive_exactly(connection: socket.socket, size: int, deadline: float) -> by
 
 
 def remaining_seconds(deadline: float) -> float:
-    """Return the seconds until a deadline; raises TimeoutError if none are left."""
+    """Return the seconds until a deadline; raise TimeoutError after the deadline."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("the time is over")

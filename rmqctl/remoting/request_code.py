@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """The code of a request. Codes with 5.x are unknown to a broker of 4.x."""
+    """The code of a request. A broker of 4.x does not know those marked 5.x."""
 
     GET_ALL_TOPIC_CONFIG = 21
     GET_BROKER_CONFIG = 26

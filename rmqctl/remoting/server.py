@@ -1,6 +1,6 @@
 """A small server of RPC requests: one thread for each connection.
 
-The protocol has no authentication. The caller says which addresses may connect.
+The protocol has no authentication. The caller of the server decides which addresses may connect.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Handler = Callable[[RemotingCommand, Address], RemotingCommand]  # gets the addr
 
 
 class ConnectionWatch:
-    """Watch the connections of a server; this class ignores them.
+    """Receives reports on a server's connections, and ignores the reports.
 
-    The threads of the connections call the methods.
+    The threads of the server's connections call the methods of this class.
     """
 
     def refused(self, peer: Address, why: str) -> None:
-        """Report a connection that the server closed at once."""
+        """Report a connection that the server refused and closed."""
 
     def closed(self, peer: Address, fault: str) -> None:
         """Report the end of a connection.
@@ -46,10 +46,10 @@ class ConnectionWatch:
 class RemotingServer:
     """Answer the requests that have a handler.
 
-    `handlers` has a handler for each code. A request with another code gets RocketMQ's answer 3. `port` 0 takes a free
-    port. `accepts` gets the IP address of a client. The server closes a connection after a frame that is not valid or
-    longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The server refuses more than
-    `connections_max` connections at the same time.
+    `handlers` has a handler for each code. A request with another code gets RocketMQ's answer 3. If `port` is 0, the
+    server uses a free port. `accepts` is called with the IP address of a client. The server closes a connection after a
+    frame that is not valid or longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The
+    server refuses more than `connections_max` connections at the same time.
 
     Raises OSError if the server cannot listen on the address.
     """
@@ -85,7 +85,7 @@ class RemotingServer:
         return int(self._listener.server_address[1])
 
     def start(self) -> None:
-        """Accept connections, in a thread of its own."""
+        """Start the thread that accepts connections."""
         self._thread.start()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self.server.owner.watch.closed(peer, fault)
 
     def _answer_requests(self, peer: Address) -> str:
-        """Answer until the connection ends; return the fault that ended it."""
+        """Answer until the connection ends; return the fault that ended the connection."""
         owner = self.server.owner
         while True:
             try:

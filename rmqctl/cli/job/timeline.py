@@ -22,7 +22,7 @@ INTERVAL_MAX_MS = 86_400_000
 
 
 class Interval(click.ParamType):  # type: ignore[type-arg]
-    """A length of time from 1s to 1d, in ms."""
+    """A length of time in ms, which the user types as 1s to 1d."""
 
     name = "INTERVAL"
 

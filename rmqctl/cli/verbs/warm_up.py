@@ -25,7 +25,8 @@ def command(progress_mode: str) -> int:
     """Compile what all verbs need, once, so that no later run has to compile.
 
     The result is cached in the user's cache folder, for this user, this machine's processor and this version of rmqctl.
-    warm-up uses all processors, and takes less than a minute on two of them. Without warm-up, each verb compiles what
+    warm-up uses all processors, and needs less than a minute on two
+    processors. Without warm-up, each verb compiles what
     it needs at its first run. warm-up prints the folder of the cache.
     """
     from rmqctl.kernels.kernel_cache import find_folder

@@ -1,4 +1,4 @@
-"""The receipts in the store, which record what files `clean` deleted.
+"""The receipts in the store, which record the files that `clean` deleted.
 
 `receipts.py` writes the receipts.
 """

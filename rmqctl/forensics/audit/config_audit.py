@@ -119,8 +119,8 @@ def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) 
 
     An operator deletes one topic or one group at a time, and the broker writes the file after each deletion. So a
     single missing group does not count as a loss. The broker removes the offsets of a deleted topic, and may remove
-    those of a deleted group. For a missing topic that has messages, there is a different finding. A file that lost all
-    entries is another finding, too.
+    the offsets of a deleted group. A missing topic that has messages gives a different finding.
+    A file that lost all its entries also gives a different finding.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []

@@ -61,7 +61,8 @@ class QueueCrosscheck:
     `missed` counts, for each queue, the messages of the log that no unit of the queue leads to. `expired_units` counts
     the units that point before the log's start. `spanning_units` counts only the expired units of queues that also
     point into the log.
-    Messages that a repair will write are not in the log yet. `new_at` decodes such a message at a physical offset.
+    Messages that a repair will write are not in the log yet. `new_at` decodes a message that a repair will write at a
+    physical offset.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Process messages of one queue with the same verdict and successive offsets."""
+        """Process messages of a queue that have one verdict and successive offsets."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -204,7 +205,7 @@ class QueueCrosscheck:
         return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset, or None if it cannot be read.
+        """Return the message at an offset, or None if the message cannot be read.
 
         Callers read messages in log order. Therefore one reader is enough for all calls.
         """
@@ -314,7 +315,7 @@ class QueueCrosscheck:
         self._check_tags_code(target, message, unit)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
-        """Check a place in a light queue.
+        """Check a message's place in a light queue.
 
         The unit of the message may lie at another queue offset (`light_queues`).
         """
@@ -426,7 +427,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count more units for codes that already have FINDINGS_MAX findings.
+        """Count further units for codes that already have FINDINGS_MAX findings.
 
         The units begin at queue offset `at`. The result is True for each unit that was counted.
         """

@@ -346,7 +346,7 @@ class FileCheck:
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
-        """Yield a finding if slots do not point to the newest entry of the slot."""
+        """Yield a finding if slots do not point to the newest entries of their chains."""
         found: Finding | None = None
         for first, data in self.index_file.slot_blocks():
             stored = np.frombuffer(data, ">i4")

@@ -1,6 +1,6 @@
 """Find files of config/ that no longer exist, or that lost their entries.
 
-A broker loads an empty table if a file and its .bak do not exist, and says nothing. A file is lost if other files of
+A broker loads an empty table without a warning if a file and its .bak do not exist. A file is lost if other files of
 the store show that it had entries. A message store that no broker used has no such files.
 
 A group that has offsets and no entry in subscriptionGroup.json is not reported: a deleted group looks the same, because
@@ -53,7 +53,7 @@ NAMES_SHOWN = 3
 
 
 def audit_lost_config(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each file that lost its entries, or is gone with its .bak."""
+    """Yield a finding for each file without its entries, or missing with its .bak."""
     for name in ENTRY_TABLES:
         if what := emptied(store, name):
             yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
@@ -96,7 +96,7 @@ def _was_broker_here(store: ReadOnlyStore) -> bool:
 
 
 def _has_file(store: ReadOnlyStore, *names: str) -> bool:
-    """Return whether config/ has one of these files, or the .bak of one."""
+    """Return whether config/ has one of these files, or one of their .bak files."""
     folder = store.path.part(CONFIG)
     return any(
         store.storage.entry(folder / (name + suffix)).kind is not Kind.MISSING
@@ -108,8 +108,8 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 def _missing(store: ReadOnlyStore, name: str) -> str:
     """Say which entries config/`name` had, if the file and its .bak are gone.
 
-    Each broker writes consumerFilter.json, also without a filter. Without this file, rmqctl may have written the other
-    files, and rmqctl writes only the files that it needs.
+    Each broker writes consumerFilter.json, also without a filter. Without consumerFilter.json, rmqctl may have written
+    the other files, and rmqctl writes only the files that it needs.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""

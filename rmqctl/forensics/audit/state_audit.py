@@ -72,8 +72,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    The checkpoint is compared with the store times (ms) of the newest and of the last message, and with the end of the
-    log's files. A store time is 0 if there is no message.
+    The checkpoint is compared with the newest store time of a message, with the store time of the last message (both in
+    ms), and with the end of the log's files. A store time is 0 if there is no message.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:

@@ -41,7 +41,7 @@ class QueueCursor:
     def content(self) -> bytes | None:
         """Return the bytes of the queue's only file, without the zeros at its end.
 
-        The result is None if they are not in memory, or if the queue has several files. Raises OSError.
+        The result is None if the bytes are not in memory, or if the queue has several files. Raises OSError.
         """
         files = self.queue.queue.files
         return files[0].content if len(files) == 1 else None

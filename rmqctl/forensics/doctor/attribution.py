@@ -180,7 +180,7 @@ class _Attribution:
         return bool(paths) and all(path in self._renamed for path in paths)
 
     def _group_of_renamed(self, path: str) -> Group:
-        """Return the cause that is a renamed file, with its range of the log."""
+        """Return the cause for a renamed file, with the file's range of the log."""
         group = self._group("log-file-renamed", path)
         if not group.ranges:
             begin = int(PurePosixPath(original_path(path)).name)

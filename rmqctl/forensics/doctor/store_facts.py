@@ -1,4 +1,4 @@
-"""The facts about a store that an attribution of findings needs, as plain data."""
+"""The facts about a store that are needed to attribute findings to causes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def facts_of(
     missed: Mapping[QueueKey, int],
     still_missed: int | None,
 ) -> StoreFacts:
-    """Return the facts of a store with these findings.
+    """Return the facts of a store in which `verify` made these findings.
 
     `last_stored` is the store time of the last message, in ms. StoreFacts describes `missed` and `still_missed`. Raises
     OSError.

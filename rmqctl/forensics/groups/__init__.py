@@ -1,1 +1,1 @@
-"""Consumer groups: how far they have read their queues."""
+"""The progress of consumer groups in their queues."""

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
-    """Return topics, groups and offsets, the files' problems, and rows left out.
+    """Return topics, groups, offsets, problems of files, and the rows left out.
 
     EmptyQueues describes the rows of offsets that are left out. Raises OSError.
     """

@@ -66,7 +66,7 @@ def unlisted_in_words(rows: int) -> str:
 def empty_queues(
     store: ReadOnlyStore, groups: ConsumerGroups, topics: Iterable[str], group: str | None = None
 ) -> EmptyQueues:
-    """Return the queues without files in these topics, for one or for all groups.
+    """Return the queues without files in these topics, for one group or all groups.
 
     A topics.json of a few bytes can give thousands of queues to each topic.
     """

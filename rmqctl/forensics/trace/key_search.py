@@ -54,7 +54,7 @@ class KeySearch:
     """Searches the store of `scan`.
 
     `dangling` has the index entries for the key that point to no record. `uses_index` is False if the index cannot be
-    used, or if `by_scan` forbids its use. `was_asked` is True once the index was searched. Without queue files
+    used, or if `by_scan` forbids to use the index. `was_asked` is True once the index was searched. Without queue files
     (RocksDB), the topics to look up are not known.
     """
 

@@ -1,6 +1,6 @@
 """Links from a message's records to other records, and to light queues.
 
-These other records do not have the UNIQ_KEY of the message.
+The records to which the links point do not have the UNIQ_KEY of the message.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
     POP             a checkpoint or acknowledgement names topic, queue and queue offset (`pop_links.py`)
@@ -145,7 +145,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessage
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
-    """Yield each op message that names half messages, with these half messages."""
+    """Yield each op message together with the half messages that it names."""
     for record in ops:
         meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
         if meant:

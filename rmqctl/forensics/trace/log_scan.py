@@ -47,7 +47,7 @@ class ScannedPart:
 class LogScan:
     """Scans the log of `store`, which has the number `number` among the stores.
 
-    `damages` has the damage of all scans so far, by physical offset. `parts` lists the parts of the log that were read.
+    `damages` has the damage that scans found, by physical offset. `parts` lists the parts of the log that were read.
     `warm_up` is called before the kernels are used.
     """
 
@@ -61,7 +61,7 @@ class LogScan:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether a scan could not read something."""
+        """Return whether a scan could not read a part of the log."""
         return any(damage.code in UNREADABLE for damage in self.damages.values())
 
     def records(self, wanted: Filter, start: int | None = None, stop: int | None = None) -> Iterator[Record]:

@@ -43,7 +43,7 @@ def not_found_verdict(trace: Trace, names: list[str]) -> str:
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
-    """Yield the text on each store, with the store's name if several are searched."""
+    """Yield a text about each store, with its name if several stores are searched."""
     for number, text in told:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
@@ -68,7 +68,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield a text on the log's content at the msgId or offset in the question.
+    """Yield a text about the log's content at the msgId or offset in the question.
 
     Each text comes with the number of the store.
     """

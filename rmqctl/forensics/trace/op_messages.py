@@ -1,7 +1,7 @@
 """The op messages of one store, for the half messages of many messages.
 
-For the half messages of one message, the queue of op messages is searched for the bytes of their queue offsets. When a
-second message is asked for, each op message is decoded once, and then found by the queue offsets that it names.
+For the half messages of one message, the queue of op messages is searched for the bytes of their queue offsets. For the
+second message, each op message is decoded once. Later searches use the queue offsets in the decoded op messages.
 """
 
 from __future__ import annotations

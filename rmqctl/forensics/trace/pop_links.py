@@ -28,7 +28,7 @@ _POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
 def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
-    """Yield POP's checkpoints and acknowledgements in one store for a message."""
+    """Yield POP's checkpoints and acknowledgements of a message in one store."""
     store = scan.store
     first = min((stage.record.message.physical_offset for stage in stages), default=0)
     texts = {(json.dumps(stage.topic, ensure_ascii=False).encode(), b'"q":%d' % stage.queue_id) for stage in stages}

@@ -76,7 +76,7 @@ class Record:
 
 
 class Stage(NamedTuple):
-    """A stage of a message's life: a record, or its place in a light queue.
+    """A stage of a message's life: a record, or a record's place in a light queue.
 
     `reachable` says whether a unit at this place of the queue points to the record. `reachable` is None if the queues
     cannot be read. `group` is the group that the stage is about, if a link names the group.

@@ -64,7 +64,7 @@ class Life(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The records of a search by UNIQ_KEY, and those with data of clients."""
+    """The records that a search by UNIQ_KEY found, and the client records it found."""
 
     records: list[Record]
     by_unique_key: dict[str | None, list[Record]]
@@ -176,7 +176,7 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a record is only what clients recorded about the message."""
+        """Return whether a record only has data that clients recorded about a message."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
@@ -197,7 +197,7 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores, each replicated record once."""
+        """Return the records of a message in all stores. Include each copied record once."""
         return self._each_once(
             record for search in self.searches for record in self._found(search, unique_key).of(unique_key)
         )
@@ -219,7 +219,7 @@ class Trace:
         return list(chosen.values())
 
     def _found(self, search: KeySearch, unique_key: str) -> _Found:
-        """Return what a search finds for a UNIQ_KEY, sorted once for each key."""
+        """Return the records that a search finds for a UNIQ_KEY. Sort them only once."""
         records = search.records_of_message(unique_key, self.question.key)
         known = self._of_searches.get(search.scan.number)
         if known is None or known.records is not records:
@@ -326,6 +326,6 @@ class Trace:
 
 
 def _identity(record: Record) -> tuple[str, int]:
-    """Return what the copies of a record on several brokers have in common."""
+    """Return the values that are equal in all copies of a record on several brokers."""
     message = record.message
     return message.msg_id, 0 if record.unique_key is not None else message.store_timestamp

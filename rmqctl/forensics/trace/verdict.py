@@ -73,7 +73,7 @@ def _stored(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def _is_producer_retry(first: Stage, again: Stage) -> bool:
-    """Return whether a producer sent a message again because it got no answer."""
+    """Return whether a producer sent a message again because no answer came."""
     one, two = first.record.message, again.record.message
     is_same_host = one.born_host.address == two.born_host.address
     return is_same_host and two.born_timestamp - one.born_timestamp < PRODUCER_RETRY_MS_MAX

@@ -1,7 +1,8 @@
 """The id that a Java client gives a message: UNIQ_KEY (MessageClientIDSetter).
 
-In hex: the client's address (4 or 16 bytes), its process id (2), a hash of its class loader (4), the time in ms since
-the first of the month (4), and a counter (2). So the time can be computed only if the month is known.
+The id is a hex text with these parts: the client's address (4 or 16 bytes), the client's process id (2), a hash of the
+client's class loader (4), the time in ms since the first of the month (4), and a counter (2). So the time of the id can
+be computed only if the month is known.
 """
 
 from __future__ import annotations

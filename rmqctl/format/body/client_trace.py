@@ -1,6 +1,6 @@
 """The body of a message in RMQ_SYS_TRACE_TOPIC, which Java clients write.
 
-The format is that of TraceDataEncoder.
+RocketMQ's class TraceDataEncoder defines the format.
 
 A body consists of records, and the byte 0x02 follows each record. A record has fields with 0x01 between them, and the
 first field is its kind:

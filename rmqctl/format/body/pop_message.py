@@ -1,6 +1,6 @@
 """The bodies of POP's messages in rmq_sys_REVIVE_LOG_CLUSTER (5.x): JSON.
 
-The tag of a message says what its body is:
+The tag of a message gives the kind of the body:
 
     ck    a checkpoint: a group popped these messages of a queue (PopCheckPoint)
     ack   an acknowledgement of one message (AckMsg)

@@ -1,11 +1,11 @@
 """Paths without symbolic links below a named folder.
 
-The owner of a store may replace a folder in the store by a link at any moment. If rmqctl gave the system a whole path,
-the system would follow a link in the path. Therefore, when rmqctl changes a store, rmqctl opens the folders of a path
-one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
+The owner of a store may replace a folder in the store by a link at any moment. If rmqctl passed a whole path to the
+operating system, the system would follow a link in the path. Therefore, when rmqctl changes a store, rmqctl opens the
+folders of a path one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
 
 The function `hold` keeps a folder open. This process can still reach an open folder if the folder's name later means
-another folder, or if this process has no right to enter the folders above.
+another folder, or if this process has no right to enter the folders above the open folder.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the whole path to an OSError that occurs in the block.
+    """Add the whole path to an OSError that occurs in the `with` block.
 
-    If a part of the path is a link, the message says so.
+    If a part of the path is a link, the error message mentions the link.
     """
     try:
         yield
@@ -147,7 +147,7 @@ def names(folder: Path, roots: Collection[Path]) -> list[str]:
 
 
 def open_for_reading(path: Path, roots: Collection[Path]) -> int:
-    """Return a descriptor for reading.
+    """Open a file for reading, and return the descriptor.
 
     The call never waits, even if `path` is a pipe. Raises OSError.
     """
@@ -195,8 +195,8 @@ def mode_of(descriptor: int) -> int:
 def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and group that own new files of a folder.
 
-    None means the user of this process. Only root can give files to another user. If new files belonged to root, the
-    broker could not write them.
+    None means that new files belong to the user of this process. Only root can give files to another user. If new files
+    belonged to root, the broker could not write them.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):

@@ -1,6 +1,6 @@
 """The next files of a queue, which a thread creates in advance.
 
-Because of this thread, an append does not wait for the file system. RocketMQ has the same service,
+Because the thread creates files in advance, an append does not wait for the file system. RocketMQ has the same service,
 AllocateMappedFileService. A request for a file also names the next file. When the service stops, it deletes files that
 were not requested. After a crash, files that were not requested remain, and have only zeros.
 """
@@ -23,7 +23,7 @@ WAIT_SECONDS = 5.0
 
 
 class AllocateMappedFileService:
-    """Makes files of one size in its own thread.
+    """Creates files of one size in a separate thread.
 
     With `warm`, the thread also allocates the blocks of each file.
     """

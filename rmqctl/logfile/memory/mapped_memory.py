@@ -1,4 +1,4 @@
-"""The pages of a file as memory.
+"""Access to the pages of a file in memory.
 
 For small appends, mapped memory is several times as fast as calls of `write`.
 

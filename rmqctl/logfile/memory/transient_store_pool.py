@@ -37,6 +37,6 @@ class TransientStorePool:
         return bytearray(self.size)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Take back a buffer."""
+        """Put a borrowed buffer back into the pool."""
         with self._lock:
             self._free.append(buffer)

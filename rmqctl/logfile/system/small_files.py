@@ -1,7 +1,7 @@
 """The contents of small files, which are read once.
 
 A store may have 200,000 queues whose files have only a few units each. A repair examines each of these queues several
-times. Opening such a file costs more than everything that is done with its bytes.
+times. It takes longer to open a small file than to process the bytes of the file.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _STEPS = (4096, 1024, 256, 64)
 
 
 class SmallFile(Protocol):
-    """A file that reads its own content from the disk."""
+    """A file object that reads the content of a small file from the disk."""
 
     def read_small(self) -> bytes | None:
         """Return the bytes of the file before the zeros at its end.
 
-        The result is None if these are more than SMALL_FILE bytes. Raises OSError.
+        The result is None if the file has more than SMALL_FILE bytes before these zeros. Raises OSError.
         """
 
 
 class SmallFiles:
-    """The contents of small files of a store that does not change meanwhile.
+    """The contents of small files, for a store that does not change.
 
     If the contents fill ROOM, further contents are not kept.
     """

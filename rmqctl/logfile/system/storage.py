@@ -1,4 +1,4 @@
-"""The operating system, for reading.
+"""Read access to files by calls of the operating system.
 
 No other part of rmqctl lists, opens, reads or locks a file. Files are read with `pread` and not mapped, for two
 reasons. The first reason is that `pread` raises an OSError if the disk fails, or if the file is cut while it is read.
@@ -78,7 +78,7 @@ class Stamp(NamedTuple):
 
 
 class DiskSpace(NamedTuple):
-    """The number of all, of unused and of usable bytes of a file system.
+    """The numbers of bytes of a file system: all, unused and usable bytes.
 
     A user who is not root can write the usable bytes. `device` is the number of the device.
     """
@@ -291,7 +291,7 @@ class Storage:
             self.close(descriptor)
 
     def read_file(self, path: Path, limit: int) -> bytes:
-        """Return all of a small regular file.
+        """Return all bytes of a small regular file.
 
         Raises OSError, also if the file has more than `limit` bytes.
         """
@@ -334,7 +334,7 @@ class Storage:
         return None if kind == fcntl.F_UNLCK else pid
 
     def share_lock(self, path: Path) -> int | None:
-        """Take the fcntl lock on byte 0 for reading.
+        """Get the fcntl lock on byte 0 for reading.
 
         While this process has the lock, no broker starts on the store, and no rmqctl changes the store. Returns the
         descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if another process
@@ -365,7 +365,7 @@ class Storage:
     def keeping_small_files(self) -> Iterator[None]:
         """Read each small file only once, until the end of the block.
 
-        Use this function only for a store that does not change meanwhile, or where a change need not be noticed.
+        Use this function only if the store does not change during the block, or if a change need not be noticed.
         """
         before = self.small_files
         self.small_files = before or SmallFiles()
@@ -399,7 +399,7 @@ class Storage:
     def _is_inside(self, folder: Path) -> bool:
         """Return whether the real path of a folder is inside an allowed folder.
 
-        The store's own folder is allowed, because the user named it.
+        The folder of the store is allowed, because the user named this folder.
         """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
@@ -409,9 +409,9 @@ class Storage:
         return known
 
     def _is_folder_below(self, folder: Path) -> bool:
-        """Return whether a folder is no link and its parent is inside.
+        """Return whether a folder is no link and its parent is in an allowed folder.
 
-        A parent that is inside lies in an allowed folder. The path `.` has no parent.
+        The path `.` has no parent.
         """
         if folder == folder.parent:
             return False

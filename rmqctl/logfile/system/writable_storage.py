@@ -1,4 +1,4 @@
-"""The operating system, for writing.
+"""Write access to files by calls of the operating system.
 
 Code that only reads does not import this module.
 
@@ -326,7 +326,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """Make a folder; this is durable after the next sync of the folder above."""
+        """Make a folder, which is durable after the next sync of the folder above."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -337,7 +337,7 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename within a file system; this is durable after a sync of both folders.
+        """Rename within a file system, durably after a sync of both folders.
 
         The result is False if the target is in another file system.
         """
@@ -351,12 +351,12 @@ class WritableStorage(Storage):
         return True
 
     def remove_file(self, path: Path) -> None:
-        """Delete a name; this is durable after the next sync of its folder."""
+        """Delete a name; the deletion is durable after the next sync of the folder."""
         with self._in(path) as (name, folder):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder; this is durable after a sync of the folder above."""
+        """Delete an empty folder, durably after a sync of the folder above."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
@@ -438,13 +438,13 @@ class WritableStorage(Storage):
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
-        """Take RocketMQ's lock.
+        """Lock the store with RocketMQ's lock.
 
         The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
         Returns the descriptor that has the lock, or None if another process has the lock. If this process closes any
-        descriptor of the file, the lock is lost. So nothing else in this process may open the file while the lock is
-        held. The content and time of an existing file stay unchanged.
+        descriptor of the file, the lock is lost. So no other code of this process may open the file while the process
+        has the lock. The content and time of an existing file stay unchanged.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -501,7 +501,7 @@ class WritableStorage(Storage):
 
 
 def _give(descriptor: int, folder: int) -> None:
-    """Give a new file to the owner of its folder."""
+    """Make the owner of a folder the owner of a new file in the folder."""
     owner = place.owner_of_new(folder)
     if owner is not None:
         os.fchown(descriptor, *owner)

@@ -1,6 +1,6 @@
 """Append JSON Lines to a store.
 
-A kernel handles many plain lines at once. Every other line is handled alone.
+A kernel encodes many plain lines in one call. Each line that is not plain is read alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LineAppender:
     """Puts the messages of lines through `appender`.
 
     The appender's `on_refused` is also called for lines that are not messages. `now` is the born time, in ms since
-    1970, of messages without a born time. Without an `encoder`, each line is handled alone. If `is_over` is set, or if
-    the appender has ended, further lines are ignored.
+    1970, of messages without a born time. Without an `encoder`, the lines are read one by one. If `is_over` is set, or
+    if the appender has ended, further lines are ignored.
     """
 
     appender: Appender

@@ -53,7 +53,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Accept lines for this queue from now, if the kernel can encode such lines."""
+        """Accept lines for this queue, if the kernel can encode such lines."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))
@@ -61,7 +61,7 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Bytes, position: int) -> EncodedLines:
-        """Encode the plain lines that begin at `position`, up to the first other line.
+        """Encode the plain lines from `position` up to a line that is not plain.
 
         `lines` is a writable array of uint8.
         """

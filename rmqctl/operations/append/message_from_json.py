@@ -126,7 +126,7 @@ def _decoded(line: bytes) -> Line:
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
     """Return the text of an error of msgspec, with the key first.
 
-    msgspec writes the key last, as in `... - at $.queueId`. The marks around names are removed.
+    msgspec writes the key last, as in `... - at $.queueId`. The marks that msgspec puts around names are removed.
     """
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
@@ -206,8 +206,8 @@ def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str
     """Return properties in the form in which a record stores properties.
 
     Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
-    only if the message is a copy. The copy then has this value, too. 4.9 and later can read such a value, but 4.7 drops
-    such a value.
+    only if the message is a copy. The copy then also has the value with 0x01. Brokers of 4.9 and later can read a value
+    with 0x01, but 4.7 drops such a value.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

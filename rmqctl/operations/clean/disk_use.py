@@ -23,7 +23,7 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 
 
 class DiskUse(NamedTuple):
-    """The use of the partition of a folder, as a broker counts.
+    """The used space of a folder's partition, as a broker computes it.
 
     `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the share cannot
     be read. `total` is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is

@@ -10,7 +10,7 @@ file is deleted in three steps:
 After these steps, the run continues with the next file. So after a crash, at most one file is in STORE/.rmqctl/expired.
 The next `clean` deletes this file. Each deleted file has a receipt. If rmqctl crashed after it wrote a receipt and
 before it deleted the file, the file has two receipts. A moved file needs a separate folder, because a broker treats
-every name in its folders of files as a file of its own. 4.x even treats the name of a folder in this way. The file is
+every name in its folders of files as a file of its own. 4.x even treats a folder's name as a file's name. The file is
 unlinked without a move, as by a broker, if `.rmqctl` is on another disk than the file, or if the disk has no room for a
 folder.
 
@@ -51,7 +51,7 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """The files that have been deleted so far.
+    """The number of files that a run of `clean` has deleted.
 
     `files` and `folders` are numbers of deleted files and folders of the plan. `left` counts deleted files that an
     interrupted clean had moved but not deleted. `allocated_bytes` is the disk space that became free.

@@ -105,7 +105,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return the trigger of another round after `done` rounds, and the reason."""
+        """Return the trigger of a further round after `done` rounds, and its reason."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -154,7 +154,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return the reason why a file must stay, whatever its age.
+        """Return the reason why a file must stay even if the file has expired.
 
         The result is empty if the file may be deleted.
         """

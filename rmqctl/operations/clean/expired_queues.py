@@ -105,7 +105,7 @@ class ExpiredQueues:
         return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
-        """Decide on the folders of unused topics, the inner folders first.
+        """Decide which folders of unused topics are deleted, the inner folders first.
 
         A folder is deleted if all its files are deleted.
         """

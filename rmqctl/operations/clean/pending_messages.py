@@ -1,6 +1,6 @@
 """Messages that are still needed, counted for each log file.
 
-A broker deletes a file without looking for such messages. There are four kinds:
+A broker deletes a file without a check for messages that are still needed. There are four kinds:
 
     unconsumed  A group that reads the topic (`consumer_groups.py`) has not consumed the message. If the group has no
                 offset for the queue, all messages of the queue count. A message that was popped and not acknowledged
@@ -10,8 +10,8 @@ A broker deletes a file without looking for such messages. There are four kinds:
                 is in a %DLQ% topic that no group reads: an operator may still send it again.
 
 Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
-queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. These
-files do not show whether timer messages (5.x) were delivered.
+queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. The
+files of a store do not show whether timer messages (5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Count the half messages that are not decided and not yet checked."""
+        """Count the half messages that are undecided, and not yet checked by a broker."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))

@@ -115,7 +115,7 @@ def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
 
 
 def _way_back(store: ReadOnlyStore, topic: str) -> str:
-    """Return the advice on how to restore a missing queue."""
+    """Return advice for an operator who wants to restore a missing queue."""
     rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
     if topic in KnownTopics(store):
         return rebuilds

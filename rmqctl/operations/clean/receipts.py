@@ -45,7 +45,7 @@ class Receipts:
     def open(self, paths: Collection[Path] | None = None) -> None:
         """Open the files, or the files at `paths`, before the first deletion.
 
-        An error of opening a file is thus raised before the first deletion. A full disk is not an error.
+        If a file cannot be opened, the error is raised before the first deletion. A full disk is not an error.
         """
         for file in self._files:
             if paths is None or file.path in paths:

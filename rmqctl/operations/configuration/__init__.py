@@ -1,1 +1,1 @@
-"""Changes of files in config/: offsets of consumer groups, restored files."""
+"""Changes of files in config/: new offsets of groups, and restored files."""

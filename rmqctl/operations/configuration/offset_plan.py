@@ -216,7 +216,7 @@ class _Finder:
 def _change(
     store: ReadOnlyStore, config: ConfigFile, profile: Profile, key: str, offsets: dict[int, int]
 ) -> ConfigChange | None:
-    """Return the change of a file, or None if the file already has the offsets.
+    """Return the change of a file, or None if the file already has the new offsets.
 
     Raises Unreadable if neither the file nor its .bak can be loaded.
     """

@@ -182,7 +182,7 @@ def _from_store(
 
 
 def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, Any]) -> tuple[str, ...]:
-    """Return a note on the settings of new entries."""
+    """Return a note about the settings that new entries have."""
     added = sum(name not in listed for name in entries)
     if not added:
         return ()

@@ -1,4 +1,4 @@
-"""The meaning of each cause, and the next command for it.
+"""The meaning of each cause, and the next command for the cause.
 
 All functions here are pure functions of an examination.
 """
@@ -108,7 +108,7 @@ def _subjects(group: Group) -> str:
 
 
 def _places(group: Group) -> str:
-    """Return how many places the findings are about, and the place of the first."""
+    """Return how many places the findings have, and the place of the first finding."""
     count = sum(finding.count for finding in group.findings)
     offset = group.findings[0].physical_offset if group.findings else None
     places = [counted(count, "place")] if count > 1 else []

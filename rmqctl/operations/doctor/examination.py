@@ -161,7 +161,7 @@ class Examiner:
             return found
 
     def _profile_to_give(self) -> str:
-        """Return the profile if the store does not show how to index, otherwise ""."""
+        """Return the profile, or "" if the store shows how a broker indexes messages."""
         try:
             indexes_tags(self._store, None)
         except BadRequest:

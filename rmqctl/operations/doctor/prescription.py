@@ -95,7 +95,7 @@ class Prescriber:
         self._reason = GIVEN_PROFILE if options else UNKNOWN_PROFILE.format(profile=profile) if profile else ""
 
     def of(self, group: Group) -> tuple[str, str]:
-        """Return the next command for a cause, and the state of the store after it."""
+        """Return the next command for a cause, and the state of the store afterwards."""
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
         if group.code == "group-ahead":

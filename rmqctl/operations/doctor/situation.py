@@ -1,4 +1,4 @@
-"""The situation of a store, which is a set of facts that are no sign of damage.
+"""The situation of a store: facts that do not show any damage.
 
 Groups may be behind, and a broker deletes old files every day. An operator who reads a diagnosis also asks for these
 facts.
@@ -31,7 +31,7 @@ class GroupBehind(NamedTuple):
 
 
 class NextCleanup(NamedTuple):
-    """The files that a broker would delete now, with messages still needed."""
+    """The files that a broker would delete now, with counts of the needed messages."""
 
     files: int
     bytes: int

@@ -28,7 +28,7 @@ _BLOCKS_UNPACKED = 2
 
 
 class PlaceholderBlock(NamedTuple):
-    """Records that follow one another, to be written into the log's file `path`.
+    """Adjacent records that will be written into the log file `path`.
 
     The `size` bytes of `data` are written at byte `offset` of the file. The file may not exist yet, or may be too short
     for these bytes. The first record is at `physical_offset`. `code` is the code of the finding on the damage that the
@@ -115,7 +115,7 @@ class PlaceholderBlocks:
 
     @property
     def served(self) -> int:
-        """Return how many placeholders consumers receive."""
+        """Return the number of placeholders that consumers receive."""
         return sum(block.served for block in self._blocks)
 
     def __iter__(self) -> Iterator[PlaceholderBlock]:

@@ -62,7 +62,7 @@ class Placeholders:
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield damages in groups. A group has adjacent damages of one file."""
+        """Yield groups of damages. A group has adjacent damages of one file."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -164,7 +164,7 @@ class Placeholders:
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
-        """Return the queue to which the units around [first, end) really belong.
+        """Return the queue of the messages to which units around [first, end) point.
 
         If a file was moved to a wrong folder, its units belong to another queue. A placeholder for the queue of the
         folder would then replace an intact message in that queue. Light queues have messages of other queues, so the

@@ -100,8 +100,9 @@ class Claim(NamedTuple):
     """The values of a unit whose record cannot be read.
 
     `tags` is set if the planner knows the tags. In a batch queue, `inner_num` is the number of queue offsets of the
-    unit. In other queues, `inner_num` is 0. If `physical_offset` is None, the unit is also lost. Then the claim has
-    only a queue offset. A record at any position of the log must get this queue offset.
+    unit. In other queues, `inner_num` is 0. If `physical_offset` is None, the unit is also lost. A claim without a
+    `physical_offset` has only a queue offset. A record in any free part of the range gets the queue offset of such a
+    claim.
     """
 
     topic: str
@@ -301,7 +302,8 @@ def _is_lmq(claim: Claim) -> bool:
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
     """Fill the gap before `end`.
 
-    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the gap is added to the previous piece.
+    The gap between the last piece and `end` becomes a new piece. If the gap has fewer than `size_min` bytes, the gap is
+    added to the previous piece.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -315,7 +317,8 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
     """Give a queue offset to a free piece. Return whether a piece was found.
 
-    The piece is the first one between the pieces with lower and higher offsets of the queue.
+    The chosen piece is the first suitable piece after the pieces with lower queue offsets and before the pieces with
+    higher queue offsets.
     """
     least = _least_size((owed,), around) + 1
     with_placeholder = least + len(_placeholder_property(code))
@@ -422,7 +425,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
     The store time is not earlier than the store time of the previous record. For a delayed message, the store time is
-    the delivery time in the unit minus the delay. The result is exact to the second.
+    the delivery time in the unit minus the delay. The returned store time is exact to the second.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min

@@ -95,10 +95,10 @@ class BatchQueueBuilder:
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Correct wrong numbers of units. Return how many units were corrected.
 
-        `end` is the queue offset where the queue ends so far, which is the right number for its next unit. The number
-        of a unit is wrong if it differs from this offset, although the number of the following unit continues from this
-        offset. No checksum covers QUEUEOFFSET. Without this check, one damaged bit in a QUEUEOFFSET would move the
-        whole queue.
+        `end` is the queue offset after the last unit that the queue already has. `end` is the right number for the
+        first of `units`. The number of a unit is wrong if this number does not continue from the previous unit, but the
+        number of the following unit fits the right number. No checksum covers QUEUEOFFSET. Without this check, one
+        damaged bit in a QUEUEOFFSET would move the whole queue.
         """
         found = 0
         for at, unit in enumerate(units):

@@ -48,9 +48,9 @@ class QueueCounts(msgspec.Struct):
     the duplicates, the physical offset of the first duplicate, and the queue offset of the last duplicate. `moved`
     counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
     (and their bytes) that were stored before the queue began again at queue offset 0, if no existing queue shows that
-    the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` counts how often the queue
-    began again at queue offset 0. `crc` is the checksum of the units. `end` is the physical offset after the record of
-    the last unit. `store_timestamp` is the store time of this record (ms since 1970).
+    the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` is the number of times that
+    the queue began again at queue offset 0. `crc` is the checksum of the units. `end` is the physical offset after the
+    record of the last unit. `store_timestamp` is the store time of this record (ms since 1970).
     """
 
     topic: str
@@ -87,7 +87,7 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no unit because their place is in use."""
+        """Return how many messages have no unit because others have their places."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
@@ -108,12 +108,12 @@ class QueueCounts(msgspec.Struct):
 
 
 class BuiltQueue:
-    """Receives the units of a queue, beginning at the end of the queue so far.
+    """Receives the next units of a queue that is being rebuilt.
 
-    The queue ends at `counts.max_offset` so far. Without a `writer`, units are only compared. Methods raise OSError.
-    `log` is the range of physical offsets in the log. `keep` is called with the units that are put, and the queue
-    offset of the first unit. `extension` is the extension of the existing queue. If an existing unit has an address in
-    this extension, the unit counts as equal if the tagsCode at this address is equal.
+    The first unit that is put gets the queue offset `counts.max_offset`. Without a `writer`, units are only compared.
+    Methods raise OSError. `log` is the range of physical offsets in the log. `keep` is called with the units that are
+    put, and the queue offset of the first unit. `extension` is the extension of the existing queue. If an existing unit
+    has an address in this extension, the unit counts as equal if the tagsCode at this address is equal.
     """
 
     def __init__(

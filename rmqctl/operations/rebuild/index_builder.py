@@ -58,7 +58,7 @@ class IndexBuilder:
     def put(self, described: DispatchColumns) -> None:
         """Index the keys of messages, in log order.
 
-        The work is done in a thread.
+        A thread writes the index entries.
         """
         self._waiting.append(described)
         self._keys_waiting += len(described.hashes)
@@ -66,7 +66,7 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write everything in the background. `flush` waits for this work."""
+        """Begin to write the entries to disk. `flush` waits for this work."""
         self._hand_over()
         self._submit(self._writer.flush)
 

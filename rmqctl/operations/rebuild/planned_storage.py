@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Patch(NamedTuple):
-    """New content for the bytes [begin, end) of a file: `data`, or else zeros."""
+    """New content for the bytes [begin, end) of a file: `data`, or zeros."""
 
     begin: int
     end: int

@@ -15,9 +15,10 @@ broker's dispatch, except where the log alone does not show which units the queu
 (1) There is an exception: if the existing queue has units after this message and begins with another message, the queue
 offset in the record is damaged.
 
-(2) There are two possible reasons: the existing queue has units for the places between, or a damage of the log is large
-enough for the missing messages. A filled place gets the unit that the existing queue has at this place. If there is no
-such unit, the place also points to this message.
+(2) There are two possible reasons for a higher number: the existing queue has units for the empty places, or a damage
+of the log is large enough for the missing messages. A filled place gets the unit that the existing queue has at this
+place. If the existing queue has no unit at a filled place, the place gets a unit that points to the message with the
+higher number.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides which numbers are damaged, and decides the first queue offset of
   each queue.
@@ -154,7 +155,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages. With `own`, use the queue and the QUEUEOFFSET of each message."""
+        """Place messages, with `own` each in its own queue by its QUEUEOFFSET."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -216,7 +217,8 @@ class QueueBuilder:
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
         """Return the first offset of a light queue, by the numbers in messages.
 
-        The files of the existing queue do not show this offset. One wrong number does not change the result.
+        The files of the existing queue do not show this offset. One wrong number in one message does not change the
+        result.
         """
         found = target.queue_offset
         following = (
@@ -302,7 +304,7 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
-        """Return the begin of a queue whose first message has the offset `place`.
+        """Return where a queue begins, if its first message has the offset `place`.
 
         The result is a queue offset. The queue begins before `place` if the existing queue has units for the earlier
         places, or if damage destroyed the messages of these places. If the log begins at 0, a queue must not begin with
@@ -356,7 +358,7 @@ class QueueBuilder:
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
-        """Give a message the next place of its queue, and ignore its own number."""
+        """Place a message at the next offset of its queue; ignore its QUEUEOFFSET."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
@@ -410,8 +412,8 @@ class QueueBuilder:
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
         """Return whether lost messages explain the number of empty places.
 
-        The messages were lost between two physical offsets. The existing queue has units for `known` of the places.
-        `is_right` is True if other records confirm the number of places.
+        The lost messages were between the physical offsets `start` and `behind`. The existing queue has units for
+        `known` of the places. `is_right` is True if other records confirm the number of places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -456,8 +458,8 @@ class QueueBuilder:
     def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages before the message at `behind`.
 
-        A unit of an earlier place may point to this message, because an earlier rebuild filled the place. Such units
-        count, too.
+        A unit of an earlier place may point to this message, because an earlier rebuild filled the place. A unit in a
+        filled place counts, too.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 

@@ -1,8 +1,8 @@
-"""The queue offset of a record whose own QUEUEOFFSET may be damaged.
+"""Find the queue offset of a record whose QUEUEOFFSET may be damaged.
 
 No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages increase
-by one. Therefore the number of each message shows at which queue offset the queue begins. If the number of one record
-does not fit the records around it, this number is wrong, and must not move the queue.
+by one. Therefore the QUEUEOFFSET of each message shows at which queue offset the queue begins. If the number of one
+record does not fit the records around it, this number is wrong, and must not move the queue.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue.
 
-    The fields are the QUEUEOFFSET of the message, and a number of bytes before the message. These bytes may have
-    contained other messages of the queue. Such bytes are damaged, or belong to records without a queue, such as the
-    fillers of `recover --keep-going`.
+    `number` is the QUEUEOFFSET of the message. `lost` counts bytes before the message that are damaged, or that belong
+    to records without a queue. These bytes may have contained other messages of the queue. For example, the fillers of
+    `recover --keep-going` are records without a queue.
     """
 
     number: int
@@ -97,9 +97,9 @@ class QueueNumbers:
     def goes_on(self, messages: Rows, row: int) -> bool:
         """Return whether the number of the queue's next message continues from `row`.
 
-        Usually the next message continues, so only a few rows are read. If none of these rows is a message of the
-        queue, the result says whether the number of the message in `row` is possible. A number is too high if the log
-        is too small for so many earlier messages.
+        Usually one of the next few rows has the next message of the queue, so only these rows are read. If none of
+        these rows is a message of the queue, the result says whether the number of the message in `row` is possible. A
+        number is too high if the log before the message is too small for this number of messages.
         """
         number = int(messages[row]["queue_offset"])
         near = next_of_queue(messages, row, NEAR_ROWS)
@@ -123,7 +123,7 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 
 
 class _Part:
-    """A part of the log.
+    """A part of the log, with the numbers of its messages.
 
     For each queue, the part has the physical offsets and the QUEUEOFFSETs of the messages. The part also has the number
     of lost bytes before each physical offset.

@@ -137,7 +137,7 @@ class _Suspended(msgspec.Struct):
 
 
 class Stray(NamedTuple):
-    """A record at `physical_offset` that names queue `said`, which does not exist.
+    """A record at `physical_offset` whose queue, `said`, does not exist.
 
     A unit of queue `of` points to the record.
     """
@@ -223,7 +223,7 @@ class Rebuild:
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log, and build the queues and the index.
+        """Read the log, and build the queues and the index from the log.
 
         The result is False if `is_over` stopped the rebuild before the end. The rebuild can then be continued.
         """
@@ -250,7 +250,7 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Continue an interrupted rebuild; return how many queues it has so far.
+        """Continue an interrupted rebuild; return how many queues it had begun.
 
         Raises BadRequest if the files in `staging` do not fit the rebuild.
         """

@@ -66,8 +66,9 @@ class RecoveryAnalysis:
     the differences between the index and the log. `index` is None if the store gets no index. `restart` is the
     simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
     the next normal start would end the log. If `met` is not empty, run another analysis with `replaced_at` set to these
-    offsets. Placeholders then replace the damage. `placeholders_bytes` is how many bytes of the log get placeholders.
-    `rejected` counts messages that stay in the log and that clients reject, by the code of the finding.
+    offsets. The second analysis plans placeholders for the damage at these offsets. `placeholders_bytes` is how many
+    bytes of the log get placeholders. `rejected` counts messages that stay in the log and that clients reject, by the
+    code of the finding.
     """
 
     def __init__(
@@ -199,8 +200,8 @@ class RecoveryAnalysis:
     def _note_of_misplaced(self) -> Iterator[str]:
         """Yield a note on records whose PHYSICALOFFSET is not their own position.
 
-        Brokers serve such a record only if a unit points to the record. But if a broker dispatches the record, the new
-        unit points to PHYSICALOFFSET, which is not the position of the record.
+        Brokers serve such a record only if a unit points to the record. If a broker dispatches the record again, the
+        new unit points to the position that PHYSICALOFFSET names, and not to the record.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -407,7 +408,7 @@ class RecoveryAnalysis:
     def _is_in_short_file(self, damage: Damage) -> bool:
         """Return whether damage lies in a file that must be extended in any case.
 
-        The zeros at the file's new end must not end the log at a later start.
+        The file is extended by zeros. These zeros must not end the log at a later start of a broker.
         """
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
@@ -457,8 +458,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset at which the next normal start begins its scan.
 
-        At this start, the log has its planned end. After an abnormal recovery, the function assumes for every version
-        that the scan begins at the third file from the end, as in 5.x before 5.3.2.
+        The function assumes that the log ends at its planned end. After an abnormal recovery, the function assumes for
+        every version that the scan begins at the third file from the end, as in 5.x before 5.3.2.
         """
         bases = [
             file.file_from_offset
@@ -568,8 +569,8 @@ class RecoveryAnalysis:
     def _ends_the_log(self, damage: Damage) -> bool:
         """Return whether the log ends at a damage, by the broker's own rules.
 
-        If the broker does not load the store, the result follows from the rules of the broker's scan. In this case, the
-        function assumes that the scan begins at its usual place.
+        If the broker does not load the store, the result follows from the rules of the broker's scan. The function then
+        assumes that the scan begins where it begins in a store that the broker loads.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

@@ -1,4 +1,4 @@
-"""The plan of a change by which the operator sets fields of the checkpoint."""
+"""Plan a change in which the operator sets fields of the checkpoint."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild the contested queues again, in the same way as in the last round."""
+        """Rebuild the contested queues as the last round of the plan rebuilt them."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

@@ -1,4 +1,4 @@
-"""The findings that `verify` still has after a repair, counted by code."""
+"""Count, by code, the findings that `verify` still reports after a repair."""
 
 from __future__ import annotations
 

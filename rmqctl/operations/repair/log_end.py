@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """The end of the log so far (`offset`), and the reason why it is final.
+    """Finds the end of the log while a scan reads the log.
 
-    A file that begins at the end of the previous file continues the log, even if the file is empty. After a gap between
-    files, a file continues the log only if it has messages.
+    `offset` is the end of the log, by the items that were already read. `reason` is None until this end is final, and
+    then says why the log ends. A file that begins at the end of the previous file continues the log, even if the file
+    is empty. After a gap between files, a file continues the log only if it has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -23,7 +24,7 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Return whether the end of the log is final."""
+        """Return whether items that are read later cannot change the end."""
         return self.reason is not None
 
     def message(self, end: int) -> None:

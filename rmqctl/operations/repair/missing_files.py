@@ -1,4 +1,4 @@
-"""Messages whose units still exist, but whose bytes no log file has.
+"""Count messages that still have units, but whose bytes are in no log file.
 
 The log has no bytes at the offsets of these messages. So these messages were lost before the repair.
 """

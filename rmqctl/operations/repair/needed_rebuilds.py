@@ -37,8 +37,8 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without rebuilds that would change nothing.
 
-    The returned plan has the losses of the rebuilt queues, and the findings that remain in these queues. The second
-    result has the begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log
+    The returned plan has the losses of the rebuilt queues, and the findings that remain in these queues. The function
+    also returns the begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log
     once more. If several messages in a queue claim the same place, the function reads the log several times. Raises
     OSError.
     """

@@ -158,7 +158,7 @@ class RecoveryPlanner:
     def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
         """Make a plan, and simulate a broker's start after the plan.
 
-        The log ends before `end_at`.
+        The planned log ends at or before the physical offset `end_at`.
         """
         with closing(self._look(end_at)) as look:
             look.run()
@@ -436,9 +436,9 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Return how many units after the log's end have no message in the log.
+    """Count the units that point after the log's end and have no other message.
 
-    The units point after the log's end. The log has no other message with the queue offset of such a unit.
+    A unit counts if the log has no message with the unit's queue offset.
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:

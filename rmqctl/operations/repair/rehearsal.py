@@ -61,7 +61,7 @@ def rehearse(
     """Simulate both starts on `store` as it will be after `plan`.
 
     `built` are the queues that the plan rebuilds. Between physical offset `whole_from` and the planned end, the log has
-    only good records. These records are not read again. Raises OSError.
+    only good records. The simulation does not read the records after `whole_from` again. Raises OSError.
     """
     planned = planned_store(store, plan.steps)
     try:
@@ -123,9 +123,9 @@ def _listen(
     then: list[RestartSimulation],
     end: int,
 ) -> None:
-    """Scan the log once for all starts.
+    """Scan the log once, for all simulated starts of a broker.
 
-    For starts on the planned store (`then`), the scan ends at physical offset `end`. Raises OSError.
+    For the simulated starts on the planned store (`then`), the log ends at physical offset `end`. Raises OSError.
     """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:

@@ -1,7 +1,7 @@
-"""Log files that were renamed.
+"""Find log files that were renamed.
 
-In such a file, the PHYSICALOFFSETs of all records fit another file name, or the name of the file has more characters
-after the 20 digits.
+A log file was renamed if the PHYSICALOFFSETs of all its records fit another file name, or if the name of the file has
+more characters after the 20 digits.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class RenamedFiles:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each file that had another name.
+        """Yield a sentence for each renamed file, with its former name.
 
-        No existing file has this other name, and the file sizes fit the name.
+        No existing file has the former name, and the file sizes fit the former name.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:

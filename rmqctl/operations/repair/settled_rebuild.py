@@ -2,9 +2,9 @@
 
 A record whose QUEUEOFFSET is in doubt gets the place that the existing queue has for the record
 (`operations/rebuild/queue_numbers.py`). A second rebuild would read the new queue instead of the existing queue, and
-might give the record another place. Then a second repair would change the store again. Therefore such queues are
-rebuilt in rounds. Each round after the first reads the log and the queues of the previous round, in the same way as the
-next repair would.
+might give the record another place. A second repair would then change the repaired store again. Therefore such queues
+are rebuilt in rounds. Each round after the first reads the log and the queues of the previous round, in the same way as
+the next repair would.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Record the boundaries of an item at [begin, end)."""
+        """Record where an item of the log begins and ends."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
@@ -145,7 +145,8 @@ class Truncation:
     def _note_revived(self) -> Iterator[str]:
         """Yield a note on messages that become part of the log again at a broker's start.
 
-        When a broker starts, the broker reads beyond the end as long as it finds good records.
+        During its start, a broker reads the good records directly after the end of the log, and adds these records to
+        the log.
         """
         if self._keep_tail and self._in_tail:
             stay = (

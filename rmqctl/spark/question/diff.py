@@ -102,7 +102,7 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
     """Return the value of `difference` for a record that only `side` has.
 
     `limits` are the limits of the log `other`. If the record lies within these limits, the result is `inside`.
-    Otherwise, the result begins with `expired-in-` or `behind-in-`. The result is null for damage.
+    Otherwise, the result begins with `expired-in-` or `behind-in-`. The result is null if the record is damage.
     """
     from pyspark.sql import functions as f
 

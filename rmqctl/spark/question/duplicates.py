@@ -30,8 +30,8 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     physicalOffset and storeTimestamp of each copy. `places` begins with the copy that was stored first.
 
     Brokers of 4.9 and later append the properties of a batch to each message of the batch. So all messages of a batch
-    have the same UNIQ_KEY, although these messages are different. Therefore, messages that look like copies are left
-    out if all of them were stored in one queue in the same millisecond.
+    have the same UNIQ_KEY, although these messages are different. Therefore, messages that look like copies are not
+    reported if all of these messages were stored in one queue in the same millisecond.
 
     The brokers' own topics are searched only if `all_topics` is set.
     """

@@ -1,4 +1,4 @@
-"""Groups of messages that tasks have counted, or of one message each."""
+"""Make tables of message groups for the questions that count messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _OF_ONE = {
 def groups_of(records: DataFrame) -> DataFrame:
     """Return groups of messages, also if `records` has one row for each message.
 
-    The columns are those of `rocketmq-groups`. Records that come from there are returned as they are.
+    The columns are those of `rocketmq-groups`. Records that the data source `rocketmq-groups` made are returned
+    unchanged.
     """
     from pyspark.sql import functions as f
 

@@ -121,8 +121,8 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
     """Add the column `begin`: the physical offset where a queue last began.
 
     A queue begins again if its topic is deleted and created again. `begins` is true for messages to which a unit points
-    and whose queue offset is 0. A queue last began at the last of these messages in the queue. `begin` is null if a
-    queue has no such message.
+    and whose queue offset is 0. A queue last began at the last message with queue offset 0 to which a unit points.
+    `begin` is null if a queue has no such message.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f

@@ -30,7 +30,7 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 def views(records: DataFrame) -> dict[str, DataFrame]:
     """Return two views of `records`: `messages` and `damage`.
 
-    `records` come from the data source `rocketmq`. The result is a dict from the name of a view to its rows.
+    `records` come from the data source `rocketmq`. The result is a dict with the name and the rows of each view.
     """
     from pyspark.sql import functions as f
 

@@ -1,6 +1,6 @@
 """Times of records as text in UTC.
 
-The time zone of the Spark session does not matter.
+The time zone of the Spark session does not change these texts.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class ClusterScan:
         )
 
     def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
-        """Yield what the tasks found, in the order of the splits."""
+        """Yield the parts that the tasks found, in the order of the splits."""
         reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:
@@ -136,10 +136,10 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Return an item in which the driver's queue numbers replace the task's numbers.
+        """Return an item with the driver's queue numbers instead of the task's.
 
-        Each task gives its own numbers to queues. Only a record run has queue numbers. Any other item is returned
-        unchanged.
+        Different tasks may number the same queue differently. Only a record run has queue numbers. Any other item is
+        returned unchanged.
         """
         if self._builder is None or not isinstance(item, RecordRun):
             return item

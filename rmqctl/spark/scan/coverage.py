@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Range(NamedTuple):
     """The physical offsets [begin, end) that a task read for its split.
 
-    If `begin` equals `end`, the range is empty. `of` is the number of ranges that the whole job must have. `counts` are
-    the counts of what the task read.
+    If `begin` equals `end`, the range is empty. `of` is the number of ranges that all tasks of the job must report
+    together. `counts` are the counts of what the task read.
     """
 
     split: Split
@@ -54,7 +54,8 @@ class Coverage(NamedTuple):
 def sequence_split(root: str) -> Split:
     """Return the split that represents the sequence of a log's files.
 
-    This split has no bytes. Its range counts the damage between files, such as a missing file.
+    The split for the sequence of files has no bytes. The range of the split counts the damage between files, such as a
+    missing file.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 

@@ -80,9 +80,9 @@ def unpacked(raw: bytes | pa.Buffer) -> Found:
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
     """Read a split, and return what the split contains.
 
-    Without `position`, the part begins at the first record of the split. If `position` is given, the part begins at
-    this position in the file, where an item must begin. Raises Unreadable if the file does not exist, or if it
-    differs from the file on the driver's host.
+    Without `position`, the returned part of the log begins at the first record of the split. If `position` is given,
+    the part begins at this position in the file, where an item must begin. Raises Unreadable if the file does not
+    exist, or if it differs from the file on the driver's host.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (

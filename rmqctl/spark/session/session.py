@@ -1,4 +1,4 @@
-"""The Spark session of a job. Its executors can import rmqctl.
+"""The Spark session of a job. The executors of the session can import rmqctl.
 
 A job uses the existing session, or a session that rmqctl starts. rmqctl starts a session with Spark Connect, on a
 cluster, with the settings of spark-submit, or with `local[*]`.

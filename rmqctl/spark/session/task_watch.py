@@ -19,8 +19,9 @@ LOOK_SECONDS = 0.2
 def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
     """Report the progress of the tasks while the block runs.
 
-    A thread calls `told` with two numbers: the number of finished tasks in the active stages, and the number of all
-    tasks in the active stages. With Spark Connect, nothing is reported, because the server does not give these numbers.
+    A thread calls `told` with the number of finished tasks and the number of all tasks. Both numbers are for the stages
+    of Spark jobs that run at this time. With Spark Connect, nothing is reported, because the server does not give these
+    numbers.
     """
     from pyspark.errors import PySparkException
 

@@ -47,7 +47,7 @@ class GroupRows:
     def of_run(self, columns: Columns) -> Any:
         """Count the messages of a record run.
 
-        Return the record batch of groups that do not fit any more. The result is None if all groups fit.
+        Return the record batch of the groups if the table of groups is full. The result is None if all groups fit.
         """
         full = self._table.add(columns.buffer, columns.rows)
         return self._batch(np.concatenate(full)) if full else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """One or more items of the log.
+    """A part of the log with one or more items.
 
     `begin` and `end` are the physical offsets where the items begin and end. `last` is the message that ends at `end`.
     This message may be incomplete, because a broker may still write it. `last` is None if the step does not end with a
@@ -46,7 +46,7 @@ class Written(NamedTuple):
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
     """Yield the steps of the log, beginning at a physical offset.
 
-    An item must begin at this offset, `position`. The last step ends where nothing is written yet.
+    An item must begin at the physical offset `position`. The last step ends where nothing is written yet.
     """
     columns = ColumnReader()
     while (step := _step(log, columns, position)) is not None:
@@ -55,10 +55,10 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """Return how far the log is written, searching from a physical offset.
+    """Return the part of the log that is written, searched from an offset.
 
-    The search begins at this offset, `position`, and stops soon after `most` bytes. If `most` is None, the search
-    continues to the end of the log.
+    The search begins at the physical offset `position`, and stops soon after `most` bytes. If `most` is None, the
+    search continues to the end of the log.
     """
     end, unsure = position, None
     for step in steps(log, position):

@@ -37,7 +37,7 @@ DIVISIONS = ("broker", "topic", "queue")
 
 
 class Division(NamedTuple):
-    """What divides messages into groups.
+    """The fields by which messages are divided into groups.
 
     `by` is a name of DIVISIONS. `interval_ms` is the length of an interval of store time, in ms. If `interval_ms` is 0,
     the groups are not divided by time.
@@ -71,7 +71,7 @@ def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
 
 
 def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
-    """Return the pyarrow schema of these columns, exactly as Spark expects it."""
+    """Return the pyarrow schema of columns, exactly as Spark expects the schema."""
     import pyarrow as pa
 
     types = {

@@ -71,8 +71,8 @@ class MessageSource:
     def want(self, wanted: Filter) -> None:
         """Let this source leave out messages that `wanted` does not select.
 
-        Messages are left out only if this is cheap. With the option `ranges`, the filter `wanted` is ignored, because
-        each split must report its range.
+        Messages are left out only if the filter can be applied cheaply. With the option `ranges`, the filter `wanted`
+        is ignored, because each split must report its range.
         """
         self._wanted = None if self._ranges else wanted
 

@@ -99,7 +99,7 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 class _Store:
     """The store of a task. The store is opened only if a row needs its data.
 
-    A row needs the store if the split alone does not have all data of the row.
+    A row needs the store if some data of the row is not in the split.
     """
 
     def __init__(self, root: str, reading: RowReading) -> None:
@@ -147,7 +147,7 @@ class _MessageRows:
         return [self._others.row(item, path)]
 
     def rest(self) -> Any:
-        """Return None, because no row waits for the end of the split."""
+        """Return None, because each row is returned as soon as its item is read."""
         return None
 
 

@@ -2,7 +2,7 @@
 
 A stream reads logs while brokers write them. For Spark, a stream has an offset, which here consists of one physical
 offset for each store. An item of the store's log begins at this physical offset. The driver first scans the new part of
-each log, so that each split begins where a record begins. The tasks then make the rows.
+each log, so that each split begins where a record begins. The tasks of Spark then make the rows from these splits.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return, for each store, the physical offset where the next batch ends.
 
-        This offset is about `most` bytes after `start`, but at most the end of the written part of the log. If `most`
-        is None, the batch ends at the end of the written part.
+        A batch has about `most` bytes of the log of each store. A batch never ends after the written part of the log.
+        If `most` is None, the batch ends at the end of the written part.
         """
         warm_up_once(scan)
         offsets = {}

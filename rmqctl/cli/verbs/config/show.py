@@ -19,7 +19,7 @@ NO_OFFSET = "none"
 
 
 class Part(NamedTuple):
-    """A part of the configuration: its key in the JSON document, and its table."""
+    """The JSON key and the table's columns for one part of the configuration."""
 
     key: str
     title: str

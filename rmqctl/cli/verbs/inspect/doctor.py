@@ -84,7 +84,8 @@ def command(
     now, the next command, and how sure doctor is. The most important cause is the first. After a repair, run doctor
     again.
 
-    doctor reads the log once. In this pass, doctor runs `verify` and simulates a start of the broker. If something is
+    doctor reads the log once. While doctor reads the log, doctor runs
+    `verify` and simulates a start of the broker. If something is
     wrong, doctor also plans what `recover` would do. doctor also compares config/ with the queues. doctor changes
     nothing in the store.
 

@@ -25,7 +25,7 @@ LEAST_REMOTING_PORT = 3  # slaves also ask the port minus 2
 
 
 class RemotingPortType(click.IntRange):
-    """A port that is at least 3, or 0 for a free one."""
+    """A port number of at least 3, or 0 for any free port."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the port."""
@@ -53,7 +53,7 @@ class NetworkType(click.ParamType):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The options that say where to listen, for whom, and for how long."""
+    """The options of `rmqctl serve`: address, networks, and when serve exits."""
 
     listen: str
     allow: tuple[Network, ...]

@@ -91,13 +91,16 @@ def command(
 ) -> int:
     """Show the life of one message: its copies, and which groups consumed it.
 
-    The first line is the verdict. After the verdict, trace prints the stages. The stages are all copies of the message
-    in the log. Half messages, delayed messages, retries, dead letters and light queues are included. The stages also
-    have the known facts about transactions and POP. After the stages, trace prints the state of each consumer group,
+    The first line is the verdict. After the verdict, trace prints the stages of the message's
+    life. The stages are all copies of the message
+    in the log. Half messages, delayed messages, retries, dead letters and light queues are included. Op messages of
+    transactions, and POP's checkpoints and acknowledgements, are also
+    included. After the stages, trace prints the state of each consumer group,
     and the records of clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     trace searches the index first. trace reads the log if the index is missing or incomplete, or if nothing is found.
-    If no store has the message, the exit code is 1, and the verdict says what was searched and what is still known.
+    If no store has the message, the exit code is 1, and the verdict says what was searched and what is known about the
+    message.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace

@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings of the options, or else the settings of broker.conf."""
+    """Return the settings `usual`, with each option that is given instead."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None

@@ -38,7 +38,7 @@ class NextStart(NamedTuple):
 
 
 class RebuildView:
-    """The effects of a rebuild, for people and scripts.
+    """The effects of a rebuild, as tables and as JSON.
 
     All effects are known before the store is changed. Raises BadRequest if the store contains nothing that can be
     rebuilt.

@@ -27,7 +27,7 @@ class ReplicateProgress:
         self._shown = (0, 0, 0)
 
     def show(self, progress: Progress) -> None:
-        """Show the progress if a line is due."""
+        """Show the progress if the last line is old enough."""
         now, state = time.monotonic(), (progress.bytes, progress.max_offset, progress.master_offset)
         if self._mode == "none" or now - self._shown_at < self._interval or state == self._shown:
             return

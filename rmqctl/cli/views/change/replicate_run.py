@@ -43,7 +43,7 @@ def _full_disk_explained() -> Iterator[None]:
 
 
 def _check_can_be_opened(root: Path, master: Master) -> None:
-    """Raise an error if the folder is no store, or if the store is in use."""
+    """Raise an error if the folder is not a store, or if the store is in use."""
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import check_not_in_use
     from rmqctl.store.read.read_only_store import ReadOnlyStore

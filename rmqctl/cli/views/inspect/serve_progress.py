@@ -1,4 +1,4 @@
-"""The output of `serve` about the slaves."""
+"""The progress of slaves, which `serve` shows."""
 
 from __future__ import annotations
 

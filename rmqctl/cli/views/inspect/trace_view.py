@@ -103,7 +103,7 @@ _CLIENT_COLUMNS: dict[str, Callable[[Row], Any]] = {
 
 
 def _print_search(document: Row) -> None:
-    """Print what was searched, which damage was found, and what is still known."""
+    """Print which parts were searched, which damage was found, and all remarks."""
     several = len(document["stores"]) > 1
     for store in document["searched"]:
         where = f"{store['store']}: " if several else ""

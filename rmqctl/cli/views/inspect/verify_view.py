@@ -128,7 +128,7 @@ def remark_report(report: VerifyReport) -> None:
 
 
 def remark_summary(report: VerifyReport) -> None:
-    """Print what the scan has read and found so far on stderr."""
+    """Print on stderr how much the scan has read, and what it has found."""
     summary = report.summary
     remark(
         f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: "
