@@ -68,6 +68,14 @@ EXT_ADDRESS_MAX = -(2**31) - 1
 EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
+def whole_units(content: bytes) -> bytes:
+    """Return the start of a queue file, extended with zeros to whole units.
+
+    `content` is the file without the zeros at its end, which may be a part of the last unit.
+    """
+    return content.ljust(-(-len(content) // CQ_UNIT.size) * CQ_UNIT.size, b"\0")
+
+
 class CqUnit(NamedTuple):
     """A unit of a queue, at the place `queue_offset` of the queue.
 

@@ -76,6 +76,14 @@ class MappedFileQueue:
         return self._bases[0] if self._bases else 0
 
     @property
+    def small_content(self) -> bytes | None:
+        """Return the bytes of the only file before the zeros at its end.
+
+        The result is None if there are several files, or if the storage does not keep this content. Raises OSError.
+        """
+        return self.files[0].content if len(self.files) == 1 else None
+
+    @property
     def end(self) -> int:
         """Return the offset after the last file; 0 without files."""
         return self.files[-1].end if self.files else 0

@@ -49,7 +49,7 @@ SETTINGS = {
 
 
 class Put(NamedTuple):
-    """What a put came to: status is a SendStatus, or EXCEPTION.
+    """The result of a put. `status` is a SendStatus, or EXCEPTION.
 
     physical_offset is -1 after an exception, and of a transaction of 4.x.
     """

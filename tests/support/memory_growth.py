@@ -1,4 +1,4 @@
-"""How much memory repeated work leaves behind."""
+"""Measure the memory that repeated work leaves behind."""
 
 from __future__ import annotations
 

@@ -37,15 +37,6 @@ class QueueCursor:
         self.first = queue.first_offset
         self._runs: list[tuple[int, int]] = []
 
-    @property
-    def content(self) -> bytes | None:
-        """Return the bytes of the queue's only file, without the zeros at its end.
-
-        The result is None if the bytes are not in memory, or if the queue has several files. Raises OSError.
-        """
-        files = self.queue.queue.files
-        return files[0].content if len(files) == 1 else None
-
     def unit(self, queue_offset: int) -> CqUnit | None:
         """Return the unit in use at a queue offset before the queue's end.
 
@@ -154,7 +145,7 @@ class UnitAudit:
         """
         filled = []
         for at, cursor in plain:
-            content = cursor.content
+            content = cursor.queue.queue.small_content
             if content is not None and len(content) <= self._pool.shape[1]:
                 self._pool[self._states["row"][first + at], : len(content)] = np.frombuffer(content, np.uint8)
                 filled.append(first + at)

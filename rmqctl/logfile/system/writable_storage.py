@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 LOCK_CONTENT = b"lock"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk or quota
 UNFINISHED_SUFFIX = ".tmp"  # of a file that takes another one's name when it is complete
 WRITE_SIZE_MAX = 1024 * 1024  # bytes of one `pwrite`; Linux needs up to five times as long for the pages of larger ones
 MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import ChangeFailed
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind, tree_of
+from rmqctl.logfile.system.writable_storage import NO_ROOM
 from rmqctl.operations.clean.plan_types import allocated_bytes
-from rmqctl.operations.clean.receipts import NO_ROOM
 from rmqctl.store.config.store_path import LOCK
 from rmqctl.store.journal.journals import EXPIRED_FOLDER, check_none_unfinished, expired_folder, in_use, rmqctl_folder
 

@@ -5,13 +5,13 @@ The files are created if they do not exist. `cleaned.py` reads the receipts in t
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.writable_storage import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqctl.logfile.system.writable_storage import WritableStorage
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receipts:

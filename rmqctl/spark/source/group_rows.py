@@ -12,12 +12,10 @@ import numpy as np
 
 from rmqctl.format.message import Message
 from rmqctl.kernels.group_scan import BY_BROKER, BY_QUEUE, BY_TOPIC, GroupTable
-from rmqctl.spark.source.message_schema import GROUP_COLUMNS, KIND_GROUP, arrow_schema, record_batch
+from rmqctl.spark.source.message_schema import GROUP_COLUMNS, KIND_GROUP, record_batch
 from rmqctl.spark.source.source_stores import broker_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqctl.format.columns import Rows
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.spark.source.message_schema import Division
@@ -34,12 +32,12 @@ _FIELDS = {
 class GroupRows:
     """A maker of rows that count the messages of a split.
 
-    `root` is the folder of the store, and `names` are the columns of the rows.
+    `root` is the folder of the store, and `schema` is the pyarrow schema of the rows.
     """
 
-    def __init__(self, root: str, names: Sequence[str], division: Division) -> None:
+    def __init__(self, root: str, schema: Any, division: Division) -> None:
         self._division = division
-        self._schema = arrow_schema(GROUP_COLUMNS, names)
+        self._schema = schema
         self._same = {"broker": broker_of(root), "store": root, "kind": KIND_GROUP}
         self._by = _BY[division.by]
         self._table = GroupTable(self._by, division.interval_ms)

@@ -156,11 +156,12 @@ class _SplitRows:
         self._split = split
         self._file = file
         self._reading = reading
+        self._schema = reading.schema
         self._store = _Store(split.root, reading)
         self._rows = (
             _MessageRows(split.root, self._store, reading)
             if reading.division is None
-            else GroupRows(split.root, reading.names, reading.division)
+            else GroupRows(split.root, self._schema, reading.division)
         )
         self._went_on = split.start > 0  # begins with a record then
         self._counts = RecordCounts()
@@ -181,8 +182,7 @@ class _SplitRows:
         if self._reading.ranges:
             base = split.file_from_offset
             yield _batch(
-                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))],
-                self._reading.schema,
+                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema
             )
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
@@ -195,7 +195,7 @@ class _SplitRows:
         for item in items:
             if isinstance(item, RecordRun) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
                 if rows:
-                    yield _batch(rows, self._reading.schema)
+                    yield _batch(rows, self._schema)
                 rows, size = [], 0
             if not isinstance(item, RecordRun):
                 rows += self._rows_of(item)
@@ -206,7 +206,7 @@ class _SplitRows:
                     yield item.result
             self._went_on = self._went_on or goes_on(item)
         if rows:
-            yield _batch(rows, self._reading.schema)
+            yield _batch(rows, self._schema)
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
         """Return the rows of an item, and count the item.

@@ -92,7 +92,7 @@ class DispatchRequestBuilder:
         """Return the dispatch columns of a record run."""
         rows = columns.rows
         if runs_plain(dispatch_scan):
-            return self._of_each(columns)
+            return self._of_all(columns.message(row) for row in range(len(rows)))
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
         room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
         hashes = self._room_for_hashes(room)
@@ -121,10 +121,6 @@ class DispatchRequestBuilder:
     def of(self, message: Message) -> DispatchColumns:
         """Return the dispatch columns of one message."""
         return self._of_all([message])
-
-    def _of_each(self, columns: Columns) -> DispatchColumns:
-        """Return the dispatch columns of a record run, without kernels."""
-        return self._of_all(columns.message(row) for row in range(len(columns.rows)))
 
     def _of_all(self, messages: Iterable[Message]) -> DispatchColumns:
         """Return the dispatch columns of messages, by the one-record rules."""

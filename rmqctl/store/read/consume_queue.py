@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,6 +83,11 @@ class UsedTest(Protocol):
         """Return whether the bytes of a slot are a unit in use."""
 
 
+def _end_of_data(file: MappedFile, unit_size: int) -> int:
+    """Return the number of a slot of the file from which on the file has only zeros."""
+    return -(-file.known_data_end // unit_size)
+
+
 class _Slots:
     """The slots of one file, read in blocks during one search.
 
@@ -94,7 +99,7 @@ class _Slots:
         self._unit_size = unit_size
         self._number = -1
         self._block = b""
-        self._end = -(-file.known_data_end // unit_size)  # only zeros from this slot on
+        self._end = _end_of_data(file, unit_size)
 
     def has(self, slot: int, used: UsedTest) -> bool:
         """Return whether slot number `slot` of the file is in use."""
@@ -143,7 +148,7 @@ class _Units:
             slot = max(start, base)
             stop = min(end, base + self.slots_of(file))
             if slot < stop:
-                stop = min(stop, base - (-file.known_data_end // self.unit_size))
+                stop = min(stop, base + _end_of_data(file, self.unit_size))
             while slot < stop:
                 slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
                 count = min(UNITS_PER_READ, stop - slot)
@@ -245,13 +250,12 @@ class ConsumeQueue:
         The result is 0 if the queue needs a closer look: if a unit is not in use, is a pre-blank, or points to an
         offset before `min_physical_offset`.
         """
-        files = self.queue.files
-        content = files[0].content if len(files) == 1 else None
+        content = self.queue.small_content
         if content is None:
             return 0
-        units = [*CQ_UNIT.struct.iter_unpack(content.ljust(-(-len(content) // CQ_UNIT.size) * CQ_UNIT.size, b"\0"))]
+        units = [*CQ_UNIT.struct.iter_unpack(whole_units(content))]
         is_plain = all(offset >= min_physical_offset and 0 < size < PRE_BLANK_SIZE for offset, size, _ in units)
-        return len(units) if is_plain and len(units) <= self._units.slots_of(files[0]) else 0
+        return len(units) if is_plain and len(units) <= self._units.slots_of(self.queue.files[0]) else 0
 
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE, whole_units
 from rmqctl.kernels import queue_simulate
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.store_path import CONSUMEQUEUE
@@ -105,7 +105,7 @@ class SmallQueues:
             return False
         self._rows.append(row)
         self._bases.append(files[0].file_from_offset // _UNIT_SIZE)
-        self._units.append(content.ljust(-(-len(content) // _UNIT_SIZE) * _UNIT_SIZE, b"\0")[: self._bytes_a_file])
+        self._units.append(whole_units(content)[: self._bytes_a_file])
         return True
 
     def recover(self, states: Rows) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,16 +26,15 @@ if TYPE_CHECKING:
     from rmqctl.remoting.broker_requests import BrokerRequests
 
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-
-
 @contextmanager
 def _full_disk_explained() -> Iterator[None]:
     """Add what to do next to the error of a full disk."""
+    from rmqctl.logfile.system.writable_storage import NO_ROOM
+
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL_DISK:
+        if error.errno not in NO_ROOM:
             raise
         what = f"{error.strerror} (make room, and run the same command again: it goes on at the end of STORE)"
         raise OSError(error.errno, what, error.filename) from error
