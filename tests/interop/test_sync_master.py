@@ -173,12 +173,12 @@ def play(master: Master) -> dict[str, list[str]]:
     seen["late"] = master.put(20)
     with mirror(master):
         seen["late, with a mirror"] = master.put(5)
-    os.kill(slave.pid, signal.SIGSTOP)
+    stop(slave)
     seen["stopped"] = master.put(1)
     os.kill(slave.pid, signal.SIGCONT)
     caught_up(master, slave)
     seen["goes on"] = master.put(5)
-    os.kill(slave.pid, signal.SIGSTOP)
+    stop(slave)
     death = threading.Timer(1, slave.kill)
     death.start()
     seen["dying"] = master.put(1)
@@ -190,6 +190,12 @@ def play(master: Master) -> dict[str, list[str]]:
     seen["back"] = master.put(5)
     caught_up(master, slave)
     return seen
+
+
+def stop(slave: Broker) -> None:
+    """Stop a slave, and wait until none of its threads runs: on a busy machine one may still acknowledge a put."""
+    os.kill(slave.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, slave.pid, os.WSTOPPED)
 
 
 def scenes(none: str, mute: str, dead: str) -> dict[str, list[str]]:
