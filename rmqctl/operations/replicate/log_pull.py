@@ -17,9 +17,9 @@ from rmqctl.store.ha.ha_client import READ_MAX_BUFFER_SIZE, HAClient
 from rmqctl.store.ha.received_log import ReceivedLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.operations.replicate.master import LogRange, Master
     from rmqctl.store.ha.received_log import ReceivedPart
 
@@ -49,15 +49,16 @@ def connect(master: Master) -> HAClient:
     return kind(master.address.host, master.ha_port)
 
 
-def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> Known | None:
+def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address: str) -> Known | None:
     """Return the last bytes of the mirror, or None if the mirror has no log.
+
+    `files` are the log files of the mirror, and `end` is the physical offset after the last record in them.
 
     Raises NeedsRecovery if the master's log has no byte of the mirror, or ends before the mirror's end.
     """
-    if log.last is None:
+    if not files:
         return None
-    end = log.max_offset
-    if asked.min_offset > end or asked.min_offset == end > log.files[0].file_from_offset:
+    if asked.min_offset > end or asked.min_offset == end > files[0].file_from_offset:
         what = f"the mirror ends at {end}, but the log of {address} begins at {asked.min_offset}: the rest has expired"
         raise NeedsRecovery(what, hint="replicate into another STORE")
     if asked.max_offset < end:
@@ -65,9 +66,9 @@ def known_bytes(log: WritableMappedFileQueue, asked: LogRange, address: str) -> 
         raise NeedsRecovery(
             f"{what}: it is another log, or the master lost its end", hint="replicate into another STORE"
         )
-    begin = max(asked.min_offset, end - OVERLAP, log.files[0].file_from_offset)
+    begin = max(asked.min_offset, end - OVERLAP, files[0].file_from_offset)
     parts = []
-    for file in log.files:
+    for file in files:
         if file.end > begin and file.file_from_offset < end:
             start = max(begin - file.file_from_offset, 0)
             parts.append(file.read(start, min(end, file.end) - file.file_from_offset - start))

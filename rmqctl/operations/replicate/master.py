@@ -61,6 +61,14 @@ class Master(NamedTuple):
         return self.conf.commitlog_file_size or 1 << 30
 
     @property
+    def longest_put(self) -> float:
+        """Return how long a put can wait for a slave, in seconds.
+
+        The result is 0 if no put waits, and otherwise includes a margin of 1 s.
+        """
+        return self.slave_timeout + 1 if self.role == SYNC_MASTER else 0.0
+
+    @property
     def slows_down_for_mirrors(self) -> bool:
         """Return whether each put may wait for 3 s while a mirror is the only connection.
 

@@ -20,7 +20,8 @@ from rmqctl.store.config import store_path
 from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.engine.new_store import is_as_created
-from rmqctl.store.journal.journals import check_not_in_use, list_journals
+from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
+from rmqctl.store.journal.journals import JournalEntry, check_none_unfinished, check_not_in_use, list_journals
 from rmqctl.store.journal.transaction import drop, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.replicate.master import Master
 
 VERB = "replicate"
@@ -117,29 +119,67 @@ def _create(root: Path, master: Master) -> MessageStore:
     return MessageStore.create(root, settings, geometry_of_conf(master.conf), master.conf)
 
 
+def end_after_start(root: Path, master: Master, threads: int) -> int | None:
+    """Return the physical offset at which a run would continue the store.
+
+    Nothing is written. The result is None if the last start of the mirror was killed: the next start restores files
+    before it reads the log. Raises the errors of open_mirror.
+    """
+    _check_file_size(root, master)
+    storage = WritableStorage(root)
+    check_not_in_use(storage, root)
+    killed = is_mirror(root)
+    if killed and _is_start_unfinished(list_journals(storage, root)):
+        return None
+    check_none_unfinished(storage, root)
+    store = ReadOnlyStore(root, master.conf)
+    try:
+        check_layout(store)
+        if killed and store.path.has_abort:
+            return _plan_start(store, master, threads).max_phy_offset
+        check_shut_down(store)
+        return end_of_log(store, threads)
+    finally:
+        store.close()
+
+
+def _is_start_unfinished(journals: list[JournalEntry]) -> bool:
+    return bool(journals) and journals[-1].is_unfinished and journals[-1].verb == VERB
+
+
+def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPlan:
+    """Plan the recovery of a mirror that was killed.
+
+    Raises NeedsRecovery if the recovery would lose messages of the log.
+    """
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+
+    plan = RecoveryPlanner(store, master.profile, Mode.ABNORMAL, threads).plan().repair
+    problem = plan.start_problem
+    if plan.lost.records and not _ends_in_an_append(store, plan.max_phy_offset):
+        problem = f"the log would lose {counted(plan.lost.records, 'message')}"
+    if problem:
+        root = store.path.root
+        hint = f"`rmqctl recover {quoted(root)} --dry-run` shows the damage; or replicate into another STORE"
+        raise NeedsRecovery(f"this mirror was killed, and is damaged: {problem}", path=str(root), hint=hint)
+    return plan
+
+
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
     """Recover a mirror that was killed, as a slave recovers at its start."""
     from rmqctl.operations.repair.execute import repair
-    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 
     storage = WritableStorage(root)
     check_not_in_use(storage, root)
-    journals = list_journals(storage, root)
-    if journals and journals[-1].is_unfinished and journals[-1].verb == VERB:
-        undo_last(root, storage)  # the start itself was killed
+    if _is_start_unfinished(list_journals(storage, root)):
+        undo_last(root, storage)
     store = ReadOnlyStore(root, master.conf)
     try:
         if not store.path.has_abort:
             return
-        plan = RecoveryPlanner(store, master.profile, Mode.ABNORMAL, threads).plan()
-        problem = plan.repair.start_problem
-        if plan.repair.lost.records and not _ends_in_an_append(store, plan.repair.max_phy_offset):
-            problem = f"the log would lose {counted(plan.repair.lost.records, 'message')}"
-        if problem:
-            hint = f"`rmqctl recover {quoted(root)} --dry-run` shows the damage; or replicate into another STORE"
-            raise NeedsRecovery(f"this mirror was killed, and is damaged: {problem}", path=str(root), hint=hint)
+        plan = _plan_start(store, master, threads)
         forget_starts(root)
-        repair(store, plan.repair, VERB, SUMMARY, threads, lambda: None)
+        repair(store, plan, VERB, SUMMARY, threads, lambda: None)
     finally:
         store.close()
-    note(f"this mirror was killed: it goes on at offset {plan.repair.max_phy_offset}")
+    note(f"this mirror was killed: it goes on at offset {plan.max_phy_offset}")

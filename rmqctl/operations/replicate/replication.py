@@ -19,7 +19,7 @@ from rmqctl.errors import PeerError
 from rmqctl.format.message import Damage
 from rmqctl.operations.replicate.configuration import fetch_names, fetch_offsets, write_texts
 from rmqctl.operations.replicate.log_pull import LogPull, connect, damaged_master, known_bytes
-from rmqctl.operations.replicate.master import SYNC_MASTER, ask_range
+from rmqctl.operations.replicate.master import ask_range
 from rmqctl.operations.replicate.mirror_epochs import MirrorEpochs
 from rmqctl.operations.replicate.progress import Progress
 from rmqctl.store.engine.flush import FlushIntervals, FlushRealTimeService
@@ -107,7 +107,8 @@ class Replication:
     def _run_connection(self) -> None:
         try:
             asked = self._ask()
-            known = known_bytes(self.store.log_queue, asked, str(self.master.address))
+            log = self.store.log_queue
+            known = known_bytes(log.files, log.max_offset, asked, str(self.master.address))
             self._wait_for_puts(is_resumed=known is not None)
             with connect(self.master) as client:
                 pull = LogPull(client, self.master, asked.min_offset, known, self._store, self.how.rate)
@@ -129,8 +130,8 @@ class Replication:
         The first report names the offset where the pull begins. For a SYNC_MASTER, this report also acknowledges all
         puts before this offset, and a mirror must not acknowledge puts.
         """
-        if is_resumed and not self.how.as_slave and self.master.role == SYNC_MASTER:
-            self._pause(self.master.slave_timeout + 1)
+        if is_resumed and not self.how.as_slave:
+            self._pause(self.master.longest_put)
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
+from rmqctl.errors import LayoutNotSupported
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
@@ -38,10 +38,11 @@ from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
+from rmqctl.store.engine.consume_queue_store import ConsumeQueueStore
 from rmqctl.store.engine.delay_offsets import DelayOffsets
 from rmqctl.store.engine.dispatcher import Dispatcher
 from rmqctl.store.engine.new_store import NewStore, is_as_created
+from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
 from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.ha.log_source import LogFiles
@@ -50,15 +51,13 @@ from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
-from rmqctl.store.read.version_guess import guess_profile, looks_like_3x, shows_version, store_of_3x
-from rmqctl.store.recovery.rules import third_from_end
+from rmqctl.store.read.version_guess import guess_profile, shows_version
 from rmqctl.store.serve.message_reader import MessageReader, QueueEnd
 from rmqctl.store.write.commit_log_writer import CommitLogWriter, PutSettings, put_settings
 from rmqctl.store.write.index_writer import IndexWriter
 from rmqctl.store.write.put_message import EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.write.store_checkpoint import StoreCheckpoint
 from rmqctl.store.write.topic_config import TopicConfigs
-from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,7 +115,7 @@ class MessageStore:
         self._storage = _storage_of(root, self.conf)
         self._threads = threads
         self._arriving = arriving
-        _check_layout(ReadOnlyStore(root, conf))
+        check_layout(ReadOnlyStore(root, conf))
         self._lock = self._take_lock(root)
         with ExitStack() as held:
             held.callback(self._storage.close, self._lock)
@@ -448,9 +447,7 @@ class MessageStore:
         `held` gets the callbacks that close these parts together with the store.
         """
         before = self._before
-        if before.path.has_abort:
-            hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
-            raise NeedsRecovery("the store was not shut down cleanly: `abort` is there", path=str(root), hint=hint)
+        check_shut_down(before)
         self.warm_up()
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
@@ -459,7 +456,7 @@ class MessageStore:
             self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues
         )
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
-        end = self._end_of_log()
+        end = end_of_log(before, self._threads)
         log_queue = self._open_log_queue(end)
         held.callback(self._allocate.shutdown)
         held.callback(log_queue.close)
@@ -495,30 +492,6 @@ class MessageStore:
             consumequeue_file_size=sizes.consumequeue_file_size,
             index_slots=sizes.index_slots,
         )
-
-    def _end_of_log(self) -> int:
-        """Return the position in the log where the last record ends.
-
-        Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record does
-        not cause this error if a broker serves the record and continues to read after the record.
-        """
-        log = self._before.commit_log
-        for damage in log.queue.anomalies:
-            raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
-        in_use = log.files_in_use()
-        if not in_use:
-            return log.min_offset
-        summary, end = ScanSummary(), 0
-        for item in log.scan_columns(
-            summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset
-        ):
-            end = item.end
-            if isinstance(item, Damage) and not is_served(item):
-                what = f"{item.code} in the log"
-                raise NeedsRecovery(
-                    what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY
-                )
-        return max(summary.end, end)
 
     def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
         writing, size = self.conf.writing, self._geometry.commitlog_file_size
@@ -562,17 +535,6 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
     for folder in store_path.named_commitlogs(root, conf):
         found.trust(folder)
     return found
-
-
-def _check_layout(store: ReadOnlyStore) -> None:
-    store.path.check_can_be_changed()
-    if looks_like_3x(store):
-        raise store_of_3x(store)
-    store.list_all()
-    if store.has_unreadable:  # a folder of the log that does not exist yet gets its first file
-        what = "a part of the store was not read: `rmqctl verify` shows which"
-        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
-    store.check_one_queue_type()
 
 
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:

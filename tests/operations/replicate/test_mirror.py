@@ -11,11 +11,12 @@ from rmqctl.format.message import Damage
 from rmqctl.format.profile import PROFILE_5_4
 from rmqctl.logfile.memory import allocate
 from rmqctl.operations.replicate.master import Master
-from rmqctl.operations.replicate.mirror import open_mirror
+from rmqctl.operations.replicate.mirror import end_after_start, is_new, open_mirror
 from rmqctl.remoting.address import Address
 from rmqctl.store.config.broker_conf import broker_conf_of
 from rmqctl.store.config.java_properties import JavaProperties
 from rmqctl.store.ha.received_log import ReceivedLog
+from tests.conftest import tree_hash
 from tests.operations.replicate.test_replication import golden_store, log_of
 from tests.store.journal.test_transaction import crash_points
 from tests.support.faulty_system import Fault, FaultySystem
@@ -47,18 +48,25 @@ def test_a_crash_at_every_call(fault: Fault, tmp_path: Path, monkeypatch: pytest
     ends = [item.physical_offset for item in golden_store(tmp_path).commit_log.scan()][1 : RECORDS + 1]
     master = MASTER._replace(conf=MASTER.conf._replace(commitlog_file_size=golden.file_size))
 
-    def replicate(root: Path) -> None:
+    def replicate(root: Path) -> int:
+        """Copy the records that are missing; return the physical offset at which the copy began."""
         store = open_mirror(root, master, 1, lambda _: None)
-        received = ReceivedLog(store.max_phy_offset, golden.file_size)
-        for begin, end in pairwise([store.max_phy_offset, *(end for end in ends if end > store.max_phy_offset)]):
+        start = store.max_phy_offset
+        received = ReceivedLog(start, golden.file_size)
+        for begin, end in pairwise([start, *(end for end in ends if end > start)]):
             received.add(memoryview(golden.data[begin:end]))
             for part in received.parts():
                 assert not isinstance(part.item, Damage)
                 store.append_to_commit_log(part.offset, part.data, part.item)
         store.close()
+        return start
 
     def check(system: FaultySystem) -> None:
-        replicate(system.root)
+        before = tree_hash(system.root)
+        foretold = 0 if is_new(system.root) else end_after_start(system.root, master, 1)
+        assert tree_hash(system.root) == before
+        start = replicate(system.root)
+        assert foretold in (start, None)
         assert log_bytes(system.root) == golden.data[: ends[-1]]
 
     assert crash_points(tmp_path, fault, lambda root: None, replicate, check) > (

@@ -114,6 +114,16 @@ def refused(rmqctl: Rmqctl, master: FakeMaster, store: Path, code: int) -> str:
     return found.err
 
 
+def refused_at_once(rmqctl: Rmqctl, master: FakeMaster, store: Path, code: int) -> str:
+    """As `refused`; and a dry run, which changes nothing, fails with the same line."""
+    before = tree_hash(store)
+    dry = rmqctl("replicate", master.address, store, "--once", "--dry-run")
+    assert tree_hash(store) == before
+    text = refused(rmqctl, master, store, code)
+    assert (dry.code, dry.out, dry.err) == (code, "", text)
+    return text
+
+
 def test_another_log_is_never_mixed_with_the_copy(tmp_path: Path, rmqctl: Rmqctl) -> None:
     whole, new = log_of("497-basic", tmp_path), tmp_path / "new"
     half = MemoryLog(whole.data[: 3 * whole.file_size], whole.file_size)
@@ -122,16 +132,16 @@ def test_another_log_is_never_mixed_with_the_copy(tmp_path: Path, rmqctl: Rmqctl
         flipped = bytearray(whole.data)
         flipped[3 * whole.file_size - 200] ^= 1
         half.data = bytes(flipped)
-        assert f"differ at offset {3 * whole.file_size - 200}" in refused(rmqctl, master, new, 1)
+        assert f"differ at offset {3 * whole.file_size - 200}" in refused_at_once(rmqctl, master, new, 1)
         half.data = whole.data[: 2 * whole.file_size]
-        assert f"which ends at {2 * whole.file_size}" in refused(rmqctl, master, new, 1)
+        assert f"which ends at {2 * whole.file_size}" in refused_at_once(rmqctl, master, new, 1)
         half.data, half.min_offset = whole.data[4 * whole.file_size :], 4 * whole.file_size
-        assert "has expired" in refused(rmqctl, master, new, 1)
+        assert "has expired" in refused_at_once(rmqctl, master, new, 1)
         half.data, half.min_offset = whole.data[3 * whole.file_size :], 3 * whole.file_size  # no byte to compare
-        assert "has expired" in refused(rmqctl, master, new, 1)
+        assert "has expired" in refused_at_once(rmqctl, master, new, 1)
         half.data, half.min_offset = whole.data, 0
         half.file_size *= 2
-        assert f"the master's {2 * whole.file_size}" in refused(rmqctl, master, new, 2)
+        assert f"the master's {2 * whole.file_size}" in refused_at_once(rmqctl, master, new, 2)
         half.file_size //= 2
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
     assert log_bytes(new) == whole.data
@@ -255,7 +265,7 @@ def test_a_store_of_somebody_else_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with FakeMaster(log) as master:
-        assert "not shut down cleanly" in refused(rmqctl, master, killed, 1)
+        assert "not shut down cleanly" in refused_at_once(rmqctl, master, killed, 1)
         for how in ("--yes", "--dry-run"):
             assert rmqctl("replicate", master.address, tmp_path / "full", "--once", how).code == 10
         assert [entry.name for entry in (tmp_path / "full").iterdir()] == ["file"]
@@ -344,7 +354,7 @@ def test_the_same_length_is_not_the_same_log(tmp_path: Path, rmqctl: Rmqctl) -> 
         connection.recv(1)
 
     with FakeMaster(log, behave) as master:
-        assert f"differ at offset {len(other) - 5}" in refused(rmqctl, master, store, 1)
+        assert f"differ at offset {len(other) - 5}" in refused_at_once(rmqctl, master, store, 1)
     assert ((store / "config/topics.json").read_bytes() if topics else b"") == topics
     assert not (store / "rmqctl-mirror.json").exists()
 
@@ -392,7 +402,7 @@ def test_a_copy_that_another_process_writes_is_left_alone(tmp_path: Path, rmqctl
             end = time.monotonic() + 20
             while not (new / "config/topics.json").exists() and time.monotonic() < end:
                 time.sleep(0.05)
-            assert refused(rmqctl, master, new, 11)
+            assert refused_at_once(rmqctl, master, new, 11)
             process.send_signal(signal.SIGTERM)
     assert process.returncode == 130
     assert log_bytes(new) == log.data
@@ -408,7 +418,7 @@ def test_a_killed_copy_that_is_damaged_is_left_alone(tmp_path: Path, rmqctl: Rmq
             file.seek(4)
             file.write(b"xxxx")
         before = tree_hash(new)
-        assert "would lose" in refused(rmqctl, master, new, 1)
+        assert "would lose" in refused_at_once(rmqctl, master, new, 1)
     assert tree_hash(new) == before
 
 

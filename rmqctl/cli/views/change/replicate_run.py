@@ -40,16 +40,6 @@ def _full_disk_explained() -> Iterator[None]:
         raise OSError(error.errno, what, error.filename) from error
 
 
-def _check_can_be_opened(root: Path, master: Master) -> None:
-    """Raise an error if the folder is not a store, or if the store is in use."""
-    from rmqctl.logfile.system.writable_storage import WritableStorage
-    from rmqctl.store.journal.journals import check_not_in_use
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-    ReadOnlyStore(root, master.conf).close()
-    check_not_in_use(WritableStorage(root), root)
-
-
 @dataclass(frozen=True)
 class ReplicateOptions:
     """The options of `rmqctl replicate`."""
@@ -119,6 +109,7 @@ class ReplicateRun:
             )
 
     def _replicate(self, root: Path, master: Master, asked: LogRange, requests: BrokerRequests) -> int:
+        from rmqctl.operations.replicate.dry_run import check_can_continue
         from rmqctl.operations.replicate.mirror import forget_starts, is_new, mark_as_mirror, open_mirror
         from rmqctl.operations.replicate.replication import HowToReplicate, Replication, close_store
 
@@ -126,7 +117,7 @@ class ReplicateRun:
         new = is_new(root)
         if self.asked.dry_run:
             if not new:
-                _check_can_be_opened(root, master)
+                check_can_continue(root, master, asked, self.threads)
             self._print_plan(root, master, asked, is_new=new)
             return int(ExitCode.FINDINGS)
         confirm(f"Copy {what} into {root}?", yes=self.asked.yes)

@@ -1,0 +1,61 @@
+"""What MessageStore checks in a store before it writes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import READ_ALL_HINT, NeedsRecovery, Unreadable
+from rmqctl.format.message import Damage
+from rmqctl.store.engine.consume_queue_store import SEE_VERIFY
+from rmqctl.store.read.commit_log import ScanSummary, is_served
+from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
+from rmqctl.store.recovery.rules import third_from_end
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def check_layout(store: ReadOnlyStore) -> None:
+    """Check that rmqctl can write to a store of this kind.
+
+    Raises LayoutNotSupported for RocksDB, DLedger and 3.x. Raises Unreadable if a part of the store was not read.
+    """
+    store.path.check_can_be_changed()
+    if looks_like_3x(store):
+        raise store_of_3x(store)
+    store.list_all()
+    if store.has_unreadable:  # a folder of the log that does not exist yet gets its first file
+        what = "a part of the store was not read: `rmqctl verify` shows which"
+        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+    store.check_one_queue_type()
+
+
+def check_shut_down(store: ReadOnlyStore) -> None:
+    """Raise NeedsRecovery if the last broker or rmqctl with this store was killed."""
+    if store.path.has_abort:
+        root = store.path.root
+        hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
+        raise NeedsRecovery("the store was not shut down cleanly: `abort` is there", path=str(root), hint=hint)
+
+
+def end_of_log(store: ReadOnlyStore, threads: int) -> int:
+    """Return the position in the log where the last record ends.
+
+    Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record does not
+    cause this error if a broker serves the record and continues to read after the record.
+    """
+    log = store.commit_log
+    for damage in log.queue.anomalies:
+        raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
+    in_use = log.files_in_use()
+    if not in_use:
+        return log.min_offset
+    summary, end = ScanSummary(), 0
+    start = in_use[third_from_end(len(in_use))].file_from_offset
+    for item in log.scan_columns(summary, threads=threads, start=start):
+        end = item.end
+        if isinstance(item, Damage) and not is_served(item):
+            what, at = f"{item.code} in the log", item.physical_offset
+            raise NeedsRecovery(what, path=log.path_of(at), offset=at, hint=SEE_VERIFY)
+    return max(summary.end, end)
