@@ -4,6 +4,7 @@ what the copy does to the producer's results.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -37,6 +38,18 @@ TRANSACTIONS = {"transactionOpBatchInterval": "300", "transactionCheckInterval":
 SOON_STORED = {"flushDelayOffsetInterval": "1000"}
 KILLS, CHUNK = 20, 1000  # a chunk of messages for each kill
 KINDS = 5  # of five chunks one is delayed by a second, and one is put in transactions
+STATIC_TOPICS = "topicQueueMapping.json"
+STATIC_TOPIC = {
+    "topic": "static", "scope": "__global__", "bname": "broker-a", "totalQueues": 1, "epoch": 1700000000000,
+    "dirty": False, "currIdMap": {}, "hostedQueues": {"0": [{
+        "gen": 0, "queueId": 0, "bname": "broker-a", "logicOffset": 0, "startOffset": 0, "endOffset": -1,
+        "timeOfStart": -1, "timeOfEnd": -1,
+    }]},
+}  # fmt: skip
+MAPPINGS = {
+    "dataVersion": {"counter": 7, "stateVersion": 0, "timestamp": 1700000000000},
+    "topicQueueMappingInfoMap": {"static": STATIC_TOPIC},
+}
 COMPACTED_TOPIC = "cmpt"  # of broker-550
 UNFINISHED = {"hole", "bytes-behind-end"}  # bytes after the end of the log, which no reader takes for a record
 TWO_IN_SYNC, IMPATIENT = {"inSyncReplicas": "2"}, {"slaveTimeout": "1500"}
@@ -104,6 +117,8 @@ def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_pa
     copy, rng = tmp_path / "copy", random.Random(name)
     with Cluster(version, tmp_path / "cluster", geometry=GEOMETRY) as cluster:
         original = unpack(name, tmp_path / "cluster" / "master")  # with groups, delays and transactions
+        if version >= "5":
+            (original / "config" / STATIC_TOPICS).write_text(json.dumps(MAPPINGS))
         master = cluster.start("master", 0, "ASYNC_MASTER", {**NO_TIMERS, **TRANSACTIONS, **SOON_STORED})
         load = Load(cluster)
         load.start()
@@ -119,6 +134,8 @@ def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_pa
         assert document["maxPhyOffset"] == master.max_offset()
         master.kill()
     assert log_bytes(copy) == log_bytes(original)
+    if version >= "5":
+        assert fastjson_loads((copy / "config" / STATIC_TOPICS).read_text()) == MAPPINGS
     assert rmqctl("verify", copy, "-o", "json").document()["findings"] == []
     a_real_broker_serves_the_copy(version, original, copy)
 
@@ -229,6 +246,8 @@ def test_a_copy_is_a_learner_of_a_master_with_a_controller(version: str, tmp_pat
         master.kill()
     original = tmp_path / "cluster/master/store"
     assert log_bytes(copy) == log_bytes(original)
+    if version >= "5":
+        assert fastjson_loads((copy / "config" / STATIC_TOPICS).read_text()) == MAPPINGS
     assert rmqctl("verify", copy, "-o", "json").document()["findings"] == []
     epochs = [(store / "epochFileCheckpoint").read_bytes() for store in (copy, original)]
     assert decode_epoch_file(epochs[0]) == decode_epoch_file(epochs[1])

@@ -2,7 +2,8 @@
 
 | request | file in config/ | |
 |---|---|---|
-| 21 | topics.json | replaces the mirror's file; the keys of static topics do not belong to the file and are left out |
+| 21 | topics.json | replaces the mirror's file |
+| 21 | topicQueueMapping.json | 5.x; static topics, if the master has any; a real slave does not copy them |
 | 201 | subscriptionGroup.json | replaces the mirror's file |
 | 43 | consumerOffset.json | replaces the mirror's file |
 | 45 | delayOffset.json | replaces the mirror's file |
@@ -27,6 +28,8 @@ from rmqctl.store.config.config_file import (
     DELAY_OFFSETS_CONFIG,
     GROUPS_CONFIG,
     OFFSETS_CONFIG,
+    QUEUE_MAPPING_TABLE,
+    QUEUE_MAPPINGS_CONFIG,
     REQUEST_MODES_CONFIG,
     TIMER_CHECK,
     TIMER_METRICS,
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
     from rmqctl.remoting.address import Address
     from rmqctl.remoting.broker_requests import BrokerRequests
+
+_MAPPINGS, _MAPPINGS_VERSION = "topicQueueMappingDetailMap", "mappingDataVersion"  # keys of the answer to request 21
 
 ConfigTexts = dict[str, bytes]  # the content of files in config/, by name
 
@@ -79,7 +84,12 @@ def fetch_names(address: Address, requests: BrokerRequests) -> ConfigTexts:
     }
     topics = _object(address, TOPICS_CONFIG, requests.topics())
     wanted = {key: topics[key] for key in (DATA_VERSION, TOPIC_TABLE) if key in topics}
-    return _checked(address, texts) | {TOPICS_CONFIG: fastjson_bytes(fastjson_dumps(wanted))}
+    found = _checked(address, texts) | {TOPICS_CONFIG: fastjson_bytes(fastjson_dumps(wanted))}
+    mappings = topics.get(_MAPPINGS)
+    if mappings:
+        table = {DATA_VERSION: topics.get(_MAPPINGS_VERSION), QUEUE_MAPPING_TABLE: mappings}
+        found[QUEUE_MAPPINGS_CONFIG] = fastjson_bytes(fastjson_dumps(table))
+    return found
 
 
 def write_texts(root: Path, texts: ConfigTexts) -> None:

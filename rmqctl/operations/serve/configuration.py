@@ -13,7 +13,8 @@ RocketMQ's SlaveSynchronize asks for it.
 | 61 (5.x) | timermetrics | replaces its file |
 
 For a missing or empty topics.json or subscriptionGroup.json, the answer is an error, and the slave keeps its own table.
-An empty table would make the slave delete its own table.
+An empty table would make the slave delete its own table. The answer to request 21 has no static topics of 5.x: a slave
+takes only their version, and not the topics.
 """
 
 from __future__ import annotations

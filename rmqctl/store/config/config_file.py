@@ -23,6 +23,7 @@ BACKUP_SUFFIX = ".bak"
 GROUPS_CONFIG, GROUP_TABLE = "subscriptionGroup.json", "subscriptionGroupTable"
 OFFSETS_CONFIG, OFFSET_TABLE = "consumerOffset.json", "offsetTable"
 DELAY_OFFSETS_CONFIG = "delayOffset.json"
+QUEUE_MAPPINGS_CONFIG, QUEUE_MAPPING_TABLE = "topicQueueMapping.json", "topicQueueMappingInfoMap"  # static topics
 REQUEST_MODES_CONFIG, REQUEST_MODE_TABLE = "messageRequestMode.json", "messageRequestModeMap"
 TIMER_METRICS, TIMING_COUNT, TIMER_CHECK = "timermetrics", "timingCount", "timercheck"
 CONFIG_FILES = (

@@ -59,10 +59,15 @@ def test_each_answer_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "config/consumerOffset.json").read_text() == '{"offsetTable":{"a@g":{0:5}}}'
 
 
-def test_static_topics_are_no_part_of_topics_json() -> None:
-    said = '{"topicConfigTable":{},"dataVersion":{},"mappingDataVersion":{},"topicQueueMappingDetailMap":{}}'
-    topics = fetch_names(MASTER, broker(Answers(said)))["topics.json"]
-    assert set(fastjson_loads(topics.decode())) == {"topicConfigTable", "dataVersion"}
+@pytest.mark.parametrize("mappings", ["{}", '{"s":{"hostedQueues":{0:[{"gen":0}]}}}'])
+def test_static_topics_have_a_file_of_their_own(mappings: str) -> None:
+    version = '"mappingDataVersion":{"counter":7}'
+    said = f'{{"topicConfigTable":{{}},"dataVersion":{{}},{version},"topicQueueMappingDetailMap":{mappings}}}'
+    found = fetch_names(MASTER, broker(Answers(said)))
+    assert set(fastjson_loads(found["topics.json"].decode())) == {"topicConfigTable", "dataVersion"}
+    own = fastjson_loads(found.get("topicQueueMapping.json", b"{}").decode())
+    expected = f'{{"dataVersion":{{"counter":7}},"topicQueueMappingInfoMap":{mappings}}}'
+    assert own == ({} if mappings == "{}" else fastjson_loads(expected))
 
 
 def test_a_copy_has_no_timer_log() -> None:
