@@ -351,7 +351,7 @@ def calls_of(do: Callable[[Path], object], root: Path, fault: Fault) -> int:
 
 
 @NAMES
-def test_a_repair_is_the_one_that_is_meant_and_is_taken_back(name: str, stores: Stores, tmp_path: Path) -> None:
+def test_undo_restores_every_byte_of_a_repair(name: str, stores: Stores, tmp_path: Path) -> None:
     root = stores.old(name, tmp_path / "store")
     old = tree(root)
     dry = ran(*stores.command(name, root), "--dry-run", "-o", "json")
