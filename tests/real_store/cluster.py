@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ LOOPBACK = "127.0.0.1"
 SMALL = Geometry(commitlog_file_size=65536, queue_file_units=50, index_slots=100, index_entries=400)
 GET_BROKER_CLUSTER_INFO = 106
 START_SECONDS, STOP_SECONDS = 90, 30
+FIRST_PORT, LAST_PORT = 12_000, 32_000
 PORT_TRIES = 200
 # both 4.x and 5.x look for these in $ROCKETMQ_HOME/conf
 LOGBACK_FILES = ("logback_broker.xml", "logback_namesrv.xml", "rmq.broker.logback.xml", "rmq.namesrv.logback.xml")
@@ -298,11 +300,9 @@ class Cluster:
 
 
 def free_port() -> int:
-    """A port P such that P-2 to P+1 are free."""
+    """A port P such that P-2 to P+1 are free, and stay free: below the ports that a system gives to connections."""
     for _ in range(PORT_TRIES):
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
+        port = random.randrange(FIRST_PORT, LAST_PORT)
         if all(_is_free(near) for near in range(port - 2, port + 2)):
             return port
     raise RuntimeError("no free ports on loopback")

@@ -2,6 +2,7 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.util.Properties;
+import java.util.concurrent.ThreadLocalRandom;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
@@ -27,6 +28,10 @@ final class RealBroker {
     /** Brokers listen on a second port, so much below the first. */
     private static final int SECOND_PORT_BELOW = 2;
     private static final int PORT_TRIES = 100;
+
+    /** Below the ports that a system gives to connections: a port that is free stays free until the broker binds it. */
+    private static final int FIRST_PORT = 12_000;
+    private static final int LAST_PORT = 32_000;
 
     final String nameServer;
     final InetSocketAddress address;
@@ -100,12 +105,13 @@ final class RealBroker {
 
     private static int freePort() throws IOException {
         for (int attempt = 0; attempt < PORT_TRIES; attempt++) {
-            try (ServerSocket first = new ServerSocket(0)) {
-                try (ServerSocket second = new ServerSocket(first.getLocalPort() - SECOND_PORT_BELOW)) {
-                    return first.getLocalPort();
-                } catch (IOException taken) {
-                    continue;
+            int port = ThreadLocalRandom.current().nextInt(FIRST_PORT, LAST_PORT);
+            try (ServerSocket first = new ServerSocket(port)) {
+                try (ServerSocket second = new ServerSocket(port - SECOND_PORT_BELOW)) {
+                    return port;
                 }
+            } catch (IOException taken) {
+                continue;
             }
         }
         throw new IOException("no two free ports");
