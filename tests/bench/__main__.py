@@ -27,6 +27,7 @@ from tests.bench.rebuilding import REBUILDING_HEADINGS, rebuilding_rows
 from tests.bench.replicating import REPLICATING_HEADINGS, replicating_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
+from tests.bench.wide import WIDE_HEADINGS, wide_rows
 from tests.bench.writing import writing_rows
 
 HEADINGS = (
@@ -71,6 +72,8 @@ def main() -> None:
             query_rows(arguments.work, arguments.runs),
         )
     )
+    _say("a wide store")
+    print(markdown(WIDE_HEADINGS, wide_rows(arguments.work, arguments.runs)))
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.real_store.harness import RealRocketMQ
+from tests.real_store.harness import BROKER_GEOMETRY, Geometry, RealRocketMQ
 
 WRITER = "4.9.7"
 # bodies in bytes -> messages: the log stays just below 1 GiB
@@ -26,12 +26,12 @@ def written_store(work: Path, body_size: int) -> Path:
     return store
 
 
-def load_seconds(store: Path, version: str) -> float:
+def load_seconds(store: Path, version: str, geometry: Geometry = BROKER_GEOMETRY) -> float:
     """How long the real broker of a version recovers a copy of the store.
 
     Raises RuntimeError when it does not load it.
     """
-    return _seconds_of_copy(store, version, start=False, without=())
+    return _seconds_of_copy(store, version, geometry, start=False, without=())
 
 
 def dispatch_seconds(store: Path, version: str) -> float:
@@ -39,7 +39,7 @@ def dispatch_seconds(store: Path, version: str) -> float:
 
     Raises RuntimeError when it does not load it.
     """
-    return _seconds_of_copy(store, version, start=True, without=("consumequeue", "index"))
+    return _seconds_of_copy(store, version, BROKER_GEOMETRY, start=True, without=("consumequeue", "index"))
 
 
 def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
@@ -50,11 +50,11 @@ def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
         shutil.rmtree(copy / name)
 
 
-def _seconds_of_copy(store: Path, version: str, *, start: bool, without: tuple[str, ...]) -> float:
+def _seconds_of_copy(store: Path, version: str, geometry: Geometry, *, start: bool, without: tuple[str, ...]) -> float:
     copy = store.with_name(store.name + ".copy")
     copy_without(store, copy, without)
     try:
-        report = RealRocketMQ(version).load(copy, start=start)
+        report = RealRocketMQ(version, timeout=600).load(copy, start=start, geometry=geometry)
     finally:
         shutil.rmtree(copy)
     if not report.loaded:
