@@ -118,7 +118,7 @@ def _print_cause(number: int, cause: Cause) -> None:
     for finding in cause.evidence[:EVIDENCE_SHOWN]:
         _field("evidence", _in_words(finding))
     if len(cause.evidence) > EVIDENCE_SHOWN:
-        _field("evidence", f"and {len(cause.evidence) - EVIDENCE_SHOWN} more (`rmqctl verify` lists all)")
+        _field("evidence", f"and {len(cause.evidence) - EVIDENCE_SHOWN} more (`-o json` shows all)")
     _field("means", cause.means)
     _field("a start now", cause.restart["detail"])
     if cause.issue:
