@@ -1,18 +1,19 @@
 """Functions that many kernels call.
 
-These functions read big-endian numbers, search bytes, and compute CRC-32 and Java's hash.
+The functions of this module read big-endian numbers, search for bytes, and compute CRC-32 and Java's hashCode.
 
-A kernel is a function over numpy arrays. numba compiles a kernel at the first call of the kernel. The compiled function
-runs without the GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread and bodies
-of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4 GB/s, and
-numba reads 6.2 GB/s. A scan spends most of its time reading, so C would save little. C also needs a compiler, or a
-wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of `rmqctl/format` would
-be in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so numba is imported when the first kernel is
-compiled (`rmqctl.kernels.native`).
+A kernel is a function that works on numpy arrays. numba compiles a kernel at the first call of the kernel. A compiled
+kernel runs without Python's GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread
+and bodies of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4
+GB/s, and numba reads 6.2 GB/s. A scan spends most of its time on reading files, so C would save little time. C also
+needs a compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of
+`rmqctl/format` would have to be written in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so numba is
+imported when the first kernel is compiled (`rmqctl.kernels.native`).
 
-Code that uses kernels first warms up the kernels (`rmqctl.kernels.warm_up`). The warm-up stores the kernels in a cache
-for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. So each kernel
-has one source. Callers need not know whether a kernel runs compiled or as plain Python.
+A caller warms up kernels (`rmqctl.kernels.warm_up`) before the first call of a kernel. The warm-up stores the kernels
+in a cache for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. Each
+kernel has only one source, both for numba and for plain Python. Callers need not know whether a kernel runs compiled or
+as plain Python.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _U32, _I32, _I64 = (struct.Struct(code).unpack_from for code in (">I", ">i", ">q
 
 
 def _native_only(*arguments: Any) -> Any:
-    """Raise TypeError, because the part has no form in plain Python."""
+    """Raise TypeError, because only compiled kernels can call this function."""
     raise TypeError(f"{len(arguments)} arguments of a part that has no form in plain Python")
 
 
@@ -40,40 +41,40 @@ def _native_only(*arguments: Any) -> Any:
 u32: Any = native_part("u32", lambda b, p: _U32(b, p)[0])
 i32: Any = native_part("i32", lambda b, p: _I32(b, p)[0])
 i64: Any = native_part("i64", lambda b, p: _I64(b, p)[0])
-le64: Any = native_part("le64", _native_only)  # as little-endian machines have it
+le64: Any = native_part("le64", _native_only)  # little-endian
 put_i32: Any = native_part("put_i32", _native_only)
 put_i64: Any = native_part("put_i64", _native_only)
 prefetch: Any = native_part("prefetch", _native_only)
 _trailing_zeros: Any = native_part("trailing_zeros", _native_only)
 _equal64: Any = native_part("equal_in_block", _native_only)
-same_bytes: Any = native_part("same_bytes", _native_only)  # both arrays must have 64 bytes from there on
+same_bytes: Any = native_part("same_bytes", _native_only)  # both arrays must have 64 bytes from their positions on
 BLOCK = 64
 
 
 @part_with_plain(operator.sub)
 def difference(larger: int, smaller: int) -> Any:
-    """Return the difference of two int64 as uint64; the difference may need 64 bits."""
+    """Return `larger` minus `smaller` as uint64, because int64 could overflow."""
     return np.uint64(larger) - np.uint64(smaller)
 
 
 @inline_kernel
 def u16(b: Any, p: int) -> Any:
-    """Return the unsigned 16-bit number at `p`."""
+    """Return the big-endian unsigned 16-bit number at position `p`."""
     return np.int64(b[p]) << 8 | np.int64(b[p + 1])
 
 
 @cache
 def crc32_address() -> int:
-    """Return the address of zlib-ng's crc32.
+    """Return the address of zlib-ng's function `zng_crc32`.
 
-    Raises OSError or AttributeError if the library of zlib-ng does not export this function.
+    Raises OSError if the library of zlib-ng cannot be loaded, and AttributeError if the library has no `zng_crc32`.
     """
     library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
 
 
 def _call_crc32(address: int, data: int, length: int) -> int:
-    """Return `crc32(0, data, length)`; function and data are addresses."""
+    """Call the CRC-32 function at `address` for `length` bytes at the address `data`."""
     crc: int = _crc32_at(address)(0, int(data), int(length))
     return crc
 
@@ -93,7 +94,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def word(b: Any, start: int, end: int) -> Any:
     """Return the first eight bytes of [start, end) as a little-endian uint64.
 
-    If [start, end) has fewer than eight bytes, zeros are added after these bytes.
+    If [start, end) has fewer than eight bytes, zeros are added after the last byte.
     """
     left = end - start
     if start + _WORD <= len(b):
@@ -107,10 +108,9 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return a number in which the high bit of each zero byte is set.
+    """Return a mask in which the high bit of a byte marks a zero byte of `number`.
 
-    The result shows the zero bytes of `number`. In bytes above the lowest zero byte, the high bit may also be set if
-    the byte is not zero.
+    Above the lowest zero byte of `number`, the mask may also mark a byte that is not zero.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
@@ -119,7 +119,7 @@ def _zero_bytes(number: Any) -> Any:
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Return the position of the first byte `wanted` (uint8) in [start, end).
 
-    Returns `end` if there is no such byte. The function compares eight bytes at once.
+    Returns `end` if the byte `wanted` does not occur. The function compares eight bytes at once.
     """
     position: int = find_either(b, start, end, wanted, wanted)
     return position
@@ -152,7 +152,8 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     """Return which of the first 64 bytes of [start, end) equal `wanted` (uint8).
 
-    The result (uint64) has a bit for each byte. The lowest bit is the bit of the first byte.
+    The result (uint64) has one bit for each byte. The lowest bit is for the first byte. A bit is set if its byte is
+    `wanted`.
     """
     left = end - start
     if start + BLOCK <= len(b):
@@ -164,7 +165,7 @@ def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     return found
 
 
-SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits in no order: a product with it has its highest bits mixed well
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd and irregular, so that a product with it has well-mixed highest bits
 _POWERS = np.array([31**n & 0xFFFFFFFF for n in range(_WORD + 1)], np.uint64)
 _P1, _P2, _P4 = (np.uint64(31**n) for n in (1, 2, 4))
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
@@ -172,9 +173,9 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 
 @inline_kernel
 def _hash_of_eight(eight: Any) -> Any:
-    """Return the hash of eight ASCII characters.
+    """Return Java's hashCode of eight ASCII characters, not yet wrapped to 32 bits.
 
-    The first character is in the lowest byte.
+    The lowest byte of `eight` is the first character.
 
     The first step combines pairs of characters. The second step combines groups of four characters. The last step
     combines all eight characters.
@@ -186,16 +187,16 @@ def _hash_of_eight(eight: Any) -> Any:
 
 @inline_kernel
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
-    """Return (True, hashCode) of a text. hashCode is a wrapped uint32.
+    """Return (True, Java's hashCode of a text as a wrapped uint32).
 
-    `h` is the hash of the text before the UTF-8 bytes [start, end). If the bytes are not UTF-8, the first result is
-    False, and the one-record decoder must compute the hash as Java does.
+    The text ends with the UTF-8 bytes [start, end), and `h` is the hashCode of the text before these bytes. If the
+    bytes are not UTF-8, the first result is False, and the one-record decoder must compute the hash as Java does.
     """
     p = start
-    total = np.uint64(h)  # modulo 2**32 all the way
+    total = np.uint64(h)  # only the lowest 32 bits count
     while p < end:
         eight = word(b, p, end)
-        if eight & _HIGH_BITS == 0:  # eight at once: one multiplication waits for the one before, not eight
+        if eight & _HIGH_BITS == 0:  # eight at once: one multiplication, not eight, waits for the last one
             left = min(end - p, _WORD)
             if left < _WORD:  # NULs in front add nothing
                 eight <<= np.uint64(8 * (_WORD - left))

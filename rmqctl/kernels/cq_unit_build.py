@@ -1,9 +1,9 @@
 """Build units of consume queues from many messages at once.
 
-ConsumeQueue.putMessagePositionInfo writes the same units. `place` reads rows of DISPATCH_COLUMNS in log order, and
-fills a window of units for each queue. `place` stops before a message that cannot be placed. A message cannot be placed
-if the window is full, if the queue is not known yet, or if the message does not have the next queue offset. The caller
-then handles the message that could not be placed.
+The units are the same as those of RocketMQ's ConsumeQueue.putMessagePositionInfo. `place` reads rows of
+DISPATCH_COLUMNS in log order, and fills a window of units for each queue. `place` stops before a message that cannot be
+placed. A message cannot be placed if the window is full, if the queue is not known yet, or if the message does not have
+the next queue offset. The caller of `place` must handle a message that cannot be placed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rmqctl.kernels.compile import put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.kernels.kernel import kernel
 
-# of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which
-# is row `row`; `delay` (ms) is that of its level, for a queue of scheduled messages, else -1
+# the state of a queue, by its number. `next` is the queue offset of its next unit. `fill` is the number of units in its
+# window, and `row` is the number of the window. `delay` is the delay of its level in ms (-1: not a scheduled queue).
 PLACE_STATES = row_type("i4 kind row", "i8 next fill delay")
-UNKNOWN, PLAIN, LEFT_OUT = range(3)  # kinds: to be asked about; units of 20 bytes; none are made here
-# why it stopped
+UNKNOWN, PLAIN, LEFT_OUT = range(3)  # kinds: the caller must decide; units of 20 bytes; no units are built here
+# why the kernel stopped
 DONE, UNSETTLED, MULTI = range(3)
 
 _UNIT = CQ_UNIT.size
@@ -39,13 +39,13 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 @kernel
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
-    """Build the units of the messages from `row` on.
+    """Build the consume queue units of messages, from row `row` on.
 
     Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are rows of
     DISPATCH_COLUMNS, and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store
-    times in ms) have a window for each queue. All windows have the same number of units, and there is no gap between
-    two windows. The reason UNSETTLED means that the message of the returned row could not be placed. The reason MULTI
-    means that the message before the returned row was placed and names LMQ queues.
+    times in ms) have a window for each queue. Each window has `window` units, and there is no gap between two windows.
+    The reason UNSETTLED means that the message of the returned row could not be placed. The reason MULTI means that the
+    message before the returned row was placed and names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]
@@ -76,10 +76,10 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
 
 @kernel
 def next_of_queue(messages: Rows, row: int, rows: int) -> int:
-    """Return the row of the next message of the queue of the message in `row`.
+    """Return the row of the next message in the same queue as the message in `row`.
 
     Messages of open or rolled-back transactions have no unit, and do not count. The result is -1 if none of the next
-    `rows` messages is of the queue.
+    `rows` messages is in the same queue.
     """
     queue = messages[row].queue
     for found in range(row + 1, min(row + 1 + rows, len(messages))):
@@ -89,6 +89,6 @@ def next_of_queue(messages: Rows, row: int, rows: int) -> int:
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)
     next_of_queue(np.zeros(1, DISPATCH_COLUMNS), 0, 0)

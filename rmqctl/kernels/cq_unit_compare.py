@@ -1,8 +1,9 @@
-"""Compare many messages with the units of their queues at once.
+"""Compare many messages with their units in consume queues at once.
 
-`match` reads rows of DISPATCH_COLUMNS in log order. Each queue has a window of units. If the unit of a message is not
-in the window, `match` stops, so that the caller can move the window. Each message gets a verdict. Confirmed units
-become runs [start, end) of queue offsets.
+`match` reads rows of DISPATCH_COLUMNS in log order. For each queue, `match` has a window: some successive units of the
+queue. If the unit of a message is not in the window, `match` stops, so that the caller can move the window. Each
+message gets a verdict, such as CONFIRMED or MISSING. Successive confirmed units become one run [start, end) of queue
+offsets.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from rmqctl.kernels.compile import difference, i32, i64
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
-# of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from
-# window_start on
+# the state of a queue, by its number; offsets in units. `kind` is PLAIN, ABSENT, ODD or IGNORED. `pool[row]` has the
+# window, which begins at window_start.
 QUEUE_STATES = row_type(
     "i4 kind seen scheduled row", "i8 first end window_start window_end run_start run_end first_seen"
 )
 PLAIN, ABSENT, ODD, IGNORED = range(4)
 RUNS = row_type("i4 queue", "i8 start end")
-# verdicts; ASK: only the one-record way can say; ASK_AGAIN: and the queue had messages before
+# verdicts; ASK: only the one-record code can decide; ASK_AGAIN: like ASK, and the queue had messages before
 CONFIRMED, MISSING, ELSEWHERE, WRONG_TAGS, ASK, ASK_AGAIN, NOT_ASKED = range(7)
 
 _UNIT = CQ_UNIT.size
@@ -82,12 +83,12 @@ def _compare(message: Row, state: Row, units: Rows) -> int:
 def match(
     messages: Rows, row: int, states: Rows, pool: Bytes, verdicts: Numbers, runs: Rows, runs_used: int
 ) -> tuple[int, int]:
-    """Fill `verdicts` (uint8) from `row` on.
+    """Compare messages with their units, from row `row` on, and fill `verdicts`.
 
-    Returns the row that was reached, and the number of used elements of `runs`. `messages` are rows of
-    DISPATCH_COLUMNS, `states` are rows of QUEUE_STATES, and `runs` are rows of RUNS. The kernel stops before a message
-    whose unit is not in the window of its queue. `pool` (uint8) has a row of bytes for each queue. `runs` must have
-    room for one run for each message.
+    Returns the row at which the kernel stopped, and the number of used elements of `runs`. `verdicts` is uint8.
+    `messages` are rows of DISPATCH_COLUMNS, `states` are rows of QUEUE_STATES, and `runs` are rows of RUNS. The kernel
+    stops before a message whose unit is not in the window of its queue. `pool` (uint8) has, for each queue, a row with
+    the bytes of the window. `runs` must have room for one run for each message.
     """
     while row < len(messages):
         message = messages[row]
@@ -117,6 +118,6 @@ def match(
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     messages, states, runs = (np.empty(0, columns) for columns in (DISPATCH_COLUMNS, QUEUE_STATES, RUNS))
     match(messages, 0, states, np.zeros((0, _UNIT), np.uint8), np.empty(0, np.uint8), runs, 0)

@@ -1,9 +1,9 @@
-"""The columns that dispatch needs, for many records at once.
+"""Read the fields that dispatch needs, from many records at once.
 
-These columns are the queue, the tags code and the hashes of the keys, as in RocketMQ's DispatchRequest. Each message
-has one row. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue (a
-topic and a queueId) a number. The kernel stops at a queue that is not in the table. Rows with text that is not UTF-8
-are marked UNUSUAL, and the one-record decoder handles these rows.
+The fields of a message are its queue, its tags code and the hashes of its keys, as in RocketMQ's DispatchRequest. Each
+message has one row of DISPATCH_COLUMNS. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A
+`QueueTable` gives each queue (a topic and a queueId) a number. `describe` stops at a message whose queue is not in the
+table. If a text of a message is not UTF-8, its row is marked UNUSUAL, and the one-record decoder must read the message.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ DISPATCH_COLUMNS = row_type(
     "i8 physical_offset queue_offset tags_code store_timestamp",
     "i4 size queue sys_flag hashes_start hashes_count traits",
 )
-# traits of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it
-# is a placeholder that `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS;
-# clients reject a port, or its body (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
+# traits of a row, in this order: the one-record decoder must read the message; it has DELAY; it names LMQ queues; its
+# first hash is the hash of UNIQ_KEY; it is a placeholder that `recover --keep-going` wrote, with a place in a queue;
+# its last hash is the hash of TAGS; clients reject a port; clients reject the body (`rmqctl.format.client_check`). The
+# last two are never set for a rollback, which no client gets.
 UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
     1,
     2,
@@ -57,7 +58,7 @@ UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_POR
     128,
 )
 
-# `key_hash` is the hash of what the index puts before a key, the topic and `#`; not where the topic is no text
+# `key_hash` is the hash of the topic and `#`, the text before each key in the index; 0 if the topic is not UTF-8
 QUEUE_TABLE_ROWS = row_type("i8 start", "i4 length queue_id number", "u4 key_hash", "i4 is_text used")
 _TABLE_SIZE_FIRST = 1024
 _NAMES = (
@@ -110,7 +111,7 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
 
 
 class QueueTable:
-    """The numbers of queues, by topic (bytes) and queueId.
+    """A hash table that gives a queue's number, by topic (bytes) and queueId.
 
     Only one thread at a time may use a QueueTable.
     """
@@ -122,12 +123,12 @@ class QueueTable:
         self._count = 0
 
     def add(self, topic: bytes, queue_id: int, number: int) -> None:
-        """Add a queue."""
+        """Add a queue and its number to the table."""
         if 2 * self._count >= len(self.rows):
             self._grow()
         while self._used + len(topic) > len(self.pool):
             self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
-        text = np.frombuffer(bytearray(topic), np.uint8)  # as writable as a buffer: one kernel for both
+        text = np.frombuffer(bytearray(topic), np.uint8)  # writable like a buffer: one kernel for both
         slot = _table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
         self.pool[self._used : self._used + len(topic)] = text
         key_hash, is_text = _key_hash(topic)
@@ -144,7 +145,7 @@ class QueueTable:
 
 
 class DispatchTable(QueueTable):
-    """A QueueTable with the layouts of the tails that `describe` has found."""
+    """A QueueTable that also has the layouts of record tails (`TailLayouts`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,9 +157,9 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of the text that precedes each key in the index.
+    """Return the hash of `TOPIC#`, the text before each key in the index.
 
-    The hashed text is the topic and `#`. The second result says whether the topic is valid UTF-8.
+    The second result says whether the topic is valid UTF-8. If the topic is not valid UTF-8, the hash is 0.
     """
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
@@ -168,7 +169,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return the number of a property name at [start, end); -1 for other names."""
+    """Return the number of the property name in [start, end), or -1 if unknown."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -183,9 +184,9 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 
 @inline_kernel
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return the ends of the name and of the value of the property at `start`.
+    """Return the end positions of a property's name and of its value.
 
-    Both positions are equal if the property has no value.
+    The property begins at `start`. Both end positions are equal if the property has no value.
     """
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
     if name_end == end or buffer[name_end] == PROPERTY_END:
@@ -195,9 +196,10 @@ def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
 
 @inline_kernel
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
-    """Fill `spans` with (start, end) of the values of the used names.
+    """Find the values of TAGS, KEYS, UNIQ_KEY, DELAY and INNER_MULTI_DISPATCH.
 
-    If a name is missing, its span is (0, 0). If a name occurs twice, the last value counts.
+    `spans` gets the start and the end of each value. The span of a missing property is (0, 0). If a property occurs
+    twice, the last value counts.
     """
     spans[:] = 0
     p = start
@@ -222,8 +224,8 @@ def _positive(h: Int) -> Int:
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Compute the hashes of UNIQ_KEY, of the words of KEYS, and of TAGS.
 
-    Returns (True, the number of used elements of `hashes`). `h` is the hash of the topic. Returns (False, ...) if a
-    text is not UTF-8.
+    Returns (True, the number of used elements of `hashes`). `h` is the hash of the topic and `#`. The first result is
+    False if a text is not UTF-8.
     """
     ok = True
     if spans[UNIQUE, 1]:
@@ -250,9 +252,9 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the table's slot for a queue whose topic has a known layout.
+    """Return the slot of a queue in the table, as stored in the layout of a tail.
 
-    The result is -1 if the layout does not have the slot.
+    The result is -1 if the layout does not have the slot of the queue.
     """
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
@@ -260,7 +262,7 @@ def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -
 
 @inline_kernel
 def _spans_of(layouts: TailLayouts, layout: int, start: int, spans: Numbers) -> None:
-    """Fill in the spans of the tail that begins at `start` and has this layout."""
+    """Fill `spans` with the positions of the values of the tail at `start`."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
         spans[value, 0] = layouts.spans[layout, value, 0] + away
@@ -278,7 +280,7 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """Return the result of `rmqctl.format.client_check.has_bad_port`."""
+    """Return the same result as `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -286,7 +288,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """Return the result of `rmqctl.format.client_check.has_bad_compression`."""
+    """Return the same result as `rmqctl.format.client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False
@@ -380,14 +382,15 @@ def describe(
     with_keys: bool,
     with_tags: bool,
 ) -> tuple[int, int]:
-    """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on.
+    """Fill `columns` with the fields that dispatch needs, from row `row` on.
 
-    Returns the row that was reached, and the number of used elements of `hashes`.
+    Returns the row at which the kernel stopped, and the number of used elements of `hashes`.
 
-    `rows` are of RECORD_COLUMNS and describe `buffer`, whose first byte is at physical offset `base`. The kernel stops
-    before a row whose queue is not in `table`. `hashes` (int32) must have room for one key for every two bytes of
-    properties, and for one more key for each row. Keys are hashed only with `with_keys`, and TAGS only with
-    `with_tags`. A rollback has no keys (IndexService).
+    `rows` (RECORD_COLUMNS) describe the records in `buffer`. The first byte of `buffer` is at physical offset `base`.
+    `columns` (DISPATCH_COLUMNS) must be as long as `rows`. The kernel stops before a row whose queue is not in `table`.
+    `hashes` (int32) must have room for one key for every two bytes of properties, and for one more key for each row.
+    Keys are hashed only with `with_keys`, and TAGS only with `with_tags`. A rollback message gets no hashes, because
+    RocketMQ's IndexService does not index rollback messages.
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used
@@ -396,7 +399,7 @@ def describe(
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     none = np.zeros(0, np.uint8)
     table = DispatchTable()
     table.add(b"T", 0, 0)

@@ -1,7 +1,7 @@
-"""Find the records with a topic, a tag or a key, by comparing bytes.
+"""Find the records that have a given topic, tag or key, by comparing bytes.
 
-The searched text must be encodable as UTF-8. This text must not contain U+FFFD. U+FFFD may represent bytes that are not
-UTF-8, and only decoding can find such bytes.
+The given text must be encodable as UTF-8, and must not contain U+FFFD. The decoder shows bytes that are not UTF-8 as
+U+FFFD, and a comparison of bytes cannot find these bytes.
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ def _bytes_of(text: str) -> Bytes:
 
 
 def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
-    """Set `kept` (bool, one for each row of RECORD_COLUMNS) for rows of this topic.
+    """Set `kept` for each row that has this topic.
 
-    Other rows stay unchanged.
+    `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS). The elements of other rows stay unchanged.
     """
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 
 
 def keep_tag(buffer: Bytes, rows: Rows, tag: str, kept: Flags) -> None:
-    """Clear `kept` for rows with other TAGS."""
+    """Clear `kept` for each row that has other TAGS or no TAGS."""
     _keep_tag(buffer, rows, _bytes_of(tag), kept)
 
 
 def keep_key(buffer: Bytes, rows: Rows, key: str, kept: Flags) -> None:
-    """Clear `kept` for rows where `key` is neither UNIQ_KEY nor a word of KEYS."""
+    """Clear `kept` for each row where `key` is neither UNIQ_KEY nor a word of KEYS."""
     _keep_key(buffer, rows, _bytes_of(key), kept)
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     for keep in (keep_topic, keep_tag, keep_key):
         keep(np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), "", np.zeros(0, np.bool_))

@@ -1,7 +1,8 @@
 """A kernel that counts messages in groups, such as the messages of each queue.
 
-A group has a topic, a queueId and an interval of time. If the messages are not divided by a field, this field is 0 in
-each group. The kernel reads only the topic from a record. All other fields are columns of `rmqctl.kernels.scan`.
+A group has a topic, a queueId and a time interval. A field (topic, queueId or time) is 0 in each group if messages are
+not grouped by that field. The kernel reads only the topic from the bytes of a record. All other fields come from
+RECORD_COLUMNS.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.row_scan import TextTable, text_number, topic_of
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
-# of a group: the number of its topic, its queueId, where its interval begins (ms since 1970); its messages, their
-# bytes, and the limits of their sizes, queue offsets and store times; a row without messages is free
+# a group: the number of its topic, its queueId, the start of its interval (ms since 1970), the number of its messages,
+# their bytes, and the lowest and highest size, queue offset and store time; a row without messages is free
 GROUPS = row_type(
     "i8 timestamp messages bytes body_bytes min_queue_offset max_queue_offset",
     "i8 first_store_timestamp last_store_timestamp",
@@ -73,7 +74,7 @@ def _count(
 ) -> tuple[int, int]:
     """Add rows to their groups; return the next row and the number of used slots.
 
-    The kernel stops at a new topic, and at a new group if `most` slots are used.
+    The kernel stops at a topic that has no number yet. If `most` slots are used, the kernel also stops at a new group.
     """
     while row < len(rows):
         record = rows[row]
@@ -102,12 +103,12 @@ def _count(
 
 
 class GroupTable:
-    """Groups of messages, divided by broker, topic or queue, and by time.
+    """A table of message groups, divided by broker, topic or queue, and by time.
 
     Only one thread at a time may use a GroupTable.
 
-    `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of an interval of time, in ms. If `interval_ms`
-    is 0, the groups are not divided by time. Each group has the number of its topic, and `topics` has the topics by
+    `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of a time interval, in ms. If `interval_ms` is
+    0, the groups are not divided by time. Each group has the number of its topic, and `topics` gives the topic for a
     number. The table has at most SLOTS groups, so memory use does not grow.
     """
 
@@ -116,14 +117,14 @@ class GroupTable:
         self._by = by
         self._interval_ms = interval_ms
         self._groups = np.zeros(SLOTS, GROUPS)
-        self._most = SLOTS // 4 * 3  # a search for a free slot takes long after that
+        self._most = SLOTS // 4 * 3  # in a fuller table, a search for a free slot takes long
         self._used = 0
 
     def add(self, buffer: Bytes, rows: Rows) -> list[Rows]:
-        """Count messages; return the groups (GROUPS) of a table that became full.
+        """Count messages; return all groups, and empty the table, when the table is full.
 
-        `rows` are RECORD_COLUMNS. Groups that were returned are no longer in the table. A later message of the same
-        group begins a new group.
+        `rows` are rows of RECORD_COLUMNS, and the groups are rows of GROUPS. If a later message belongs to a returned
+        group, a new group begins in the table.
         """
         full = []
         row = 0
@@ -156,6 +157,6 @@ class GroupTable:
 
 
 def warm_up() -> None:
-    """Call the kernel with empty input, to compile or load it."""
+    """Compile or load the kernel of this module, by a call with empty input."""
     none, no_rows, table = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), TextTable().table
     _count(none, no_rows, 0, table.rows, table.pool, BY_QUEUE, 0, np.zeros(1, GROUPS), 0, 1)

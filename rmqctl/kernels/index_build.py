@@ -1,6 +1,6 @@
 """Add many keys to an index file at once (IndexFile.putKey).
 
-The kernels build entries, and the slots that point to these entries.
+The kernels build index entries, and the hash slots that point to the entries.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ENTRY = INDEX_ENTRY.size
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
 _AHEAD = 24  # entries; the table of slots is larger than most caches
 _SLOT = SLOT_SIZE
-# of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done,
-# `pending` counts entries and `changed` slots since somebody wrote them
+# the state of the file: the fields of its header, in host byte order; `row` and `key` are the next message and its next
+# key; `pending` and `changed` are the numbers of new entries and changed slots that are not written yet
 BUILD_STATE = row_type(
     "i8 row key pending changed index_count hash_slot_count begin_timestamp end_timestamp begin_phy_offset "
     "end_phy_offset"
@@ -37,9 +37,9 @@ BUILD_STATE = row_type(
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
-    Both arrays are int32. Hashes are not negative. The kernel multiplies by the inverse of `count`, because a
-    multiplication is several times as fast as a division. For numbers below 2^31, the quotient is wrong by 1 at most,
-    and the kernel corrects this error.
+    `hashes` and `slots` are int32, and no hash is negative. The kernel multiplies by the inverse of `count`, because a
+    multiplication is several times as fast as a division. The product with the inverse may be wrong by 1 for hashes
+    below 2^31, and the kernel corrects this error.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -56,11 +56,11 @@ def build(
 
     `state` is one row of BUILD_STATE.
 
-    The kernel ends when all messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8)
-    have the same form as on disk. `slots` has the number of the slot of each hash. The file has room for entries whose
-    number is less than `capacity`. `changed` (int32) gets the slots of the new entries. If `changed` has too little
-    room, the last of these slots are left out. A message that begins before the end of the index is left out, because
-    the index already has the keys of this message.
+    The kernel ends when all messages are done, or when the file or `entries` is full. `heads` (the hash slots) and
+    `entries` are uint8, in the format of the index file. `slots` has the slot number of each hash. The index file is
+    full if the number of the next entry would be `capacity`. `changed` (int32) gets the slot numbers of the new
+    entries, as many as `changed` has room for. A message before `end_phy_offset` of the state is skipped, because the
+    index already has its keys.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):
@@ -104,7 +104,7 @@ def build(
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     messages, hashes, none = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(0, np.uint8)
     slots_of(hashes, 1, hashes)
     build(messages, hashes, hashes, none, 1, none, hashes, np.zeros(1, BUILD_STATE)[0])

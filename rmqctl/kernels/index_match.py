@@ -1,7 +1,8 @@
 """Check the slots, the order and the messages of many index entries at once.
 
-Entries and messages are in log order, so one pass compares entries and messages. The kernels report errors as rows of
-INDEX_EVENTS. Successive errors of the same kind have one row with a count.
+Index entries and messages are both in log order, so one pass over both compares each entry with its message. The
+kernels report errors as rows of INDEX_EVENTS. If successive entries have the same kind of error, the errors share one
+row, with a count.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from rmqctl.kernels.compile import i32, i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
-# what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is
-# what was expected
+# errors of one kind: the number of the first entry in its file, the count of successive entries, the first and the last
+# row of the messages; `value` is the expected value, or another detail of the error
 INDEX_EVENTS = row_type("i4 kind entry count row last_row", "i8 value")
 CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
     10
-)  # an int makes a kernel of its own
-# of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before
-# the first of these; `tags_open` have none since the last of these, the first of them at physical offset
-# `tags_open_from`
+)  # numpy integers, because numba compiles a kernel again for each literal int
+# the state of `merge` between two calls. Messages with TAGS are counted: `tags_indexed` have an entry for TAGS,
+# `tags_before` have none and come before the first indexed one, `tags_open` have none and come after the last indexed
+# one. `tags_open_from` is the physical offset of the first of `tags_open`.
 MERGE_STATE = row_type(
     "i8 row entry events begin_is_wrong missing_goes_on tags_indexed tags_before tags_open tags_open_from"
 )
@@ -44,9 +45,9 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 
 @inline_kernel
 def time_diff(begin: int, stored: int) -> int:
-    """Return seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
+    """Return the seconds from `begin` to `stored` (both ms), clamped to [0, 2^31-1].
 
-    A difference that overflows 64 bits is treated as a large difference.
+    If the difference overflows 64 bits, the result is 2^31-1.
     """
     if stored <= begin:
         return 0
@@ -74,15 +75,14 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
-    """Check a block of entries; return the new last_offset and number of events.
+    """Check a block of index entries; return the new last_offset and event count.
 
     `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has, for each
-    slot, the newest of the entries that are already checked. Of the entries before the block, `last_offset` is the
-    physical offset in the last entry that is in order. `following` is the physical offset in the first entry after the
-    block (-1: there is no such entry). An entry is out of order if its offset is lower than the offset of the previous
-    entry. An entry is also out of order if its offset is higher than the offset of the next entry, and if the next
-    entry would be in order without this entry. Entries out of order are marked in `skipped` (uint8). `events` has room
-    for two rows for each entry.
+    slot, the number of the last checked entry of the slot. `last_offset` is the physical offset of the last in-order
+    entry before the block. `following` is the physical offset in the first entry after the block (-1: no entry
+    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is also out of order
+    if the next entry has a lower physical offset that is not lower than `last_offset`. `skipped` (uint8) is set to 1
+    for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -121,10 +121,10 @@ def _check_time(
     events: Rows,
     used: int,
 ) -> int:
-    """Compare an entry's time with the time of its message.
+    """Compare the time in an index entry with the store time of its message.
 
-    The function adds an event for each difference. `header` (int64) has beginTimestamp, endTimestamp and indexCount.
-    Returns the number of events.
+    The function adds an event for each difference. `header` (int64) has beginTimestamp, endTimestamp and indexCount of
+    the index file. Returns the number of events.
     """
     begin, stored = int(header[0]), message.store_timestamp
     if number == 1 and begin != stored:
@@ -134,7 +134,7 @@ def _check_time(
         used = _tell(events, used, END, number, row, stored)
     if number > 1 and not state.begin_is_wrong:
         found = i32(entries, entry_at + _TIME_DIFF)
-        if found < 0 or not 0 <= stored - begin - found * 1000 < 1000:  # which takes no division
+        if found < 0 or not 0 <= stored - begin - found * 1000 < 1000:  # needs no division
             wanted = time_diff(begin, stored)
             if found != wanted:
                 used = _tell(events, used, TIME, number, row, wanted)
@@ -143,11 +143,11 @@ def _check_time(
 
 @inline_kernel
 def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
-    """Count a message whose keys are all indexed, but whose TAGS are not indexed.
+    """Count one message, with or without an index entry for its TAGS.
 
-    Brokers of 5.4.0 and later index TAGS. After an upgrade or a downgrade of the broker, the first or the last messages
-    of the log have no entry for TAGS. Any message between these first and last messages must have an entry for its
-    TAGS.
+    Brokers of 5.4.0 and later index TAGS. After an upgrade to 5.4.0, the first messages of the log have no index entry
+    for TAGS. After a downgrade, the last messages of the log have no index entry for TAGS. If messages without an entry
+    for TAGS lie between messages with an entry for TAGS, the function adds an event.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -178,7 +178,7 @@ def _end_message(
 ) -> int:
     """Add an event if the index does not have all of a message's keys.
 
-    Clears `found` for the next message.
+    The function clears `found` for the next message.
     """
     required_from = 0
     required_to = message.hashes_count
@@ -186,7 +186,7 @@ def _end_message(
     if has_tag:
         required_to -= 1
     tag_is_found = has_tag and found[required_to] != 0
-    for i in range(required_to):  # a key `T#TAGS` has an entry that looks like that for TAGS, and shows nothing
+    for i in range(required_to):  # an entry for a key `T#TAGS` looks like an entry for TAGS, and proves nothing
         has_tag = has_tag and hashes[message.hashes_start + i] != hashes[message.hashes_start + required_to]
     if like_3x:
         required_from = 1 if message.traits & _HAS_UNIQUE else 0
@@ -232,14 +232,15 @@ def merge(
     states: Rows,
     events: Rows,
 ) -> None:
-    """Compare messages with the entries of a block, continuing from the state.
+    """Compare messages with a block of index entries, continuing from a state.
 
     The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
-    The kernel ends when all messages are done, or when `events` is nearly full. `more` says that other blocks may
-    follow. In this case, the kernel also ends at the end of the block. An entry that points to an offset before
-    `log_start` belongs to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8)
-    marks entries that are left out. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the block's
-    file. `found` (uint8, zeros) has a place for each key of a message.
+    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, the kernel also ends
+    at the end of the block, because other blocks may follow. An entry that points to an offset before `log_start`
+    belongs to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the
+    index entries that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of
+    the index file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the
+    call.
     """
     state = states[0]
     used = state.events
@@ -279,7 +280,7 @@ def merge(
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     entries, flags, events = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8), np.zeros(8, INDEX_EVENTS)
     check_entries(entries, 1, np.zeros(1, np.int32), 0, -1, flags, events)
     messages, hashes, header = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(3, np.int64)

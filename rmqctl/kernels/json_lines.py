@@ -2,8 +2,8 @@
 
 The code for one record (`rmqctl.forensics.message_row`) writes the same bytes, and a test compares both results. The
 one-record code handles rare cases. Rare cases are IPv6 hosts, texts that are not plain UTF-8, characters that must be
-escaped for JSON or for a terminal, a property that occurs twice, a time that is not a date, and topics whose tagsCode
-is not in the message (`skipped_topic`).
+escaped for JSON or for a terminal, a repeated property, and a time that is not a date. The topic `skipped_topic` is
+also a rare case, because the tagsCode of its messages is not in the message.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rmqctl.kernels.scan import RECORD_COLUMNS
 
 BODY_NONE, BODY_HEX, BODY_BASE64 = 0, 1, 2
 BODIES = {"none": BODY_NONE, "hex": BODY_HEX, "base64": BODY_BASE64}
-ROOM_OF_A_LINE = 1024  # all that has no length of its own
+ROOM_OF_A_LINE = 1024  # for the parts of a line that are not counted separately
 
 
 def _texts() -> list[str]:
-    """Return the constant text before each value of a line, and after the last value."""
+    """Return the constant texts of a line: before each value, and after the last."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""
@@ -45,7 +45,7 @@ def _texts() -> list[str]:
 _TEXTS = _texts()
 _TEXT_BYTES = np.frombuffer("".join(_TEXTS).encode(), np.uint8)
 _TEXT_ENDS = np.cumsum([len(text) for text in _TEXTS])
-# numpy's integers: numba compiles a function once more for each int that it is called with
+# numpy integers, because numba compiles a function again for each literal int argument
 _TOPIC, _QUEUE_ID = np.int64(0), np.int64(1)
 _MSG_ID, _TAGS_CODE, _PATH, _PROPERTIES, _PROPERTIES_END, _BODY, _END_HEX, _END_BASE64, _END = np.arange(
     17, len(_TEXTS)
@@ -113,7 +113,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 
 @inline_kernel
 def _time(out: Bytes, used: int, ms: int) -> int:
-    """Return a time such as `2026-11-21T09:15:16.848Z`.
+    """Write a time such as `2026-11-21T09:15:16.848Z`; return the end position.
 
     The function counts days from 1 March of year 0, in periods of 400 years.
     """
@@ -178,7 +178,7 @@ def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
-    """Return whether JSON can contain a text without escapes.
+    """Return whether a text needs no escapes in JSON.
 
     ASCII characters are plain, except control characters, the quote and the backslash. Characters from U+3000 to U+CFFF
     (three bytes in UTF-8) are also plain, except U+3164, which is invisible.
@@ -233,7 +233,7 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
-    """Write the properties as a JSON object, and return the object's end.
+    """Write the names and values of properties as JSON; return the end position.
 
     The result is -1 if the one-record code must write the line.
     """
@@ -271,9 +271,10 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 
 @inline_kernel
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
-    """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
+    """Fill `values` with the fields from queueId to preparedTransactionOffset.
 
-    For a host, the value is the position of its bytes in `buffer`.
+    The order of the fields is their order in a JSON line. For a host, the value is the position of its bytes in
+    `buffer`.
     """
     position = row.position
     values[0] = row.queue_id
@@ -326,7 +327,7 @@ def _line(
         return -1
     _fill(values, buffer, base, row, born)
     used = _copy(buffer, topic_start, topic_end, out, _text(out, used, _TOPIC))
-    for field in range(len(_KINDS)):  # a loop: each part is compiled in once
+    for field in range(len(_KINDS)):  # a loop, so that each part is compiled only once
         used = _text(out, used, _QUEUE_ID + field)
         if _KINDS[field] == _IS_NUMBER:
             used = _number(out, used, values[field])
@@ -389,12 +390,13 @@ def _write(
 def write_lines(
     buffer: Bytes, base: int, rows: Rows, at: int, path: bytes, skipped_topic: bytes, body: int, out: Bytes
 ) -> tuple[int, int]:
-    """Write the lines of `rows` (RECORD_COLUMNS) to `out` (uint8), from row `at` on.
+    """Write a JSON line for each of `rows` to `out` (uint8), from row `at` on.
 
     Returns the next row, and the number of bytes written. The function stops before a row that the one-record code must
     write, or for which `out` may have no room. The room for a row is the sum of ROOM_OF_A_LINE, the length of the path,
-    the length of the topic, and four times the length of the properties. If bodies are shown, twice the length of the
-    body is added to this sum. `path` is a JSON string with its quotes.
+    the length of the topic, and four times the length of the properties. If the lines have bodies, a row needs
+    additional room of twice the length of its body. `rows` are rows of RECORD_COLUMNS. `path` is a JSON string with its
+    quotes.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)
@@ -405,5 +407,5 @@ def _array(raw: bytes) -> Bytes:
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     write_lines(np.zeros(0, np.uint8), 0, np.empty(0, RECORD_COLUMNS), 0, b"", b"", BODY_NONE, np.zeros(0, np.uint8))

@@ -19,7 +19,7 @@ _IS_KEPT = threading.Event()
 
 
 class Part:
-    """A function that kernels call, in two forms.
+    """A function that kernels call, in a Python form and in a compiled form.
 
     `plain` is the Python form, and `native` is the form that numba compiles. `make_native` makes the native form.
     """
@@ -29,17 +29,17 @@ class Part:
         self._make_native = make_native
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the plain form of the part."""
+        """Call the plain Python form of the part."""
         return self.plain(*arguments)
 
     @cached_property
     def native(self) -> Any:
-        """Return the native form of the part."""
+        """Return the form of the part that numba compiles."""
         return self._make_native()
 
 
 class Kernel:
-    """A kernel, which numba compiles at its first call.
+    """A function over numpy arrays, which numba compiles at the first call.
 
     If `has_plain_form` is set, the kernel can also run as plain Python. The kernel runs as plain Python while
     `is_plain` is set.
@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def native(self) -> Any:
-        """Return numba's form of the kernel."""
+        """Return the form of the kernel that numba compiles."""
         with _LOCK:
             if self._native is None:
                 from rmqctl.kernels.native import compile_kernel
@@ -87,28 +87,26 @@ class Kernel:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call. This is a decorator."""
+    """Decorate a kernel that numba compiles at its first call."""
     return Kernel(function, has_plain_form=False)
 
 
 def kernel_or_plain(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call, or run it as plain Python.
+    """Decorate a kernel that runs either compiled by numba or as plain Python.
 
-    This is a decorator.
-
-    The function must have the same results in both forms. In plain Python, numbers do not overflow, and numpy's
-    unsigned types do not accept negative numbers.
+    The results must be the same in plain Python and after compilation by numba. In plain Python, numbers do not
+    overflow, and numpy's unsigned types do not accept negative numbers.
     """
     return Kernel(function, has_plain_form=True)
 
 
 def inline_kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function as a part of each kernel that calls it; a decorator."""
+    """Decorate a function that is compiled as a part of each kernel that calls it."""
     return part_with_plain(function)(function)
 
 
 def part_with_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator like `inline_kernel`, for a part with another plain form."""
+    """Return a decorator like `inline_kernel`, but with `plain` as the Python form."""
 
     def make(function: Callable[..., Any]) -> Any:
         def make_native() -> Any:
@@ -122,7 +120,7 @@ def part_with_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
 
 def native_part(name: str, plain: Callable[..., Any]) -> Any:
-    """Return a part whose native form is in PARTS of `rmqctl.kernels.native`."""
+    """Return a Part whose native form is `rmqctl.kernels.native.PARTS[name]`."""
 
     def make_native() -> Any:
         from rmqctl.kernels.native import PARTS
@@ -133,7 +131,7 @@ def native_part(name: str, plain: Callable[..., Any]) -> Any:
 
 
 def with_native_parts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of the function that calls the native forms of parts."""
+    """Return a copy of `function` that calls native forms instead of Parts."""
     names = function.__globals__
     used = {name: names[name] for name in function.__code__.co_names if name in names}
     native = {name: found.native for name, found in used.items() if isinstance(found, Part | Kernel)}

@@ -1,10 +1,10 @@
-"""The cache of compiled kernels. Only the first run compiles kernels.
+"""The cache from which later runs load compiled kernels.
 
-The cache is in the user's cache folder. If this folder cannot be written (the home may be read-only), the cache is in
-the temporary folder, in a folder that belongs to the user. If the temporary folder cannot be written either, nothing is
-cached. Each version of the kernels' source code has its own folder. The reason is that numba only checks whether the
-file of a kernel has changed. Numba does not check the files of functions that the kernel calls. A folder of another
-user is never used, because rmqctl executes the code that it loads from the cache.
+The cache is in the user's cache folder. If the user's cache folder cannot be written (the home may be read-only), the
+cache is in a subfolder of the temporary folder. If the temporary folder cannot be written either, kernels are not
+cached. numba checks only whether the source file of a kernel has changed, and not the source files of functions that
+the kernel calls. Therefore each version of the source code has its own cache folder. A cache folder of another user is
+never used, because rmqctl executes the code that rmqctl loads from the cache.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 
 def find_folder() -> Path | None:
-    """Return a folder that only this user can write.
+    """Return the cache folder for compiled kernels, which only this user can write.
 
-    The result is None if there is no such folder.
+    The result is None if no cache folder can be used.
     """
     import tempfile
 
@@ -46,9 +46,9 @@ def _sources_digest() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether only this user owns and can write `folder`.
+    """Return whether `folder` belongs to this user, and no other user can write it.
 
-    A folder that does not exist is created if possible.
+    If `folder` does not exist, the function tries to create `folder`.
     """
     import tempfile
 

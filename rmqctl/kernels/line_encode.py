@@ -1,21 +1,21 @@
 """Encode many JSON Lines as records of the commit log at once.
 
-`encode` writes plain lines as records. After that, `place` fills in the offsets and the store time of each record. The
-code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes the
-same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain. A line
-that is not plain is a rare line, or has a fault. Only the code for one line reports faults. A line is plain if all of
-these are true:
+`encode` writes plain lines as records. After `encode`, `place` fills in the offsets and the store time of each record.
+The code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes
+the same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain,
+because these lines are rare or have a fault. Only the code for one line reports faults. A line is plain if all
+conditions (1) to (7) are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
-  (2) The keys of the line are keys that dump prints, each at most once, with values of the right type and
-  range. The value of a key that append ignores is a string or an integer.
-  (3) The queue of the line is in the table, its topic has at most 127 bytes, and its queueId is not negative.
-  (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE` do not occur,
-  because a message with such a name needs more than one record.
-  (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. The body matches
-  `bodyCrc`.
-  (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
-  (7) No part is longer than its limit, and the record fits into a file.
+  (2) Each key of the line is a key that `rmqctl dump` prints, and occurs once. Each value has the right type
+  and range. The value of a key that `rmqctl append` ignores is a string or an integer.
+  (3) The QueueTable has the queue of the line. The topic has at most 127 bytes, and the queueId is not negative.
+  (4) `properties` has at most 64 names, each once. No name and no value is empty. No name is in `_RARE`, because
+  only the code for one line handles the properties in `_RARE`.
+  (5) A line with `physicalOffset` has a `body`. A body is text, or base64 whose unused last bits are zero. The
+  body matches `bodyCrc`.
+  (6) Hosts are IPv4 addresses. sysFlag shows no transaction and no inner batch.
+  (7) No part of the line is longer than its limit, and the record fits into a log file.
 
 A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`, because these cases are too
 rare to need fast code.
@@ -60,13 +60,13 @@ KEY_COUNT = len(_KEYS)
 ) = range(KEY_COUNT)  # fmt: skip
 _IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING, _IS_NOT_READ = range(7)
 _KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, *(_IS_NOT_READ for _ in _NOT_READ)], np.uint8)
-# names that ask for more than a record of its own; then UNIQ_KEY
+# names of properties that only the code for one line handles; then UNIQ_KEY
 _RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM, properties.CRC32)
 _UNIQ_KEY = len(_RARE)
 _ENCODINGS = ("utf8", "base64")
 _BASE64 = 1
 _NAMES_MAX = 64
-_DIGITS_MAX = 18  # surely 64 bits
+_DIGITS_MAX = 18  # always fits into 64 bits
 _UNIQUE_KEY_SIZE = 32
 _NO_PLACE = -1
 
@@ -144,7 +144,7 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _closing_quote(b: Bytes, p: int, end: int) -> int:
-    """Return the end of the string that continues at `p`.
+    """Return the position of the quote that ends the string at `p`.
 
     The result is -1 if the string is not plain. The function compares eight bytes at once.
     """
@@ -167,7 +167,10 @@ def _closing_quote(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _string(b: Bytes, p: int, end: int) -> int:
-    """Return the end of the string that begins at `p`; -1 if it is not plain."""
+    """Return the position of the quote that ends the string beginning at `p`.
+
+    The result is -1 if the string is not plain.
+    """
     return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
 
 
@@ -175,7 +178,7 @@ def _string(b: Bytes, p: int, end: int) -> int:
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
     """Return the position after the integer at `p`, and the value of the integer.
 
-    The position is -1 if the integer has more than 18 digits or is -0, or if there is no integer at `p`.
+    The position is -1 if no integer is at `p`, or if the integer has more than 18 digits, has a leading zero, or is -0.
     """
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -226,10 +229,10 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 @inline_kernel
 def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
-    """Return the position after the object of properties at `p`.
+    """Return the position after the JSON object of properties that begins at `p`.
 
-    The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets the number
-    of pairs, the size of the pairs, and 1 if UNIQ_KEY is one of the names.
+    The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets three
+    numbers: the number of pairs, the size of the pairs in bytes, and 1 if UNIQ_KEY is one of the names.
     """
     found[:] = 0
     if p >= end or b[p] != _OPEN:
@@ -273,7 +276,7 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
 def _value(
     b: Bytes, p: int, end: int, key: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
 ) -> Any:
-    """Return the position after a key's value at `p`; -1 if the value is not plain."""
+    """Return the position after the value at `p`, or -1 if the value is not plain."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
         kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
@@ -302,8 +305,8 @@ def _value(
 def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
     """Read the keys and the values of the line [p, end).
 
-    The result has a bit for each key of the line. The result is -1 if the line is not plain. `values` and `spans` get
-    the values.
+    The result has a bit for each key of the line. The result is -1 if the line is not plain. `values` gets the numbers
+    and hosts, and `spans` gets the positions of texts.
     """
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
@@ -355,7 +358,7 @@ def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
 
 @inline_kernel
 def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> bool:
-    """Write the `size` bytes that the base64 text [start, end) represents.
+    """Decode the base64 text in [start, end) into `size` bytes of `out`.
 
     Returns whether the text is strict base64.
     """
@@ -389,7 +392,7 @@ def _write_body(b: Bytes, start: int, end: int, encoding: int, out: Bytes, at: i
 
 @inline_kernel
 def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
-    """Return the size of the body; -1 for a length that base64 never has."""
+    """Return the size of the body; -1 if a base64 text has an impossible length."""
     if encoding != _BASE64 or start == end:
         return end - start
     if (end - start) % 4:
@@ -403,7 +406,7 @@ def _write_properties(
 ) -> Any:
     """Write the properties, and return the position after the properties.
 
-    If `counter` is not negative, a UNIQ_KEY is made from `unique` and `counter`.
+    If `counter` is not negative, a UNIQ_KEY made from `unique` and `counter` is added.
     """
     for i in range(count):
         at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
@@ -507,7 +510,7 @@ def _encode(
 
 
 class LineRules(NamedTuple):
-    """The rules by which lines become records.
+    """The rules for encoding JSON Lines as records.
 
     Sizes are in bytes; `unique` (uint8) is the first 24 characters of each new UNIQ_KEY.
     """
@@ -519,9 +522,9 @@ class LineRules(NamedTuple):
 
 
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
-    """Return the values for keys that a line does not have.
+    """Return the default values for keys that a line does not have.
 
-    The values are the born time, in ms since 1970, and two hosts of eight bytes.
+    `born_timestamp` is in ms since 1970, and each host has eight bytes. All other default values are 0.
     """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
@@ -546,7 +549,7 @@ def encode(
     `rows` (LINE_COLUMNS) describes the records. `lines` and `out` are uint8 and writable; the last line may have no
     newline. `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs.
     Encoding stops at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position
-    that was reached, the number of lines, and the counter.
+    after the last encoded line, the number of encoded lines, and the new counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
@@ -570,17 +573,17 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
 
 
 def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
-    """Set the places of records in the log, from physical `offset` up to `limit`.
+    """Set the offsets and the store time of records that `encode` wrote.
 
-    Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
-    queue, by the queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in
-    ms since 1970.
+    The first record is placed at the physical offset `offset`. Returns the number of placed records, which end at or
+    before the physical offset `limit`. `next_offsets` (int64) has the next offset of each queue, by the queue's number.
+    Each record increases the next offset of its queue by 1. `stored` is the store time in ms since 1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     none, rows = np.zeros(0, np.uint8), np.empty(0, LINE_COLUMNS)
     encode(none, 0, defaults_of(0, bytes(8), bytes(8)), QueueTable(), LineRules(False, 0, 0, none), 0, none, rows)
     place(none, rows, np.zeros(0, np.int64), 0, 0, 0)

@@ -1,6 +1,6 @@
-"""The parts of kernels that are machine code, and numba's compilation of kernels.
+"""Compile kernels with numba, and define the intrinsics that kernels call.
 
-Only this module imports numba. `rmqctl.kernels.kernel` imports this module when the first kernel is compiled.
+`rmqctl.kernels.kernel` imports this module when the first kernel is compiled, because the import of numba is slow.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ BLOCK = 64  # bytes that are compared at once
 
 
 class _Place(UserProvidedCacheLocator):
-    """The place of a compiled kernel in the cache, named after the kernel's module.
+    """The location of a compiled kernel in the cache.
 
-    By default, numba uses the path of the source file. This path is different on Spark's executors, so the executors
-    would not find the kernel.
+    By default, numba chooses the location by the path of the kernel's source file. On Spark's executors, the source
+    file has a different path, so an executor would not find the cached kernel.
     """
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
         super().__init__(function, path)  # type: ignore[no-untyped-call]
-        self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
+        self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- numba makes the names at run time
 
     def get_source_stamp(self) -> str:
-        """Return an empty text.
+        """Return an empty stamp for the source file.
 
         numba does not need to check the source file, because each version of the source code has its own cache folder.
         """
@@ -44,7 +44,7 @@ class _Place(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Return the place of a kernel. Raises OSError if the cache cannot be used."""
+        """Return the cache location of a kernel. Raises OSError if the cache is unusable."""
         place = cls(function, path)
         place.ensure_cache_path()  # type: ignore[no-untyped-call]
         return place
@@ -59,36 +59,36 @@ class _Cache(FunctionCache):
 
 
 def compile_kernel(function: Callable[..., Any]) -> Any:
-    """Return numba's dispatcher of a kernel."""
+    """Return numba's function for a kernel, which is compiled at the first call."""
     return njit(nogil=True)(function)
 
 
 def compile_part(function: Callable[..., Any]) -> Any:
-    """Return numba's dispatcher of a part.
+    """Return numba's function for code that is compiled only inside kernels.
 
-    numba compiles the part again in each kernel that calls the part.
+    numba compiles the function again in each kernel that calls the function.
     """
-    # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what
-    # most parts do
+    # only kernels call the function, so it needs no wrappers, which halves the time to compile; it is inlined, because
+    # a call with an array (seven words) costs more than what most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
     return njit(nogil=True, **options)(function)
 
 
 def keep_in(folder: str) -> None:
     """Use a folder as the cache of compiled kernels from now on."""
-    setattr(config, "CACHE_DIR", folder)  # noqa: B010 -- its names are made at run time
+    setattr(config, "CACHE_DIR", folder)  # noqa: B010 -- numba makes the names at run time
 
 
 def cache_of(function: Callable[..., Any], *, is_kept: bool) -> Any:
-    """Return the cache of a kernel: the folder of `keep_in`, or no cache."""
+    """Return numba's cache for a kernel, or a cache that stores nothing."""
     return _Cache(function) if is_kept else NullCache()  # type: ignore[no-untyped-call]
 
 
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
-    """Return an intrinsic (array of uint8, position) -> the number at the position.
+    """Return an intrinsic that reads a number at a position of a uint8 array.
 
-    The intrinsic loads the whole number at once. Without the intrinsic, numba would load each byte separately. With
-    `swap`, the number is big-endian.
+    The intrinsic loads all bytes of the number at once. Without the intrinsic, numba would load each byte separately.
+    With `swap`, the number in the array is big-endian.
     """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
@@ -109,9 +109,10 @@ def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
 
 
 def _storer(bits: int) -> Any:
-    """Return an intrinsic (array of uint8, position, number) that stores the number.
+    """Return an intrinsic that writes a number at a position of a uint8 array.
 
-    The number is stored big-endian. The intrinsic returns the position.
+    The arguments of the intrinsic are the array, the position and the number. The intrinsic writes the number as
+    big-endian, and returns the position.
     """
 
     def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
@@ -133,9 +134,10 @@ def _storer(bits: int) -> Any:
 
 
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return numba's intrinsic (array of one dimension, index) -> 0.
+    """Define the intrinsic `prefetch`, which loads an element into the CPU cache.
 
-    The intrinsic loads an element of the array into the processor's cache, because the element will soon be written.
+    The arguments of `prefetch` are an array of one dimension and an index, and the result is 0. A kernel calls
+    `prefetch` for an element that the kernel will soon write, so that the processor's cache has the element.
     """
     del typing_context
 
@@ -153,11 +155,11 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
-    """Return numba's intrinsic for `crc32(0, data, length)`.
+    """Define the intrinsic `call_crc32`, which returns `crc32(0, data, length)`.
 
-    The function and the data are given as addresses.
+    The function `crc32` and the data are given as addresses.
 
-    Unlike a ctypes function, the compiled intrinsic can be cached.
+    numba can cache a kernel that calls this intrinsic, but not a kernel that calls a ctypes function.
     """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
@@ -172,9 +174,9 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Return numba's intrinsic (uint64, not 0) -> the number of trailing zero bits.
+    """Define the intrinsic `trailing_zeros`, which counts trailing zero bits.
 
-    The result is an int64.
+    The argument is an uint64 that is not 0, and the result is an int64.
     """
     del typing_context, number
 
@@ -186,17 +188,17 @@ def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
 
 
 def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
-    """Return the 64 bytes at a position of an array of uint8, as a vector."""
+    """Return 64 bytes of a uint8 array, from a position on, as an LLVM vector."""
     data = context.make_array(kind)(context, builder, array).data
     place = builder.gep(data, [context.cast(builder, position, position_type, types.int64)])
     return builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), BLOCK).as_pointer()), align=1)
 
 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
-    """Return numba's intrinsic (array of uint8, position, uint8) -> 64 bits.
+    """Define the intrinsic `equal_in_block` (array of uint8, position, uint8).
 
-    The intrinsic compares the 64 bytes from the position on with the given byte. A bit is set if the byte at its
-    position is equal to the given byte.
+    `equal_in_block` compares 64 bytes of the array, from the position on, with the third argument. The result has 64
+    bits, the lowest for the first byte. Bit i is set if byte i is equal to the third argument.
     """
     del typing_context, wanted
 
@@ -213,10 +215,10 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 
 
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
-    """Return numba's intrinsic (array of uint8, position, array, position) -> bits.
+    """Define the intrinsic `same_bytes` (array of uint8, position, array, position).
 
-    The intrinsic compares 64 bytes of both arrays, from both positions on. A bit is set if both arrays have the same
-    byte.
+    `same_bytes` compares 64 bytes of the first array with 64 bytes of the second array. The result has 64 bits, the
+    lowest for the first byte. Bit i is set if byte i is the same in both arrays.
     """
     del typing_context
 
@@ -228,7 +230,7 @@ def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, 
     return types.uint64(array, position, other, place), generate
 
 
-# by the names in `rmqctl.kernels.compile`
+# intrinsics, by the names that `rmqctl.kernels.compile` uses
 PARTS: dict[str, Any] = {
     "u32": _loader(32, types.uint32),
     "i32": _loader(32, types.int64),

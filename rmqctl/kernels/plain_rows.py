@@ -1,8 +1,8 @@
-"""Rows of numpy arrays for kernels that run as plain Python.
+"""Rows of numpy arrays as Python objects, for kernels that run as plain Python.
 
-A kernel reads and writes the fields of rows as attributes. numpy's own rows with attributes are slow. So a row becomes
-a small Python object when a kernel looks at the row. After the call of the kernel, changed rows are written back to
-their array.
+A kernel reads and writes the fields of rows as attributes. numpy also has rows with attributes, but they are slow. So a
+row becomes a small Python object when a kernel first reads the row. After the call of a kernel, changed rows are
+written back to their array.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class PlainRows:
-    """The rows of a structured array, as objects."""
+    """The rows of a structured numpy array, as Python objects."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -26,7 +26,7 @@ class PlainRows:
         return len(self._array)
 
     def __getitem__(self, number: int) -> SimpleNamespace:
-        """Return a row as an object; during a call, each row has only one object."""
+        """Return a row as a Python object, and always the same object for a row."""
         found = self._rows.get(number)
         if found is None:
             values = self._array[number].item()
@@ -47,7 +47,7 @@ class PlainRows:
 def call_with_plain_rows(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Call a kernel's function as plain Python.
 
-    Structured arrays become PlainRows.
+    Each argument that is a structured array is replaced by PlainRows.
     """
     given = [PlainRows(argument) if _has_fields(argument) else argument for argument in arguments]
     try:

@@ -1,4 +1,4 @@
-"""A kernel that finds the range of the messages' queue offsets in each queue."""
+"""Find the range of queue offsets that the messages of each queue have."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.kernels.kernel import kernel
 
-# of a queue, by its number: queue offsets [first, end), how many messages, where in the log the last one is
+# of a queue, by its number: queue offsets [first, end), the number of messages, the last message's physical offset
 QUEUE_SPANS = row_type("i8 first end count last_at")
 _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
 
 
 @kernel
 def add_messages(messages: Rows, spans: Rows) -> int:
-    """Add messages (DISPATCH_COLUMNS, in log order) to `spans` (QUEUE_SPANS).
+    """Extend the queue offset range of each queue by its messages, in log order.
 
-    Returns the number of messages that name LMQ queues. Prepared and rollback records are in no queue. If a message has
-    queue offset 0, a new range of its queue begins, because the topic was deleted and created again.
+    `messages` are rows of DISPATCH_COLUMNS, and `spans` are rows of QUEUE_SPANS. Returns the number of messages that
+    name LMQ queues. Prepared and rollback records are skipped, because they are in no queue. A message with queue
+    offset 0 begins a new range, because its topic was deleted and created again.
     """
     named = 0
     for i in range(len(messages)):
@@ -45,5 +46,5 @@ def add_messages(messages: Rows, spans: Rows) -> int:
 
 
 def warm_up() -> None:
-    """Call the kernel with empty input, to compile or load it."""
+    """Compile or load the kernel of this module, by a call with empty input."""
     add_messages(np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, QUEUE_SPANS))

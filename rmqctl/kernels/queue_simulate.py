@@ -1,8 +1,8 @@
-"""Fill and recover queues as a broker does, with many messages or units at once.
+"""Fill and recover consume queues as a broker does, many messages at once.
 
 `fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. For each
-queue, `fill` needs only the numbers in FILL_STATES, and no units. The other kernels search raw units, 20 bytes each, as
-recovery does.
+queue, `fill` needs only the numbers in FILL_STATES, and no units. The kernels `recover`, `used_units` and
+`first_reaching` read raw units of 20 bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rmqctl.kernels.compile import i32, i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.kernels.kernel import inline_kernel, kernel
 
-# of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`,
-# `wrote` units of it are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at
-# pre_blank_end, if it has any new ones. All units on the disk point into [leads_from, leads_to) of the log, bytes;
-# leads_to 0: where they point is not known.
+# the state of a queue, in units; only max_physical_offset is a physical offset, after the record of the last unit. The
+# last file begins at `base`, and `wrote` of its units are in use. Units [appended_from, base + wrote) are new (-1: no
+# unit is new). New pre-blank units, if any, end at pre_blank_end. All units on the disk point to physical offsets in
+# [leads_from, leads_to); if leads_to is 0, it is not known where they point.
 FILL_STATES = row_type(
     "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end leads_from leads_to",
     "i4 has_files is_batch",
@@ -64,12 +64,12 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 
 @kernel
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
-    """Dispatch `messages` (DISPATCH_COLUMNS) from `row` on to `states` (FILL_STATES).
+    """Dispatch messages, from row `row` on, by changing the states of their queues.
 
-    Returns the row that was reached. `queues` gives, for the number of a queue, the queue's place in `states`. The
-    kernel stops before a message of a batch queue. With `with_multi_dispatch`, the kernel also stops before a message
-    that names other queues. For messages of a batch queue and messages that name other queues, the columns do not have
-    all data.
+    Returns the row at which the kernel stopped. `messages` are rows of DISPATCH_COLUMNS, and `states` are rows of
+    FILL_STATES. The state of queue number n is `states[queues[n]]`. The kernel stops before a message of a batch queue.
+    With `with_multi_dispatch`, the kernel also stops before a message that names LMQ queues. DISPATCH_COLUMNS do not
+    have enough data to dispatch messages with LMQ queues or messages of a batch queue.
     """
     while row < len(messages):
         message = messages[row]
@@ -95,16 +95,17 @@ def are_dispatched(messages: Rows) -> Flags:
 
 @kernel
 def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    """Put one unit into a queue; `state` is an array with the queue's row."""
+    """Put one unit into a queue; the queue's state is the only row of `state`."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 
 
 @kernel
 def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Rows) -> None:
-    """Recover queues that have one file each (ConsumeQueue.recover).
+    """Recover consume queues that have one file each, as ConsumeQueue.recover does.
 
-    Queue number n has row `rows[n]` of `states` (FILL_STATES), and its file begins at the queue offset `bases[n]`. The
-    units of this file are the bytes of `raw` (uint8) before `ends[n]` and after the units of the previous queue.
+    The state of queue number n is row `rows[n]` of `states` (FILL_STATES). The file of queue n begins at the queue
+    offset `bases[n]`. `raw` (uint8) has the units of all queues, one queue after the other. The units of queue n end
+    before `ends[n]`.
     """
     at = 0
     for number in range(len(rows)):
@@ -123,9 +124,9 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
 
 
 def are_before(states: Rows, log_end: int) -> Flags:
-    """Return, for each queue, whether a cut of the log at `log_end` changes nothing.
+    """Return, for each queue, whether a truncation at `log_end` keeps all units.
 
-    A cut changes nothing if all units of the queue are on the disk and point before the log's end. `states` are rows of
+    A queue keeps all units if each unit is on the disk and points to an offset before `log_end`. `states` are rows of
     FILL_STATES.
     """
     found: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["appended_from"] < 0)
@@ -133,7 +134,7 @@ def are_before(states: Rows, log_end: int) -> Flags:
 
 
 def are_from(states: Rows, log_start: int) -> Flags:
-    """Return, for each queue, whether no unit points before `log_start`.
+    """Return, for each queue, whether all units point to `log_start` or later.
 
     Only the queue's units on the disk count. `states` are rows of FILL_STATES.
     """
@@ -145,8 +146,8 @@ def are_from(states: Rows, log_start: int) -> Flags:
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Return how many units at the start of `raw` are used and point before `bound`.
 
-    Counting ends after `count` units, or earlier at a unit that is not used or that points to `bound` or beyond. `raw`
-    is uint8; `bound` is a physical offset.
+    Counting stops after `count` units. Counting also stops at the first unit that is unused, or that points to `bound`
+    or beyond. `raw` is uint8; `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT
@@ -158,9 +159,10 @@ def used_units(raw: Bytes, count: int, bound: int) -> int:
 
 @kernel
 def first_reaching(raw: Bytes, count: int, bound: int) -> int:
-    """Return the first of `count` units that points to `bound` (bytes) or beyond.
+    """Return the number of the first unit that points to `bound` or beyond.
 
-    `raw` (uint8) has the units, in use or not. Returns `count` if no unit points to `bound` or beyond.
+    `raw` (uint8) has `count` units, used or unused. `bound` is a physical offset. Returns `count` if no unit points to
+    `bound` or beyond.
     """
     for unit in range(count):
         if i64(raw, unit * _UNIT) >= bound:
@@ -169,7 +171,7 @@ def first_reaching(raw: Bytes, count: int, bound: int) -> int:
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     none = np.zeros(0, np.uint8)
     states = np.zeros(1, FILL_STATES)
     fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, False)

@@ -1,9 +1,9 @@
-"""The fields of a row that the columns of `rmqctl.kernels.scan` do not have.
+"""Read, from many records at once, the fields that RECORD_COLUMNS lack.
 
-These fields are the rest of the head, and the positions of texts. These fields are read for many records at once. A
-text is given as a span (start, end), and `gather` copies the bytes of many spans one after the other, as in Arrow's
-arrays. This module does not decode texts. The code that builds the texts checks whether the bytes are UTF-8. Most
-stores have few topics and hosts, so each topic and each host is given as its number in a `TextTable`.
+The kernels of this module read the rest of a record's head, and the positions of texts. A text is given as a span
+(start, end). `gather` copies the bytes of many spans one after the other, as in an Arrow array. This module does not
+decode texts, so the caller must check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so
+each topic and each host is given as its number in a `TextTable`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from rmqctl.kernels.dispatch_scan import (
 from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
-# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not
-# exist
+# topic and hosts are numbers in TextTables; starts are positions in the buffer; lengths are in bytes, 0 for a missing
+# property
 ROW_COLUMNS = row_type(
     "i8 body_crc born_timestamp prepared_transaction_offset tags_code tags_start keys_start uniq_key_start",
     "i8 tags_length keys_length uniq_key_length",
@@ -61,7 +61,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 @inline_kernel
 def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
-    """Return the positions and sizes of born host and store host."""
+    """Return the positions and sizes of a record's born host and store host."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
@@ -117,7 +117,7 @@ def _describe(
 
 
 class TextTable:
-    """Texts, as bytes of records, with numbers in the order of first occurrence.
+    """A table that numbers texts (bytes) in the order of their first occurrence.
 
     Only one thread at a time may use a TextTable.
     """
@@ -128,7 +128,7 @@ class TextTable:
         self._known: set[bytes] = set()
 
     def add(self, text: bytes) -> None:
-        """Add a text, if it is new."""
+        """Add a text to the table, if the table does not have the text."""
         if text not in self._known:
             self._known.add(text)
             self.table.add(text, 0, len(self.texts))
@@ -136,11 +136,11 @@ class TextTable:
 
 
 def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Rows:
-    """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
+    """Return an array of ROW_COLUMNS, with one row for each of `rows`.
 
-    New topics and hosts are added to the tables. Without `with_values`, the columns from properties are left out:
-    tags_code, is_text and the spans. tags_code is the hash of TAGS. tags_code is right only if `is_text` is set.
-    `is_text` is set if TAGS is valid UTF-8.
+    `rows` are rows of RECORD_COLUMNS. New topics and hosts are added to the TextTables `topics` and `hosts`. Without
+    `with_values`, the columns that come from properties stay 0: tags_code, is_text and the spans. `is_text` is set if
+    TAGS is valid UTF-8. tags_code, the hash of TAGS, is right only if `is_text` is set.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -180,7 +180,7 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 
 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
-    """Return (offsets, bytes): the texts of many spans, one after the other.
+    """Copy the texts of many spans one after the other; return (offsets, bytes).
 
     `offsets` (int32) has the position where each text begins, and then the end of the last text. `bytes` is uint8 and
     has less than 2 GiB in total.
@@ -212,9 +212,9 @@ def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes)
 
 
 def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Numbers, Bytes]:
-    """Return the msgIds of `rows` in the form that `gather` returns.
+    """Return the msgIds of `rows` as (offsets, bytes), as `gather` does.
 
-    The buffer's first byte is at physical offset `base`.
+    The first byte of `buffer` is at physical offset `base`.
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     out = np.empty(len(rows) * ID_ROOM, np.uint8)
@@ -240,7 +240,7 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
             name_end, value_end = property_ends(buffer, p, end)
             length = name_end - p
             if value_end > name_end + 1 and length > 0:
-                at = first  # a name given twice keeps its place, and the last value
+                at = first  # a repeated name keeps its first place, with the last value
                 while at < used and not (
                     pairs[at].name_length == length and _same(buffer, pairs[at].name_start, p, length)
                 ):
@@ -254,10 +254,10 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 
 
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
-    """Return the properties of `rows`.
+    """Return the positions of the properties of `rows`, as (offsets, pairs).
 
-    `rmqctl.format.properties.decode` finds the same properties. The result is (offsets, PAIR_COLUMNS). The pairs of row
-    i begin at offsets[i] and end before offsets[i + 1].
+    `rmqctl.format.properties.decode` finds the same properties. `pairs` are rows of PAIR_COLUMNS. The properties of row
+    i are pairs[offsets[i]] to pairs[offsets[i + 1] - 1].
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)
@@ -266,7 +266,7 @@ def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     none, no_rows = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS)
     one, columns = QueueTable(), np.empty(0, ROW_COLUMNS)
     _describe(none, no_rows, 0, one.rows, one.pool, one.rows, one.pool, True, columns)

@@ -1,9 +1,9 @@
-"""numba without the settings of a file `.numba_config.yaml`.
+"""Import numba so that numba ignores the settings file `.numba_config.yaml`.
 
-numba reads this file from the current folder during the import of numba, and again at each compilation. The file can
-set the folder from which numba loads compiled code. The current folder may be a store, so anybody may have written the
-file `.numba_config.yaml`. Only this module imports numba. The user's own settings (NUMBA_... in the environment) still
-have effect.
+numba reads `.numba_config.yaml` from the current folder when numba is imported, and again at each compilation. A
+`.numba_config.yaml` can set the folder from which numba loads compiled code. If the current folder is a store, its
+`.numba_config.yaml` may come from anybody. Only this module imports numba. Environment variables NUMBA_... still have
+an effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _no_yaml() -> Iterator[None]:
     """Make numba unable to import YAML.
 
-    numba then cannot read `.numba_config.yaml`, and prints a warning about this file.
+    Without YAML, numba cannot read `.numba_config.yaml`. numba's warning about `.numba_config.yaml` is not shown.
     """
     before = {name: sys.modules.pop(name) for name in ("yaml",) if name in sys.modules}
     sys.modules["yaml"] = None  # type: ignore[assignment]  # Python's way to say that an import fails

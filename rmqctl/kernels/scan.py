@@ -1,9 +1,9 @@
-"""The kernel that reads whole files: many records at once, as columns.
+"""The kernel that decodes many records of a log file at once, into columns.
 
 `walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before anything that is not a
-good message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder then
-reads this place, so only the decoder decides which fault is reported. A test compares `walk` with the decoder on every
-golden store and damage case.
+good message: a blank, zeros, damage, or a record that is not completely in the buffer. Where `walk` stops, the
+one-record decoder reads on, so only this decoder decides which damage is reported. A test compares `walk` with the
+one-record decoder on every test store and on every kind of damage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, u16, u32
 from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
-# one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
+# one row for each message: lengths in bytes, positions in the buffer, queue_offset in units, store_timestamp in ms
 RECORD_COLUMNS = row_type(
     "i8 position queue_offset store_timestamp body_start",
     "i4 size queue_id sys_flag body_length topic_length properties_length",
@@ -64,8 +64,8 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    The result is also False if some bytes only look like the property. If the result is False, the one-record decoder
-    decides whether the record is good.
+    The result is also False if the last bytes have only the name or only the form of `__CRC32#`. If the result is
+    False, the one-record decoder decides whether the record is good.
     """
     named = True
     for i in range(8):
@@ -143,7 +143,7 @@ def _walk(buffer: Bytes, address: int, base: int, room: int, crc32: int, columns
 
 
 def warm_up() -> None:
-    """Call each kernel with empty input, to compile or load it."""
+    """Compile or load each kernel of this module, by a call with empty input."""
     walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS), check_bodies=True)
 
 
@@ -155,12 +155,13 @@ def walk(
     *,
     check_bodies: bool,
 ) -> int:
-    """Fill `columns` (RECORD_COLUMNS) with the good messages at the start.
+    """Fill `columns` with the good messages at the start of `buffer`.
 
-    Returns the number of these messages. `buffer` is uint8 and contiguous. The first byte of `buffer` is at physical
-    offset `base`, and `room` is the number of bytes from `base` to the end of the file. The kernel stops at the first
-    place that is not a good message, at the buffer's end, or when `columns` is full. Without `check_bodies`, a message
-    with a wrong BODYCRC is also treated as good. The kernel runs without the GIL.
+    Returns the number of good messages. `columns` are rows of RECORD_COLUMNS. `buffer` is uint8 and contiguous. The
+    first byte of `buffer` is at physical offset `base`, and `room` is the number of bytes from `base` to the end of the
+    file. The kernel stops at the first place that is not a good message, at the buffer's end, or when `columns` is
+    full. Without `check_bodies`, a message with a wrong BODYCRC is also treated as good. The kernel runs without the
+    GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -1,11 +1,12 @@
-"""The layout that most tails of records share.
+"""Layouts of record tails, so that most tails need not be parsed.
 
-A tail is the part after a record's body: topic, length of the properties, properties. A producer usually sends many
-messages with the same topic and the same property names. The tails of these messages differ only in the values of the
-properties. So most tails are compared with a layout, 64 bytes at once, and are not parsed. A layout keeps one tail as
-an example. In the layout, `fixed` has a bit for each byte outside values, and `ends` has a bit for each byte that ends
-a value. If a tail and the example agree in all these bytes, the tail has the same topic as the example, and has its
-values at the same positions. Tails longer than LENGTH_MAX have no layout.
+The tail of a record is the part after its body: the topic, the length of the properties, and the properties. A producer
+usually sends many messages with the same topic and the same property names. The tails of messages with the same topic
+and the same property names differ only in the values of the properties. Therefore most tails are not parsed, but
+compared with a layout, 64 bytes at once. A layout keeps one tail as an example. In a layout, the bits of `fixed` mark
+the bytes outside values, and the bits of `ends` mark the bytes that end a value. If a tail and the example are equal in
+all marked bytes, both have the same topic, and their values are at the same positions. A tail longer than LENGTH_MAX
+has no layout.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ _BLOCKS = LENGTH_MAX // BLOCK
 _SHIFT = np.uint64(64 - _COUNT_BITS)
 NAME_END, PROPERTY_END = np.uint8(1), np.uint8(2)
 _ONE = np.uint64(1)
-_MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not cost a lesson
+_MISSES_PER_LESSON = 8  # if there are too many different tails, most of them should not be learned
 
 
 class TailLayouts(NamedTuple):
     """A table of tail layouts, with one layout in each row.
 
-    A row has the lengths of the tail and of the topic (bytes; 0: the row has no layout), the example, the bits, and the
-    spans of the values, counted from the start of the tail. For each queue of the topic, `slots` has the slot of the
-    queue in a QueueTable (-1: not known). The lowest bits of the queueId are the index into `slots`.
+    A row has an example of a tail, the lengths of the tail and of its topic (bytes), the bits `fixed` and `ends`, and
+    the spans of the values. Lengths of 0 mean that the row has no layout. The spans are counted from the start of the
+    tail. For each queue of the topic, `slots` has the slot of the queue in a QueueTable (-1: not known). The lowest
+    bits of the queueId are the index into `slots`.
     """
 
     lengths: Numbers
@@ -62,9 +64,10 @@ def no_layouts(values: int) -> TailLayouts:
 
 @inline_kernel
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
-    """Return the number of the row for the layout of the tail [start, end).
+    """Return the number of the table row for the layout of the tail [start, end).
 
-    The second result is True if the row already has this layout, and False if the row is free or has another layout.
+    The second result is True if the row already has the layout of the tail, and False if the row is free or has another
+    layout.
     """
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
@@ -87,9 +90,9 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 
 @inline_kernel
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
-    """Store the layout of a tail in its row.
+    """Store the layout of a tail in row `row` of the table.
 
-    `spans` has the positions of the values in the buffer. The span of a missing value is (0, 0).
+    `spans` has the positions of the property values in the buffer. The span of a missing property is (0, 0).
     """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

@@ -1,4 +1,4 @@
-"""Warm-up, which compiles or loads kernels before they are needed."""
+"""Compile kernels, or load them from the cache, before a kernel is needed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class KernelModule(Protocol):
-    """A module of kernels."""
+    """A module that defines kernels."""
 
     __name__: str
 
     def warm_up(self) -> None:
-        """Call each kernel with empty input, to compile or load it."""
+        """Compile or load each kernel of this module, by a call with empty input."""
 
 
 _LOCK = threading.Lock()
 _READY: set[str] = set()
 _PLAIN: set[str] = set()
 _FIND_FOLDER: list[Callable[[], Path | None]] = []
-# bytes; to load kernels takes as long as 2 MiB of small messages as plain Python, to compile them as long as 16 MiB
+# bytes; loading kernels takes as long as 2 MiB of small messages in plain Python, compiling them as long as 16 MiB
 SMALL_INPUT, SMALL_FIRST_INPUT = 2 * 1024 * 1024, 8 * 1024 * 1024
-# what numba lets through when the folder is full or goes away, or a file there is torn
+# errors that numba raises if the cache folder is full or deleted, or if a file in the folder is incomplete
 _CACHE_ERRORS = (
     OSError,
     RuntimeError,
@@ -44,29 +44,29 @@ _CACHE_ERRORS = (
 def cache_in(folder: Path | None) -> None:
     """Use a folder as the cache of compiled kernels from now on.
 
-    If `folder` is None, no cache is used. Anyone who can write to the folder can run code in this process.
+    If `folder` is None, no cache is used. Anyone who can write to the cache folder can run code in this process.
     """
     cache_where(lambda: folder)
 
 
 def cache_where(find_folder: Callable[[], Path | None]) -> None:
-    """Call `find_folder` for the cache's folder when kernels are compiled or loaded."""
+    """Ask `find_folder` for the cache folder whenever kernels are compiled or loaded."""
     _FIND_FOLDER[:] = [find_folder]
 
 
 def runs_plain(module: KernelModule) -> bool:
-    """Return whether the kernels of a module run as plain Python for now."""
+    """Return whether the kernels of a module currently run as plain Python."""
     return module.__name__ in _PLAIN
 
 
 def warm_up(*modules: KernelModule, size: int | None = None) -> None:
     """Compile or load the kernels of these modules.
 
-    A cache that cannot be used costs time, but does not end the run.
+    If the cache cannot be used, the kernels are compiled without a cache.
 
-    `size` is the size of the input in bytes. For a small input, it takes longer to compile or load the kernels than to
-    work without them. So the kernels then run as plain Python. A caller gives a size only if all kernels that the
-    caller uses have a plain form.
+    `size` is the size of the input in bytes. For a small input, compiling or loading kernels takes more time than
+    running them as plain Python. For a small input, the kernels therefore run as plain Python. Pass `size` only if all
+    kernels that you call can run as plain Python.
     """
     names = {module.__name__ for module in modules}
     with _LOCK:
@@ -94,7 +94,7 @@ def _is_small(size: int, names: set[str]) -> bool:
 
 
 def is_cached(folder: Path | None, names: Iterable[str]) -> bool:
-    """Return whether a cache has kernels of each of these modules."""
+    """Return whether the cache in `folder` has kernels of each module in `names`."""
     return folder is not None and all(any(folder.glob(f"{name.rpartition('.')[2]}.*.nbi")) for name in names)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqctl.kernels.warm_up import cache_in, is_cached, warm_up
 
-# those that take longest first, so that processes end at the same time
+# the slowest modules first, so that all processes end at about the same time
 MODULES = (
     "line_encode", "json_lines", "row_scan", "dispatch_scan", "index_match", "filter_scan", "group_scan",
     "scan", "index_build", "queue_simulate", "cq_unit_compare", "cq_unit_build", "queue_offset_range",
@@ -22,8 +22,8 @@ MODULES = (
 def warm_up_all(folder: Path, on_done: Callable[[int, int], None]) -> list[str]:
     """Compile each kernel that the cache in `folder` does not have.
 
-    `on_done` is called with the number of modules that are done, and with the number of all modules. Returns the names
-    of the modules that are not in the cache after all, for example because the disk is full.
+    After each module, `on_done` is called with the number of finished modules and the number of all modules. Returns
+    the names of the modules that could not be cached, for example because the disk is full.
     """
     workers = min(len(os.sched_getaffinity(0)), len(MODULES))
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:

@@ -1,1 +1,1 @@
-"""Operations on stores that no broker has."""
+"""Operations that change or serve stores, and that RocketMQ brokers do not have."""

@@ -1,6 +1,6 @@
-"""The plan of a repair. A plan does not change after its creation.
+"""The plan of a repair. A plan is never changed after it is created.
 
-`--dry-run` shows this plan. `rmqctl.operations.repair.execute` executes exactly this plan.
+`--dry-run` shows a repair plan, and `rmqctl.operations.repair.execute` executes exactly the same plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RebuildQueue(NamedTuple):
-    """Build a queue again from the log."""
+    """A step that rebuilds a consume queue from the commit log."""
 
     topic: str
     queue_id: int
@@ -33,26 +33,26 @@ class RebuildQueue(NamedTuple):
         return f"rebuild queue {self.topic}/{self.queue_id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step for a JSON document."""
+        """Return the step as a dict for JSON."""
         return {"action": "rebuild-queue", "topic": self.topic, "queueId": self.queue_id}
 
 
 class RebuildIndex(NamedTuple):
-    """Build the index again from the log."""
+    """A step that rebuilds the index from the commit log."""
 
     def describe(self) -> str:
         """Return one line of text for people."""
         return "rebuild the index"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step for a JSON document."""
+        """Return the step as a dict for JSON."""
         return {"action": "rebuild-index"}
 
 
 class SetCheckpoint(NamedTuple):
-    """Write these times into the checkpoint.
+    """A step that writes `values` into the file `checkpoint`.
 
-    If `is_wrong` is set, the checkpoint must be corrected even if no other step is planned.
+    If `is_wrong` is True, the checkpoint must be corrected even if the plan has no other step.
     """
 
     values: Checkpoint
@@ -63,7 +63,7 @@ class SetCheckpoint(NamedTuple):
         return "set the checkpoint to the log's last message"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step for a JSON document."""
+        """Return the step as a dict for JSON."""
         return {
             "action": "set-checkpoint",
             "physicMsgTimestamp": self.values.physic_msg_timestamp,
@@ -73,9 +73,9 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """Add a missing file of the log, filled with zeros and `placeholders`.
+    """A step that adds a missing log file, with `placeholders` and zeros.
 
-    The new file gets the mtime of the file `like`.
+    The new log file gets the mtime of the file `like`.
     """
 
     path: str
@@ -88,16 +88,16 @@ class AddLogFile(NamedTuple):
         return f"add {self.path}, {self.size} bytes"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step for a JSON document."""
+        """Return the step as a dict for JSON."""
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One action of the plan, and its reason.
+    """One action of a repair plan, and the reason for the action.
 
-    `findings` counts, by code, the findings that a rebuild is meant to repair. Only a trial rebuild shows whether the
-    rebuild repairs these findings.
+    `findings` counts, by code, the findings that a planned rebuild should repair. Only a trial rebuild shows whether
+    the planned rebuild really repairs the findings.
     """
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
@@ -109,14 +109,14 @@ class Step:
         return f"{self.action.describe()}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step for a JSON document."""
+        """Return the step as a dict for JSON."""
         return self.action.to_json() | {"why": self.why}
 
 
 class Contested(NamedTuple):
-    """Queues to rebuild with messages whose places are in doubt.
+    """The queues to rebuild that have messages whose queue offsets are in doubt.
 
-    These queues are rebuilt `rounds` times. Each round uses the result of the previous round.
+    The queues `keys` are rebuilt `rounds` times. Each round uses the result of the previous round.
     """
 
     keys: frozenset[QueueKey] = frozenset()
@@ -125,15 +125,15 @@ class Contested(NamedTuple):
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """The plan of a repair. Offsets are in bytes.
+    """The plan of a repair: the steps, the losses and the log after the repair.
 
-    After the repair, the log is [min_phy_offset, max_phy_offset), with `records` messages (None: not counted).
-    `end_reason` says why the log ends at `max_phy_offset`. `end_reason` is None if the messages end at this offset, or
-    if the operator chose the end. `fingerprint` identifies the store's files at the time of the plan. `placeholders`
-    replace damage. `leaves` counts, by code, the findings that `verify` still reports after the repair. `profile` is
-    the profile of the brokers for which the index is rebuilt. `profile` is None if the store shows the profile.
-    `start_problem` says why a broker does not start even after the repair. `start_problem` is None if the broker
-    starts.
+    After the repair, the log has the physical offsets [min_phy_offset, max_phy_offset) and `records` messages (None:
+    not counted). `end_reason` says why the log ends at `max_phy_offset`. `end_reason` is None if no message follows
+    `max_phy_offset`, or if the operator chose the end. `fingerprint` identifies the store's files at the time of the
+    plan. `placeholders` replace damaged records. `leaves` counts, by code, the findings that `verify` still reports
+    after the repair. `profile` is the profile of the brokers for which the index is rebuilt. `profile` is None if the
+    store shows the profile. `start_problem` says why a broker does not start even after the repair. `start_problem` is
+    None if a broker starts after the repair.
     """
 
     min_phy_offset: int
@@ -153,7 +153,7 @@ class RepairPlan:
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
-        """Return the queues that are rebuilt."""
+        """Return the queues that the plan rebuilds."""
         return frozenset(
             (action.topic, action.queue_id)
             for action in (step.action for step in self.steps)
@@ -162,5 +162,5 @@ class RepairPlan:
 
     @property
     def rebuilds_index(self) -> bool:
-        """Return whether the index is rebuilt."""
+        """Return whether the plan rebuilds the index."""
         return any(isinstance(step.action, RebuildIndex) for step in self.steps)

@@ -1,6 +1,6 @@
-"""Append many messages, and count the results.
+"""Append many messages to a store, and count the results for each queue.
 
-The results are counted for each queue.
+`Appender` puts the messages one by one or in batches.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rmqctl.store.write.put_message import AppendMessageResult, EncodedLines, PutMessageResult
 
 PUT_AT_ONCE = 256
-DISPATCH_BYTES = 64 * 1024 * 1024  # so much of the log may be ahead of queues and index
+DISPATCH_BYTES = 64 * 1024 * 1024  # so many bytes of the log may wait for dispatch
 
-_Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of those that go as a batch
+_Kind = tuple[bool, "QueueKey | None"]  # (are copies, queue of the batch or None)
 
 
 class Refused(NamedTuple):
     """Messages that were not stored.
 
-    The fields are the line numbers of the messages, and the reason why the messages were not stored. If a put failed,
-    the reason names its PutMessageStatus.
+    `lines` has the line numbers of the messages. `why` is the reason why the messages were not stored. If a put failed,
+    `why` names the PutMessageStatus of the put.
     """
 
     lines: tuple[int, ...]
@@ -39,7 +39,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class QueueGrowth:
-    """The queue offsets [first, next) that messages got in a queue."""
+    """The queue offsets [first, next) of the messages that were put into a queue."""
 
     first: int
     next: int
@@ -49,14 +49,14 @@ class QueueGrowth:
 class Appender:
     """Stores messages in `store`, one by one or in batches.
 
-    With `batch`, up to `batch` successive messages of the same queue become one batch. A message that cannot be in a
-    batch is put alone. Without `batch`, each message is put alone, and one write stores up to `at_once` messages. With
-    `sync`, each put is flushed to disk.
+    Up to `batch` successive messages of the same queue become one batch. A message that cannot be in a batch is put
+    alone. If `batch` is 1, each message is put alone, and one write stores up to `at_once` messages. With `sync`, each
+    put is flushed to disk.
 
-    `on_stored` and `on_refused` are called with the result of each put. `on_stored` is not called for stored messages
-    of `put_encoded`. `stored` counts the stored messages. `unqueued` counts the stored messages that are only in the
-    log (prepared, rollback). If the store itself fails, the appender ends. After such a failure, `ended` names the
-    first message that was not stored. Later messages are not stored either.
+    `on_stored` is called with the result of each successful put, except a put of `put_encoded`. `on_refused` is called
+    with the messages of each refused put. `stored` counts the stored messages. `unqueued` counts the stored messages
+    that get no unit in a queue (prepared, rollback). If the store itself fails, `ended` names the first message that
+    was not stored. After a failure of the store, the appender stores no more messages.
     """
 
     store: MessageStore
@@ -74,7 +74,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """Put one message. Reports name the message by its line number, `line`."""
+        """Put one message. `on_refused` identifies the message by its number `line`."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -85,7 +85,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put the messages that wait for a full batch or for a common write."""
+        """Put all waiting messages, even if the batch is not full."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return
@@ -100,7 +100,10 @@ class Appender:
         self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """Call `finish`, then put the messages of consecutive lines one by one."""
+        """Put the encoded messages of consecutive lines one by one.
+
+        `finish` must be called before `put_encoded`.
+        """
         done = 0
         while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)
@@ -114,7 +117,7 @@ class Appender:
         self._dispatch_behind(self.store.max_phy_offset)
 
     def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
-        """Count the results of puts, then report them with their line numbers."""
+        """Count the results of puts, then report each result with its line numbers."""
         if self.sync and any(result.is_ok for _, result in results):
             self._flush(results[0][0])
         failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))
@@ -148,7 +151,7 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Count messages whose queue offsets are [first, behind)."""
+        """Count new messages of a queue with the queue offsets [first, behind)."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

@@ -1,6 +1,6 @@
-"""Append JSON Lines to a store.
+"""Append the messages of JSON Lines to a store.
 
-A kernel encodes many plain lines in one call. Each line that is not plain is read alone.
+A kernel encodes many plain lines in one call. Each line that is not plain is parsed separately, without the kernel.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from rmqctl.operations.append.line_encoder import LineEncoder
     from rmqctl.store.config.topics import QueueKey
 
-SHORT_RUN = 8  # lines: so few are as fast one by one
+SHORT_RUN = 8  # lines: the kernel is not faster for fewer lines
 
 
 @dataclass
 class LineAppender:
-    """Puts the messages of lines through `appender`.
+    """Reads messages from JSON Lines, and passes them to `appender`.
 
-    The appender's `on_refused` is also called for lines that are not messages. `now` is the born time, in ms since
-    1970, of messages without a born time. Without an `encoder`, the lines are read one by one. If `is_over` is set, or
-    if the appender has ended, further lines are ignored.
+    The appender's `on_refused` is also called for lines that are not messages. A message without a born time gets the
+    result of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns True,
+    or if the appender has ended, further lines are ignored.
     """
 
     appender: Appender
@@ -36,7 +36,7 @@ class LineAppender:
     encoder: LineEncoder | None = None
     is_over: Callable[[], bool] = lambda: False
     _taken: int = 0  # lines
-    _one_by_one: int = 1  # lines that go by themselves where the kernel stops
+    _one_by_one: int = 1  # number of lines to parse one by one where the kernel stops
 
     @property
     def takes_no_more(self) -> bool:
@@ -47,13 +47,13 @@ class LineAppender:
     def next_line(self) -> int:
         """Return the number of the first line that is neither stored nor refused.
 
-        A later run resumes at this line. Lines count from 1.
+        A later run resumes at `next_line`. The first line has the number 1.
         """
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the next lines. Only the last line may be without a line feed."""
+        """Put the messages of the next lines. Only the last line may lack a line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:
@@ -74,7 +74,7 @@ class LineAppender:
         try:
             message, is_copy = message_of_line(line, self.now())
         except ValueError as error:
-            self.appender.finish()  # lines are told in their order
+            self.appender.finish()  # the results of lines are reported in line order
             if self.appender.ended is None:
                 self.appender.on_refused(Refused((self._taken,), str(error)))
             return None

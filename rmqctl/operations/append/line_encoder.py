@@ -1,4 +1,4 @@
-"""Encode plain JSON Lines as records of the log, with a kernel.
+"""Encode plain JSON Lines as records of the commit log, with a kernel.
 
 `rmqctl.kernels.line_encode` defines which lines are plain.
 """
@@ -27,9 +27,9 @@ RECORDS_AT_ONCE = 2 * 1024 * 1024  # bytes
 
 
 class LineEncoder:
-    """Encodes lines for the queues that `add_queue` has named.
+    """Encodes JSON Lines whose queues were passed to `add_queue`.
 
-    The records follow the rules of the log that receives them.
+    `rules` are the encoding rules of the store that receives the records.
     """
 
     def __init__(self, rules: EncodingRules) -> None:
@@ -53,7 +53,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Accept lines for this queue, if the kernel can encode such lines."""
+        """Accept lines for the queue `key`, if the kernel can encode its messages."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))
@@ -61,7 +61,7 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Bytes, position: int) -> EncodedLines:
-        """Encode the plain lines from `position` up to a line that is not plain.
+        """Encode lines from byte `position` up to the first line that is not plain.
 
         `lines` is a writable array of uint8.
         """
@@ -74,9 +74,9 @@ class LineEncoder:
 
 
 def encoder_of(store: MessageStore) -> LineEncoder | None:
-    """Return the encoder for a store.
+    """Return the encoder for the lines of a store, or None.
 
-    The result is None if the store does not accept records that are encoded before their offset is known.
+    The result is None if the store does not accept records that are encoded before their physical offset is known.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

@@ -1,12 +1,14 @@
-"""Messages from JSON Lines with the keys of dump.
+"""Read messages from JSON Lines, with the same keys that `dump` prints.
 
-`dump --body base64 -o jsonl` prints such lines. A person can also write such lines.
+`dump --body base64 -o jsonl` prints lines that `append` can read. A person can also write JSON Lines for `append` by
+hand.
 
-`topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
-ignored, because the message gets a new offset and a new store time. A line with `physicalOffset` is a stored message
-and is copied unchanged. Any other line is a new message. A new message with a DELAY is delayed. A new message without a
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must match this checksum. The check is needed for lines of
-`dump --body utf8`, because their text is not always exactly the stored body.
+The key `topic` is required. `body` is text unless `bodyEncoding` is hex or base64. Offsets and store times in a line
+are ignored, because the message gets new offsets and a new store time. A line with `physicalOffset` comes from a stored
+message. `append` copies a stored message without the changes that a broker makes to new messages. A line without
+`physicalOffset` is a new message. A new message with the property DELAY is delayed. A new message without the property
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. The check of `bodyCrc` is needed for
+lines of `dump --body utf8`, because their text is not always exactly the stored body.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 
 
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The keys that are allowed in a line.
+    """The keys that are allowed in a JSON line.
 
-    The first keys are the keys that append reads. The other keys are keys that dump prints for a stored record. Times
+    `append` uses the keys from `topic` to `damage`. `dump` also prints other keys, whose values `append` ignores. Times
     are in ms since 1970.
     """
 
@@ -87,7 +89,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
     """Return the message of a line, and whether it copies a stored message.
 
-    If the line has no born time, the message gets `now`. Raises ValueError with the fault of the line.
+    If the line has no born time, the born time is `now`. Raises ValueError if the line is not a valid message.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -124,9 +126,9 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return the text of an error of msgspec, with the key first.
+    """Return msgspec's error message in other words, with the key first.
 
-    msgspec writes the key last, as in `... - at $.queueId`. The marks that msgspec puts around names are removed.
+    msgspec writes the key last, as in `... - at $.queueId`. The backticks that msgspec puts around names are removed.
     """
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
@@ -171,12 +173,13 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    24 digits identify this process. The other 8 digits are a counter. Only one thread at a time may use the object.
+    The first 24 digits identify this process. The last 8 digits are a counter. Only one thread at a time may use the
+    object.
     """
 
     def __init__(self) -> None:
         self.process_part = uuid.uuid4().hex[:24].upper()
-        self.counter = 0  # of the next one; 32 bits
+        self.counter = 0  # the counter of the next key; 32 bits
 
     def take(self) -> str:
         """Return the next key."""
@@ -203,11 +206,11 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Return properties in the form in which a record stores properties.
+    """Return the properties that a record stores, after a check.
 
-    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
-    only if the message is a copy. The copy then also has the value with 0x01. Brokers of 4.9 and later can read a value
-    with 0x01, but 4.7 drops such a value.
+    Properties without a value and the property with the record's CRC-32 are left out. A new message without a UNIQ_KEY
+    gets a UNIQ_KEY. A value may contain the byte 0x01 only if the message is a copy. Brokers of 4.9 and later can read
+    a value with 0x01, but brokers of 4.7 drop such a value. Raises ValueError if a name or a value is not allowed.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

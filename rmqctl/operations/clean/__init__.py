@@ -1,1 +1,1 @@
-"""Deleting expired files."""
+"""Deleting expired files of a store, as RocketMQ's clean services do."""

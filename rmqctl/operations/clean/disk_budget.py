@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """The use of a store's disks.
+    """The used space of a store's disks, while log files are deleted.
 
-    `disks` are the disks of the log's folders. `logics_disk` is the disk of the queues. `stored` is the size of log,
-    queues and index, in bytes.
+    `disks` are the disks of the log's folders. `logics_disk` is the disk of the queues. `stored` is the size of the
+    log, queues and index together, in bytes.
     """
 
     def __init__(
@@ -32,20 +32,20 @@ class Room:
         self._stored = stored
 
     def pressure(self) -> Pressure:
-        """Return whether the disks are so full that files must be deleted."""
+        """Return the disks that are so full that files must be deleted."""
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
-        """Return why a broker accepts no more messages.
+        """Return why a broker accepts no messages because a disk is too full.
 
-        The result is empty if the broker accepts messages.
+        The result is an empty string if the broker accepts messages.
         """
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
-        """Return whether deleting log files frees space on the disk that is too full.
+        """Return whether deleting log files frees space on the disk that is `full`.
 
-        If the size of this disk is not known, the result is False.
+        If the size of the full disk is not known, the result is False.
         """
         disk = full.disk
         if disk is None:
@@ -54,7 +54,7 @@ class Room:
         return bool(disk.size) and (disk in self._disks or is_shared)
 
     def free(self, folder: Path, size: int, allocated: int) -> None:
-        """Count a removed file of `size` bytes that used `allocated` bytes of disk."""
+        """Count a deleted log file of `size` bytes that used `allocated` bytes of disk."""
         self._stored -= size
         home = next((disk for disk in self._disks if disk.path == folder), None)
         if home is None:

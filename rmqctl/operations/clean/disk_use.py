@@ -1,6 +1,6 @@
-"""How full the disks are, and whether files must therefore be deleted.
+"""How full the disks of a store are, and whether log files must be deleted.
 
-The rules are the same as in isSpaceToDelete of RocketMQ's CleanCommitLogService.
+The rules for full disks are the same as in isSpaceToDelete of RocketMQ's CleanCommitLogService.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """The used space of a folder's partition, as a broker computes it.
 
-    `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the share cannot
-    be read. `total` is the size of the whole disk, with the part that is reserved for root. `total` is 0 if the size is
-    not known. Folders with the same `device` are on the same disk. Device 0 means that no other folder is known to be
-    on the disk.
+    `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the used space
+    cannot be read. `total` is the size of the whole disk, including the part that is reserved for root. `total` is 0 if
+    the size of the disk is not known. Folders with the same `device` are on the same disk. If `device` is 0, it is not
+    known whether other folders are on the same disk.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class DiskUse(NamedTuple):
 class Full(NamedTuple):
     """A disk, or a part of a disk, that is too full.
 
-    `disk` is None if the store uses more than its part of a shared disk. `why` is the reason as text.
+    `disk` is None if the store uses more than its part of a shared disk. `why` says in words how full the disk is.
     """
 
     why: str
@@ -50,10 +50,10 @@ class Full(NamedTuple):
 
 
 class Pressure(NamedTuple):
-    """The reasons to delete files because a disk is full.
+    """The full disks that make a broker delete log files.
 
-    `asks` is the disk that makes a broker delete expired files. `forces` is the disk that makes a broker delete files
-    of any age. A field is None if there is no such disk. `calm` is the text for the case that no disk is too full.
+    `asks` is the full disk that makes a broker delete expired files, or None. `forces` is the full disk that makes a
+    broker delete files of any age, or None. `calm` is the text for the case that no disk is too full.
     """
 
     asks: Full | None
@@ -64,9 +64,10 @@ class Pressure(NamedTuple):
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
     """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
 
-    The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a percentage of the space that users can have,
-    rounded up to a whole number. Before 4.9.2, the result is a share of the whole disk. If the folder does not exist,
-    the nearest existing parent folder counts, because a broker creates missing folders when the broker starts.
+    getDiskPartitionSpaceUsedPercent is a method of RocketMQ's UtilAll. Since 4.9.2, getDiskPartitionSpaceUsedPercent
+    returns a percentage of the disk space that users can have, rounded up to a whole number. Before 4.9.2,
+    getDiskPartitionSpaceUsedPercent returned a share of the whole disk. If the folder does not exist, its parent folder
+    counts, because a broker creates missing folders when the broker starts.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -77,9 +78,9 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
 
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
-    """Return the use of the disk after `freed` bytes were freed.
+    """Return the use of a disk after `freed` bytes of the disk were freed.
 
-    If the size of the disk is not known, the disk is returned unchanged.
+    If the size of the disk is not known, the result is `disk` itself.
     """
     if not disk.size:
         return disk
@@ -90,9 +91,10 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 def pressure(
     settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
 ) -> Pressure:
-    """Return whether the disks are so full that files must be deleted.
+    """Return the disks that are so full that files must be deleted.
 
-    Only the least full of the log's `disks` counts. `stored` is the size of log, queues and index, in bytes.
+    Of the log's `disks`, only the disk with the most free space counts. `stored` is the size of the log, queues and
+    index together, in bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -110,10 +112,10 @@ def pressure(
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
-    """Return why a broker accepts no more messages.
+    """Return why a broker accepts no messages because a disk is too full.
 
-    The result is empty if the broker accepts messages. A broker accepts no messages if the used share of a disk is
-    above diskSpaceWarningLevelRatio.
+    The result is an empty string if the broker accepts messages. A broker accepts no messages while a disk is fuller
+    than diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -123,9 +125,9 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the two disks whose use decides.
+    """Return the two disks that can make a broker delete files, with their names.
 
-    The two disks are the least full disk of the log, and the disk of the queues.
+    A broker looks at the least full disk of the log, and at the disk of the queues.
     """
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
@@ -145,9 +147,9 @@ def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
-    """Return the reasons to delete files of a disk that several stores share.
+    """Return the reasons to delete files from a disk that several stores share.
 
-    Each store has its own part of the disk.
+    Each store that shares the disk has its own part of the disk.
     """
     part = log_disk.total // settings.replicas_per_disk
     percent = stored * 100 / part if part else 0.0

@@ -1,23 +1,23 @@
-"""Execute the plan of `clean`.
+"""How `clean` deletes the expired files of its plan.
 
-Expired files are deleted one after the other, the oldest first. So an interrupted run leaves no gap in the log. Each
-file is deleted in three steps:
+`clean` deletes expired files one after the other, the oldest first. An interrupted `clean` leaves no gap in the log,
+because the oldest log files are deleted first. `clean` deletes each file in three steps:
 
     out    The file is moved to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk.
-    told   The receipt of the file is appended to the receipts and flushed to disk.
+    told   The receipt for the file is appended to the receipt files and flushed to disk.
     gone   The file is unlinked.
 
-After these steps, the run continues with the next file. So after a crash, at most one file is in STORE/.rmqctl/expired.
-The next `clean` deletes this file. Each deleted file has a receipt. If rmqctl crashed after it wrote a receipt and
-before it deleted the file, the file has two receipts. A moved file needs a separate folder, because a broker treats
-every name in its folders of files as a file of its own. 4.x even treats a folder's name as a file's name. The file is
-unlinked without a move, as by a broker, if `.rmqctl` is on another disk than the file, or if the disk has no room for a
-folder.
+After a crash of `clean`, at most one file is in STORE/.rmqctl/expired, and the next `clean` deletes this file. Each
+deleted file has a receipt. If rmqctl crashed after it wrote a receipt and before it deleted the file, the file has two
+receipts. An expired file is moved to a separate folder, because a broker would load every file in the store's own
+folders. 4.x brokers even try to load a folder as a file. If `.rmqctl` is on another disk, or if the disk has no room
+for a folder, `clean` deletes the file without moving it.
 
-There is no undo, because the operator wants the space. The broker must be down, because a running broker keeps its
-files mapped and open. The disk space of a deleted file would become free only when the running broker itself deletes
-and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). Until the broker deletes the file, the broker's file
-lists and the min offset that clients get would also be wrong.
+`rmqctl undo` cannot restore files that `clean` deleted, because `clean` keeps no copies of deleted files. The broker
+must be down during `clean`, because a running broker keeps its files mapped and open. The disk space of a deleted file
+would become free only when the running broker itself deletes and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7
+and 5.3.3). If `clean` deleted files of a running broker, the broker's file lists and the min offset that clients get
+would be wrong.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """The number of files that a run of `clean` has deleted.
+    """The numbers of files and bytes that a run of `clean` has deleted.
 
-    `files` and `folders` are numbers of deleted files and folders of the plan. `left` counts deleted files that an
-    interrupted clean had moved but not deleted. `allocated_bytes` is the disk space that became free.
+    `files` and `folders` count the deleted files and folders of the plan. `left` counts the deleted files that an
+    earlier, interrupted `clean` had moved but not deleted. `allocated_bytes` is the disk space that became free.
     """
 
     files: int = 0
@@ -64,9 +64,9 @@ class Cleaned:
 
 
 class Pace:
-    """The pace of deletion: how long to wait after each deleted file.
+    """The pace of a deletion: how long `clean` waits after each deleted file.
 
-    The wait is `interval_ms`, or longer if `bytes_per_second` requires it.
+    A wait takes `interval_ms`, or longer so that at most `bytes_per_second` bytes are deleted.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Pace:
 class Leftover(NamedTuple):
     """A file that an interrupted `clean` moved out of the store but did not delete.
 
-    `name` is the path that the file had in the store.
+    `name` is the path that the moved file had in the store.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class Leftover(NamedTuple):
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
     """Return the files that an interrupted `clean` moved but did not delete.
 
-    Raises OSError. Raises Unreadable if the path of the folder for moved files is not a folder.
+    Raises OSError, and Unreadable if STORE/.rmqctl/expired is not a folder.
     """
     folder = expired_folder(storage, root)
     found = tree_of(storage, folder) if folder is not None else ()
@@ -107,9 +107,9 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Wait until the store's lock is free, for at most this many seconds.
+    """Wait until the store's lock is free, but at most `seconds`.
 
-    If the lock is not free after this time, no error is raised. Raises OSError.
+    The function also returns if the lock is still held after `seconds`. Raises OSError.
     """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
@@ -120,7 +120,7 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 
 @contextmanager
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
-    """Lock the store during the block.
+    """Lock the store while the `with` block runs.
 
     Raises StoreInUse and OSError. Until the lock is released, no other code of this process may open the file `lock`.
     """
@@ -136,8 +136,7 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 class Clean:
     """Deletes the files of `plan` from the store at `root`.
 
-    The caller must have locked the store. `is_stopped` is called before each file. If `is_stopped` returns True, the
-    run ends.
+    The caller must have locked the store. `run` calls `is_stopped` before each file, and ends if the result is True.
     """
 
     def __init__(
@@ -160,10 +159,10 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Delete the files of the plan, and return which were deleted.
+        """Delete the files of the plan, and return how many were deleted.
 
-        Raises NeedsRecovery if another change is unfinished. Raises Unreadable and ChangeFailed. If this run cannot
-        delete a file, the next run tries again.
+        Raises NeedsRecovery if another change is unfinished. Raises Unreadable, and ChangeFailed if a file cannot be
+        deleted. The next run of `clean` tries again to delete the file.
         """
         check_none_unfinished(self._storage, self._root)
         try:
@@ -213,7 +212,7 @@ class Clean:
         self.done.allocated_bytes += decision.allocated_bytes
 
     def _has_place(self) -> bool:
-        """Return whether the folder for moved files can be used."""
+        """Create the folder for moved files. Return whether the folder can be used."""
         if not self._files:
             return False
         try:
@@ -233,11 +232,11 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Remove the folder for moved files, and its parent, if empty."""
+        """Remove the folder for moved files and its parent folder if they are empty."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Remove the empty folders. Return how many folders were removed."""
+        """Remove the empty folders in `folders`. Return how many were removed."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
@@ -256,9 +255,9 @@ class Clean:
 
 
 def _receipt(decision: FileDecision) -> dict[str, Any]:
-    """Return the receipt of one file.
+    """Return the receipt for one deleted file.
 
-    The fields of a receipt have the same names as in the plan's JSON.
+    The fields of a receipt have the same names as in the JSON output of the plan.
     """
     return {
         "path": decision.path,

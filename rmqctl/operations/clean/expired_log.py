@@ -1,18 +1,19 @@
 """The log files to delete, by the rules of RocketMQ's CleanCommitLogService.
 
-A broker makes a round every 10 seconds. In three cases, a broker deletes files of the log in a round: in an hour of
-deleteWhen, while a disk is too full, and in the 20 rounds after mqadmin's deleteExpiredCommitLog. A broker deletes the
-oldest files first, and at most `batch` files in a round. The first file that must stay ends the round. The last file of
-the log is never deleted.
+A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
+log files in an hour of deleteWhen, while a disk is too full, and in the 20 rounds after mqadmin's
+deleteExpiredCommitLog. A broker deletes the oldest files first, and at most `batch` files in a round. The first log
+file that must stay ends the round. The last file of the log is never deleted.
 
-One run of `clean` does the work of many rounds. In an hour of deleteWhen, the run deletes every expired file. If a disk
-is too full, the run deletes files until the disk is below its limit. To compare the disk with the limit, the run adds
-up the disk space of the deleted files. If deletion does not free space on the disk that is too full, or if the size of
-the disk is not known, the run does the work of only one round.
+One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
+file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
+used space of a disk, `clean` subtracts the disk space of the deleted files. `clean` does the work of only one round if
+deletion does not free space on the full disk, or if the size of the disk is not known.
 
-The run stops at an obstacle (`log_files.py`), and at messages that must be protected. A broker would continue in both
-cases. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except three: the last file stays, and the
-run stops at an obstacle and at protected messages.
+Unlike a broker, `clean` stops at a log file with an obstacle (`log_files.py`), and at a log file with protected
+messages. If the operator limits the size of the log (`keep_bytes`) or the number of log files (`keep_files`), only
+these limits decide which files expire. Even with these limits, the last log file stays, and `clean` stops at obstacles
+and at protected messages.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 
 
 class ExpiredLog:
-    """Decides which log files are deleted at `now_ms`, in `hour` of this host.
+    """Decides which log files are deleted at the time `now_ms`.
 
-    After `decide`, `removed` has the reason for each file that is deleted, oldest first. `trigger` and `reason` say why
-    files are deleted, or why no file is deleted.
+    `hour` is the hour of `now_ms` in the time zone of this host. `decide` fills `removed` with a reason for each file
+    to delete, oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted, or why no log
+    file is deleted.
     """
 
     def __init__(
@@ -63,13 +65,16 @@ class ExpiredLog:
         self._now = now_ms
         self._hour = hour
         self._full = room.stops_writing()
-        self._stays = ""  # why the first file that is left stays
+        self._stays = ""  # why the first file that stays must stay
         self.removed: list[str] = []
         self.trigger: Trigger | None = None
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """Decide by the operator's limits, or without limits, as a broker does."""
+        """Decide which log files are deleted and which log files stay.
+
+        If the operator has set no limits, the rules are the same as in a broker.
+        """
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:
@@ -79,7 +84,7 @@ class ExpiredLog:
             self._rounds()
 
     def _keep_by_hand(self) -> None:
-        """Mark files for deletion until the log is within the operator's limits."""
+        """Mark log files for deletion until the log is within the operator's limits."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
@@ -91,7 +96,7 @@ class ExpiredLog:
             left -= one.file.size
 
     def _rounds(self) -> None:
-        """Decide as a broker would, round by round."""
+        """Decide in rounds which log files are deleted, as a broker does."""
         for done in range(len(self._log)):
             disk = self._room.pressure()
             asking = self._asking(disk, done)
@@ -105,7 +110,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return the trigger of a further round after `done` rounds, and its reason."""
+        """Return the triggers for another round after `done` rounds, with reasons."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -123,7 +128,7 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """Return whether a full disk is a reason for this round.
+        """Return whether a full disk is a reason for a round after `done` rounds.
 
         A full disk is always a reason for the first round. A full disk is a reason for later rounds only if deleting
         log files frees space on this disk.
@@ -135,7 +140,10 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Mark the files of one round. Return whether another round is possible."""
+        """Mark the log files that one round deletes.
+
+        The result is True if another round is possible.
+        """
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -154,9 +162,9 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return the reason why a file must stay even if the file has expired.
+        """Return the reason why a log file must stay even if it has expired.
 
-        The result is empty if the file may be deleted.
+        `number` is the position of the file in the log. The result is an empty string if the file may be deleted.
         """
         if number >= len(self._log) - 1:
             return LAST_STAYS
@@ -169,7 +177,7 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Return the reason why a file that has not expired stays."""
+        """Return the reason why a log file that has not expired stays."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:
@@ -177,7 +185,7 @@ class ExpiredLog:
         return f"{self._what} {rfc3339(since)}, not yet {self._reserved} ago"
 
     def _since(self, one: LogFile) -> int | None:
-        """Return the time from which the file's age counts."""
+        """Return the time (ms since 1970) from which a log file's age is counted."""
         return one.decision.mtime_ms if self._settings.by == "mtime" else one.decision.last_store_timestamp
 
     @property
@@ -189,7 +197,7 @@ class ExpiredLog:
         return f"{self._settings.reserved_ms / HOUR_MS:g} h"
 
     def decisions(self) -> list[FileDecision]:
-        """Return the decisions on all files of the log, oldest first."""
+        """Return the decisions on all log files, oldest first."""
         return [self._decision(number, one) for number, one in enumerate(self._log)]
 
     def _decision(self, number: int, one: LogFile) -> FileDecision:
@@ -204,7 +212,7 @@ class ExpiredLog:
         return replace(one.decision, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
-        """Return the warnings that an operator should read before confirming."""
+        """Return warnings that an operator should read before confirming a deletion."""
         found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
@@ -222,7 +230,7 @@ class ExpiredLog:
         return found
 
     def _mtime_warnings(self) -> list[str]:
-        """Return warnings about file times that are not reliable."""
+        """Return warnings about log files whose mtime is not reliable."""
         found = []
         decisions = [one.decision for one in self._log]
         off = [
@@ -257,7 +265,7 @@ class ExpiredLog:
 
 
 def _first_names(counts: dict[str, int]) -> str:
-    """Return the names with the highest counts."""
+    """Return the names with the highest counts, as text."""
     names = sorted(counts, key=counts.__getitem__, reverse=True)
     return ", ".join(names[:NAMES_SHOWN]) + (
         f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

@@ -1,19 +1,19 @@
-"""The files of queues and index to delete when the log begins later.
+"""The queue files and index files to delete after old log files are deleted.
 
-Files of extensions are deleted, too.
+Files of consume queue extensions are also deleted.
 
-The rules are those of RocketMQ's CleanConsumeQueueService:
+`clean` follows the rules of RocketMQ's CleanConsumeQueueService:
 
-- In a queue, files are deleted, beginning with the first file, as long as the last unit of a file points before the
-log. The last file always stays (MappedFileQueue.deleteExpiredFileByOffset).
-- In the extension of a queue, a file is deleted if it ends before the extension unit of the first remaining queue unit
-(ConsumeQueueExt.truncateByMinAddress).
-- In the index, files are deleted, beginning with the first file, as long as the endPhyOffset of a file is before the
-log. The last file always stays (IndexService.deleteExpiredFile).
+- Queue files are deleted from the first file on, as long as the last unit of a queue file points before the log. The
+last queue file always stays (MappedFileQueue.deleteExpiredFileByOffset).
+- A file of a consume queue extension is deleted if the file ends before the extension unit of the first remaining queue
+unit (ConsumeQueueExt.truncateByMinAddress).
+- Index files are deleted from the first file on, as long as the endPhyOffset of an index file is before the log. The
+last index file always stays (IndexService.deleteExpiredFile).
 
-If a file stays, all later files stay, too. If the last unit of a file is not in use, or if the header of an index file
-shows no entry, the content of the file is not known. A broker would continue after such a file, but this run stops
-before such a file.
+If a queue file or index file stays, all later files of the same queue or index stay, too. The content of a file is not
+known if the last unit of a queue file is not in use, or if the header of an index file shows no entry. A broker would
+skip a file with unknown content and delete later files, but `clean` stops before the file.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """The files to delete, apart from log files, when the log begins later.
+    """The queue files and index files to delete because the log begins later.
 
     After the deletion, the log begins at `new_min_offset` instead of `min_offset` (physical offsets). With
-    `unused_topics`, a queue is deleted as a whole, with its `folders`, if the queue has no message any more and
-    topics.json does not list its topic. A broker's cleanUnusedTopic also destroys queues with messages. After a call of
-    `look`, `decisions` has the queues in the order of their names, then the index. The extension of a queue comes
-    directly after the queue.
+    `unused_topics`, a queue without remaining messages is deleted, together with its `folders`, if topics.json does not
+    list its topic. A broker's cleanUnusedTopic also deletes queues with messages. `look` fills `decisions` with the
+    files of each queue, sorted by topic and queueId, and then with the files of the index. The files of a queue's
+    extension directly follow the files of the queue.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -69,9 +69,10 @@ class ExpiredQueues:
             )
 
     def look(self) -> None:
-        """Decide on the files of queues, extensions and index.
+        """Decide which files of queues, extensions and the index are deleted.
 
-        A queue that cannot be read stays, with a warning. Raises Unreadable, and OSError if the index cannot be read.
+        A queue that cannot be read stays, and `warnings` names the queue. Raises Unreadable, and OSError if the index
+        cannot be read.
         """
         for key, queue in sorted(self._store.queues.items()):
             try:
@@ -105,9 +106,9 @@ class ExpiredQueues:
         return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
-        """Decide which folders of unused topics are deleted, the inner folders first.
+        """Decide which folders of unused topics are deleted, queue folders first.
 
-        A folder is deleted if all its files are deleted.
+        A folder is deleted if everything in the folder is deleted.
         """
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
@@ -136,10 +137,10 @@ class ExpiredQueues:
         yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
-        """Return whether a file is deleted, and why.
+        """Return whether a queue file or index file is deleted, and why.
 
-        The decision depends on the last physical offset in the file. This offset is None if the file does not show the
-        offset.
+        `offset` is the last physical offset to which the file points. `offset` is None if the content of the file is
+        not known.
         """
         if offset is None:
             self.warnings.append(
@@ -181,9 +182,9 @@ class ExpiredQueues:
 
 
 def _last_offset(file: MappedFile, unit_size: int) -> int | None:
-    """Return the physical offset of a file's last whole unit.
+    """Return the physical offset in the last whole unit of a queue file.
 
-    The file may have any length. The result is None if the last unit is not in use.
+    The queue file may have any length. The result is None if the last unit is not in use.
     """
     position = (file.size // unit_size - 1) * unit_size
     if position < 0:
@@ -193,9 +194,9 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:
-    """Return the size of log, queues and index, in bytes (getMajorFileSize).
+    """Return the size of the log, queues and index in bytes (getMajorFileSize).
 
-    The result is the sum of the files' lengths.
+    The result is the sum of the lengths of all files.
     """
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]

@@ -1,8 +1,8 @@
-"""The files of the log, each with its age and with obstacles to its deletion.
+"""The log files of a store, with their ages and the obstacles to deletion.
 
-There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap. The reason may be
-that the user forgot to name a log folder. (2) The file has a wrong length. (3) Two files have the same offsets. A file
-that a broker has allocated in advance does not belong to the log yet.
+Three obstacles prevent the deletion of a log file. (1) A gap in the log follows the log file. For example, a gap exists
+if the operator forgot to name a folder of the log. (2) The log file has a wrong length. (3) Two log files have the same
+offsets. A log file that a broker has allocated in advance does not belong to the log yet.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, with the default decision on this file.
+    """A log file in use, with the decision that the file stays.
 
-    `blocked_by` is the reason why this file and all later files must stay.
+    `blocked_by` is the reason why the log file and all later log files must stay, or an empty string.
     """
 
     file: MappedFile
@@ -49,7 +49,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """Return the files after the files in use, which were allocated in advance."""
+    """Return the log files that a broker has allocated in advance."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 

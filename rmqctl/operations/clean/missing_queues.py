@@ -1,11 +1,12 @@
-"""Queues without a folder, although the log has messages of these queues.
+"""Find queues without a folder that have messages in the log.
 
-A count of messages by queues does not include these messages. No file in config/ lists every queue: a group may read a
-topic although neither topics.json nor an offset names the queue. So each log file is searched for such messages, unless
-units of the existing queues point to every message in the file (`unit_coverage.py`).
+If messages are counted from the units of queues, messages of a queue without a folder are not counted. No file in
+config/ lists every queue. For example, a group may read a topic although neither topics.json nor an offset names the
+queue. Therefore each log file is searched for messages of missing queues, unless existing units point to every message
+in the log file (`unit_coverage.py`).
 
-Messages of deleted topics also have no queue. A topic counts as deleted if neither topics.json nor the offsets nor the
-subscriptions of a group name the topic.
+Messages of deleted topics also have no queue, but they are ignored. A topic counts as deleted if neither topics.json
+nor an offset nor a group's subscription names the topic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class MissingQueue(NamedTuple):
     """A queue without a folder, and the physical offset of its first message.
 
-    Only the requested log files are searched for the message.
+    `physical_offset` is the place of the queue's first message in the log files that were searched.
     """
 
     topic: str
@@ -45,9 +46,9 @@ class MissingQueue(NamedTuple):
 
 
 def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
-    """Return a queue without a folder that has messages in `files`.
+    """Return a queue without a folder that has messages in `files`, or None.
 
-    `files` follow one another in the log. The result is None if there is no such queue. Raises OSError.
+    `files` are consecutive log files. Raises OSError.
     """
     unproved = files_without_proof(store, files) if files else []
     if not unproved:
@@ -63,9 +64,9 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
-    """Return the first message in a file that belongs to a missing queue.
+    """Return the first missing queue that has a message in a log file, or None.
 
-    Prepared messages and rollbacks do not count, because they have no unit in any queue.
+    Prepared messages and rollback messages do not count, because they have no unit in any queue.
     """
     builder = DispatchRequestBuilder(with_keys=False)
     names: list[QueueKey] = []

@@ -1,17 +1,18 @@
-"""Messages that are still needed, counted for each log file.
+"""Count, for each log file, the messages that are still needed.
 
-A broker deletes a file without a check for messages that are still needed. There are four kinds:
+A broker deletes a log file even if messages in the log file are still needed. Four kinds of messages are still needed:
 
     unconsumed  A group that reads the topic (`consumer_groups.py`) has not consumed the message. If the group has no
                 offset for the queue, all messages of the queue count. A message that was popped and not acknowledged
-                (5.x) is before the group's offset. So the oldest pop checkpoint that the broker has not processed
-                counts as the group's offset. scheduled The delayed message is not delivered yet (delayOffset.json).
-                half The half message has no commit or rollback, and the broker has not checked it yet. dead The message
-                is in a %DLQ% topic that no group reads: an operator may still send it again.
+                (5.x) is before the group's offset. Therefore the oldest POP checkpoint that the broker has not
+                processed counts as the group's offset.
+    scheduled   The delayed message is not delivered yet (delayOffset.json).
+    half        The half message has no commit or rollback, and the broker has not checked the half message yet.
+    dead        The message is in a %DLQ% topic that no group reads. An operator may still send the message again.
 
-Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
-queue, only the units of such messages are read. `missing_queues.py` finds messages whose queue has no folder. The
-files of a store do not show whether timer messages (5.x) were delivered.
+All messages of a topic without a group count as unconsumed if subscriptionGroup.json lists a group whose topics are
+unknown. `missing_queues.py` finds messages whose queue has no folder. The files of a store do not show whether timer
+messages (5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    Counts = npt.NDArray[np.int64]  # of messages, one a file of the log
+    Counts = npt.NDArray[np.int64]  # numbers of messages, one for each log file
 
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 
 
 class Outstanding:
-    """The messages in each of `files` that are still needed.
+    """The messages that are still needed, counted for each log file.
 
-    `files` are the oldest files of the log. `problems` names the queues that cannot be read.
+    `files` are the oldest files of the log. `problems` says why some messages cannot be counted.
     """
 
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
@@ -80,7 +81,10 @@ class Outstanding:
             self._find()
 
     def of(self, number: int) -> PendingCounts:
-        """Return the messages that are still needed in the file with this number."""
+        """Return how many messages of each kind are still needed in a log file.
+
+        `number` is the position of the log file in `files`.
+        """
         return PendingCounts(
             int(self._unconsumed[number]),
             int(self._scheduled[number]),
@@ -89,19 +93,19 @@ class Outstanding:
         )
 
     def timers(self, number: int) -> int:
-        """Return how many timer messages the file with this number has.
+        """Return how many timer messages a log file has.
 
-        Delivered messages count, too.
+        `number` is the position of the log file in `files`. Delivered timer messages count, too.
         """
         return int(self._timers[number])
 
     @property
     def groups_without_topic(self) -> Sequence[str]:
-        """Return the listed groups whose topics are unknown."""
+        """Return the groups in subscriptionGroup.json whose topics are unknown."""
         return self._groups.without_topic
 
     def has_no_reader(self, topic: str) -> bool:
-        """Return whether no file names a group that reads a topic."""
+        """Return whether no known group reads a topic."""
         return topic not in COUNTED_APART and not self._groups.groups_of(topic)
 
     def _find(self) -> None:
@@ -127,9 +131,11 @@ class Outstanding:
         self._check_dispatched(reached)
 
     def _check_dispatched(self, reached: int) -> None:
-        """Report messages after the last unit of all queues (at `reached`).
+        """Report a problem if the log files have messages after the last unit.
 
-        No count includes these messages. Such messages exist if someone deleted queues to rebuild the queues.
+        `reached` is the highest physical offset to which a queue's last unit points. Messages after `reached` are in no
+        queue, so they are not counted. For example, messages after `reached` exist if someone deleted queues in order
+        to rebuild the queues.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -139,7 +145,7 @@ class Outstanding:
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return the number of messages that a queue's slowest group has not consumed."""
+        """Count, for each log file, messages that a queue's slowest group still needs."""
         readers = self._readers(key)
         if not readers:
             return self._nothing()
@@ -158,7 +164,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Count, for each file, the messages with queue offset `offset` or higher."""
+        """Count, for each log file, the messages of a queue from `offset` on."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1
@@ -167,9 +173,10 @@ class Outstanding:
         return counts
 
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield physical offsets of units from `offset` to the end of the files.
+        """Yield physical offsets of a queue's units from queue offset `offset` on.
 
-        Each offset is returned together with the number of messages that its unit represents.
+        Each item is (physical offsets of units, number of messages of each unit). Units after the end of the log files
+        may be left out.
         """
         first = self._first(queue, offset)
         if first is None:
@@ -189,10 +196,10 @@ class Outstanding:
                 return
 
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
-        """Return the queue offset at which counting begins.
+        """Return the queue offset from which the messages of a queue are counted.
 
-        The result is the larger of two offsets: `offset`, and the offset of the first message that the log still has.
-        The result is None if no message in the files is needed.
+        The result is `offset`, or the queue offset of the first message in the log, whichever is larger. The result is
+        None if the log files have no message of the queue from `offset` on.
         """
         if not queue.queue.files:
             return None
@@ -204,7 +211,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Count the half messages that are undecided, and not yet checked by a broker."""
+        """Count half messages without commit or rollback that no broker has checked."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -218,7 +225,7 @@ class Outstanding:
         return counts
 
     def _checked(self) -> dict[QueueKey, int]:
-        """Return the offsets, by queue, up to which half messages were checked."""
+        """Return the queue offsets up to which a broker has checked half messages."""
         return {
             (known.topic, known.queue_id): known.offset
             for known in consumer_offsets(self._store)
@@ -226,7 +233,7 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Return the queue offsets of decided half messages."""
+        """Return the queue offsets of half messages with a commit or rollback."""
         queue = self._store.queues.get(key)
         decided: set[int] = set()
         strange: int | None = None
@@ -251,7 +258,7 @@ class Outstanding:
 
 
 def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
-    """Add the sum of `counts` to the total for a name, and return `counts`."""
+    """Add the sum of `counts` to `totals[name]`, and return `counts`."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

@@ -1,8 +1,9 @@
-"""The plan of the files that RocketMQ's clean services would delete.
+"""Plan which files RocketMQ's clean services would delete.
 
-The services are CleanCommitLogService and CleanConsumeQueueService. This module writes nothing. One plan covers many
-rounds of a broker. Therefore one run from cron deletes the same files as a broker in one hour of deleteWhen.
-`expired_log.py` decides which log files are deleted, and `expired_queues.py` decides on the other files.
+RocketMQ's clean services are CleanCommitLogService and CleanConsumeQueueService. Planning does not change the store.
+One plan covers many rounds of a broker. Therefore one run of `clean` from cron deletes the same files as a broker in
+one hour of deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which other
+files are deleted.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """Return which files are deleted and which files stay at `now_ms`, and why.
+    """Return the plan of the files to delete at the time `now_ms`.
 
-    The whole store must have been read before the call, because a part of the log that was not read may look like a
-    gap. `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume
-    queues' folder. Raises OSError, and BadRequest if `now_ms` is not a date. Raises Unreadable if messages must be
-    protected, but cannot be counted.
+    The caller must have checked that `store` is complete, because an unreadable part of the log may look like a gap.
+    `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues'
+    folder. Raises OSError, and BadRequest if `now_ms` is not a date. Raises Unreadable if messages must be protected,
+    but cannot be counted.
     """
     local = _local(now_ms)
     files = log_files(store)
@@ -103,9 +104,9 @@ def plan_expiry(
 
 
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
-    """Raise Unreadable if `files` have messages of a queue without a folder.
+    """Raise Unreadable if log files have messages of a queue without a folder.
 
-    Without the queue, nothing shows which group still needs these messages.
+    Without the queue's folder, nothing shows which groups have not consumed the messages yet.
     """
     found = missing_queue(store, files)
     if found is not None:
@@ -125,7 +126,7 @@ def _way_back(store: ReadOnlyStore, topic: str) -> str:
 
 
 def _local(now_ms: int) -> datetime:
-    """Return the local time of this host."""
+    """Return `now_ms` as the local time of this host."""
     try:
         return datetime.fromtimestamp(now_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError) as error:
@@ -133,7 +134,7 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """Return which files of groups and offsets cannot be read."""
+    """Return which config files of consumer groups and offsets cannot be read."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)
@@ -148,7 +149,7 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
 def _backups_used(store: ReadOnlyStore) -> list[str]:
     """Return a warning for each offset file that was read from its `.bak`.
 
-    The offsets in a `.bak` may be older.
+    The offsets in a `.bak` file may be older than the lost offsets.
     """
     files = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
     found = [config for config in files if config.problem]
@@ -174,7 +175,7 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
 
 
 def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
-    """Return topics without a group that lose messages, ordered by name."""
+    """Return the topics without a group that lose messages, sorted by name."""
     found: dict[str, int] = {}
     for rise in rises:
         if outstanding.has_no_reader(rise.topic):
@@ -199,7 +200,7 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
     """Return warnings about epochs that 5.x drops in controller mode.
 
-    When the broker deletes the file in which an epoch ends, the broker also drops this epoch
+    When a broker deletes the log file in which an epoch ends, the broker also drops the epoch
     (AutoSwitchHAService.truncateEpochFilePrefix).
     """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:

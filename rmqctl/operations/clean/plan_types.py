@@ -1,6 +1,6 @@
 """The plan of `clean`: the files to delete, each with the reason.
 
-The plan does not change between its display and its execution. Paths are relative to the store's root
+`clean` executes exactly the plan that it has shown. Paths in the plan are relative to the store's root
 (`commitlog/00000000000000000000`), or absolute if the commit log lies outside the store.
 """
 
@@ -24,10 +24,11 @@ Trigger = Literal["time", "disk", "manual", "by hand"]
 
 
 class PendingCounts(NamedTuple):
-    """Counts of messages that are still needed.
+    """Counts of messages that consumers or brokers still need.
 
-    `unconsumed`: messages that at least one group has not consumed. `scheduled`: delayed messages that are not
-    delivered yet. `half`: messages of transactions that are not decided. `dead`: dead letters that no group reads.
+    `unconsumed` counts messages that at least one group has not consumed. `scheduled` counts delayed messages that are
+    not delivered yet. `half` counts half messages without a commit or rollback. `dead` counts dead letters that no
+    group reads.
     """
 
     unconsumed: int = 0
@@ -37,7 +38,7 @@ class PendingCounts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the sum of the four counts."""
+        """Return the sum of all counts."""
         return sum(self)
 
 
@@ -54,13 +55,14 @@ def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
 
 @dataclass(frozen=True)
 class FileDecision:
-    """The decision whether a file is deleted or stays.
+    """The decision whether a file of the store is deleted or stays.
 
-    `bytes` is the length of the file, `allocated_bytes` its disk space. Times are in ms since 1970.
-    `last_store_timestamp` is the store time of the first record after the file. The file's own last record is not
-    later, unless a clock was set back. `last_store_timestamp` is None if this time is not known, or if the file is not
-    a log file. `waiting` counts the messages that are still needed. The messages are counted only in log files that are
-    deleted, and in log files that stay because of such messages.
+    If `goes` is True, the file is deleted. `bytes` is the length of the file, and `allocated_bytes` is its disk space.
+    Times are in ms since 1970. `last_store_timestamp` is the store time of the first record after a log file. The last
+    record of a log file is not younger than the first record after the file, unless a clock was set back.
+    `last_store_timestamp` is None if this store time is not known, or if the file is not a log file. `waiting` counts
+    messages in the file that consumers or brokers still need. Needed messages are counted only in log files that are
+    deleted, and in the first log file that stays.
     """
 
     path: str
@@ -75,7 +77,7 @@ class FileDecision:
 
 
 def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileDecision:
-    """Return the decision on a file, with its sizes and times from the disk.
+    """Return the decision on a file, with the file's sizes and times from the disk.
 
     Raises OSError.
     """
@@ -87,7 +89,7 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 def allocated_bytes(storage: Storage, path: Path) -> int:
     """Return how many bytes of the disk become free if a path is deleted.
 
-    For a link, the result is 0, because the file to which the link points stays. Raises OSError.
+    For a symbolic link, the result is 0, because the file to which the link points stays. Raises OSError.
     """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 
@@ -99,9 +101,9 @@ def is_link(storage: Storage, path: Path) -> bool:
 
 
 class MinOffsetAdvance(NamedTuple):
-    """A queue whose first message is deleted.
+    """A queue whose min offset increases because messages are deleted.
 
-    The fields are the queue offsets of the queue's first message before and after the deletion.
+    `min_offset` and `new_min_offset` are the queue offsets of the queue's first message before and after the deletion.
     """
 
     topic: str
@@ -111,9 +113,9 @@ class MinOffsetAdvance(NamedTuple):
 
 
 class UnreadTopic(NamedTuple):
-    """A topic that no group reads.
+    """A topic that no group reads and that loses messages.
 
-    `messages` is the number of its messages in files that are deleted.
+    `messages` is the number of the topic's messages in files that are deleted.
     """
 
     topic: str
@@ -122,13 +124,13 @@ class UnreadTopic(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """The files that one run deletes.
+    """The files that one run of `clean` deletes.
 
-    `files` are in the order of deletion (the log, each queue and then its extension, the index). `trigger` is the
-    reason for the deletion. If `trigger` is None, no log file is deleted. But files of queues and index that an earlier
-    run did not delete may be deleted. `reason` is the reason as text. `hour` and `time_zone` are the local hour and
-    time zone of this host at the time of the plan. `folders` are folders of queues and topics that are deleted as a
-    whole, after their files. `unread` lists the topics that no group reads and that lose messages.
+    `files` are in the order of deletion: the log, each queue and then its extension, the index. `trigger` is the reason
+    for the deletion, and `reason` is the reason as text. If `trigger` is None, no log file is deleted, but queue files
+    and index files may be deleted. `hour` and `time_zone` are the local hour and time zone of this host at the time of
+    the plan. `folders` are folders of queues and topics that are deleted as a whole, after their files. `unread` lists
+    the topics that no group reads and that lose messages.
     """
 
     trigger: Trigger | None
@@ -150,17 +152,17 @@ class ExpiryPlan:
 
     @property
     def first_left(self) -> FileDecision | None:
-        """Return the first log file that stays. All later log files stay, too."""
+        """Return the first log file that stays, or None."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property
     def bytes(self) -> int:
-        """Return the total length of the files that are deleted."""
+        """Return the total length of the files that are deleted, in bytes."""
         return sum(file.bytes for file in self.going)
 
     @property
     def allocated_bytes(self) -> int:
-        """Return the disk space of the files that are deleted."""
+        """Return the disk space of the files that are deleted, in bytes."""
         return sum(file.allocated_bytes for file in self.going)
 
     @property

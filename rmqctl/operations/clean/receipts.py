@@ -1,6 +1,6 @@
-"""The receipts of `clean`: JSON Lines, appended to files.
+"""The receipts of `clean` for deleted files, as JSON Lines in receipt files.
 
-The files are created if they do not exist. `cleaned.py` reads the receipts in the store.
+Receipt files are created if they do not exist. `cleaned.py` reads the receipts in the store.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Receipts:
-    """The receipt files at `paths`. Each receipt is written to all of these files.
+    """The receipt files at `paths`. Each receipt is written to every receipt file.
 
-    An object of this class is a context manager. Methods raise OSError. If the disk is full, a receipt waits until a
-    deletion has made room. The deletion continues in the meantime, because only the deletion makes room on the disk.
+    A Receipts object is a context manager. If the disk is full, a receipt is kept in memory until `clean` has made
+    room. `clean` continues to delete files while receipts wait, because only deleted files make room on the disk.
+    Methods raise OSError.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -41,9 +42,10 @@ class Receipts:
             file.close()
 
     def open(self, paths: Collection[Path] | None = None) -> None:
-        """Open the files, or the files at `paths`, before the first deletion.
+        """Open the receipt files before the first deletion.
 
-        If a file cannot be opened, the error is raised before the first deletion. A full disk is not an error.
+        With `paths`, only the receipt files at `paths` are opened. Raises OSError if a receipt file cannot be opened. A
+        full disk is not an error.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -53,12 +55,15 @@ class Receipts:
     def zero_tail(self) -> list[str]:
         """Return the lines that were not written because the disk had no room.
 
-        If there are several files, these are the lines of the file that lacks the most lines.
+        If there are several receipt files, the result has the lines of the file that lacks the most lines.
         """
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
-        """Append a line with the time, and flush the line to each disk that has room."""
+        """Append a receipt with the present time, and flush it to disk.
+
+        If a disk is full, the receipt is written later.
+        """
         now = time.time_ns() // 1_000_000
         line = json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
         for file in self._files:
@@ -71,7 +76,7 @@ class Receipts:
 
 
 class _ReceiptFile:
-    """One file of receipts."""
+    """One receipt file."""
 
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self.path = path
@@ -87,7 +92,7 @@ class _ReceiptFile:
             self._descriptor = None
 
     def open(self) -> None:
-        """Open the receipts before the first deletion.
+        """Open the receipt file before the first deletion.
 
         A full disk is not an error. A second call does nothing.
         """
@@ -125,9 +130,9 @@ class _ReceiptFile:
         self._waiting = b""
 
     def _open(self) -> int:
-        """Open the file, and return its length.
+        """Open or create the receipt file; return the file descriptor.
 
-        If a crash cut the last line, the next receipt begins on a new line.
+        If a crash cut the last receipt, the next receipt begins on a new line.
         """
         storage = self._storage
         size = storage.entry(self.path).size

@@ -1,15 +1,16 @@
-"""The test whether units point to every message of a log file.
+"""Test whether consume queue units point to every message of a log file.
 
-The test does not read the file. If units point to all messages of a file, the units form a chain. The first unit begins
-where the file begins. Each other unit begins where another unit ends. The last unit ends at the blank record. The test
-proves that the units form a chain, without building the chain. An offset gets +1 for each unit that begins at the
-offset, and -1 for each unit that ends at the offset. If the sum is 0 at every offset except the two ends of the chain,
-the units are one chain, because no unit ends before its own begin. To save memory, the test does not keep a sum for
-each offset, but one sum of 64-bit hashes of the offsets for each file.
+The test reads only units, and not the log file. A unit covers the bytes of its message in the log file. If units point
+to all messages of a log file, the units form a chain. In a chain, the first unit begins where the log file begins, and
+each other unit begins where another unit ends. The last unit of a chain ends at the blank record of the log file. The
+test proves that the units form a chain, without building the chain. A physical offset gets +1 for each unit that begins
+at the offset, and -1 for each unit that ends at the offset. If the sum is 0 at every offset except the two ends of the
+chain, the units are one chain, because no unit ends before its own begin. To save memory, the test does not keep a sum
+for each offset, but one sum of 64-bit hashes of the offsets for each log file.
 
-Units of LMQ queues are left out, because each message of an LMQ queue also has a unit in the queue of its own topic. If
-the units are not one chain, the file may still be complete, because the chain is also broken by messages without a
-queue (prepared messages of 3.x), by damage, and by deleted topics.
+Units of light queues (LMQ) are left out, because each light message also has a unit in the queue of its own topic. A
+chain is also broken by messages without a queue (prepared messages of 3.x), by damage, and by deleted topics. If the
+units of a log file are not one chain, the queues may still be complete.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 
 def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> list[MappedFile]:
-    """Return which of `files` may have messages without a unit.
+    """Return the log files that may have messages without a unit.
 
-    `files` follow one another in the log. Raises OSError.
+    `files` are consecutive log files. Raises OSError.
     """
     chains = _Chains(files)
     for (topic, _), queue in store.queues.items():
@@ -47,9 +48,9 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """The units of each of `files`, kept as sums of their begins and ends.
+    """The sums of hashed begins and ends of units, one sum for each log file.
 
-    `files` must not be empty.
+    `files` are the log files. `files` must not be empty.
     """
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
@@ -60,7 +61,7 @@ class _Chains:
         self._ends = self._borders[:-1].copy()
 
     def add(self, places: Numbers, sizes: Numbers) -> None:
-        """Add units: their physical offsets and sizes (int64, bytes)."""
+        """Add units by their physical offsets `places` and their `sizes` (int64, bytes)."""
         numbers = np.searchsorted(self._borders, places, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self._ends))
         numbers, places, ends = numbers[inside], places[inside], (places + sizes)[inside]
@@ -69,9 +70,9 @@ class _Chains:
         np.maximum.at(self._ends, numbers, ends)
 
     def end_of(self, number: int) -> int | None:
-        """Return the physical offset at which the chain of a file ends.
+        """Return the physical offset at which the unit chain of a log file ends.
 
-        The result is None if the units of the file are not one chain.
+        The result is None if the units of the log file are not one chain.
         """
         end = self._ends[number : number + 1]
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
@@ -86,9 +87,9 @@ def _hashes(places: Numbers) -> Numbers:
 
 
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield (physical offsets, sizes) of a queue's units in [begin, end).
+    """Yield (physical offsets, sizes) of a queue's units in a range of the log.
 
-    Some units after this range may also be included.
+    The range is [begin, end), in physical offsets. Some units after the range may also be included.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
@@ -110,7 +111,10 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Nu
 
 
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
-    """Return whether only the blank record follows the chain, which ends at `end`."""
+    """Return whether the unit chain of a log file covers all its messages.
+
+    Only the blank record may follow the chain, which ends at the physical offset `end`.
+    """
     if end is None or end >= file.end:
         return end == file.end
     rest = store.commit_log.at(end)

@@ -1,1 +1,1 @@
-"""Rebuilding queues and index from the log."""
+"""Rebuilding consume queues and the index from the commit log."""

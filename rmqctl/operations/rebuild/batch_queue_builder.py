@@ -1,6 +1,6 @@
 """Batch consume queues (5.x, queue.type=BatchCQ), rebuilt from the log.
 
-The number of messages in a record is in the record's properties, so records are read one by one.
+The properties of a record contain the number of messages in the record, so records are read one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class BatchQueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the writer of a queue. If `open_queue` is None, units are only counted. Methods raise OSError.
+    `open_queue` returns the writer of a queue. If `open_queue` returns None, units are only counted. Methods raise
+    OSError.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class BatchQueueBuilder:
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
-        """Add messages of the log, which must be in log order."""
+        """Add units for the next messages of the log. Messages must be in log order."""
         known = self._builder.queues
         self._wanted += [
             self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
@@ -93,12 +94,11 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Correct wrong numbers of units. Return how many units were corrected.
+        """Correct wrong queue offsets of units. Return the number of corrections.
 
-        `end` is the queue offset after the last unit that the queue already has. `end` is the right number for the
-        first of `units`. The number of a unit is wrong if this number does not continue from the previous unit, but the
-        number of the following unit fits the right number. No checksum covers QUEUEOFFSET. Without this check, one
-        damaged bit in a QUEUEOFFSET would move the whole queue.
+        `end` is the queue offset after the queue's last unit (None: the queue has no units yet). A unit has a wrong
+        queue offset if the unit does not continue from the previous unit, but the following unit does. No checksum
+        covers QUEUEOFFSET. Without the correction, one damaged bit in a QUEUEOFFSET would move the whole queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -115,8 +115,8 @@ class BatchQueueBuilder:
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the queue offset of the first batch of a queue.
 
-        The result is the number in the batch itself, unless later batches show that this number is too high. A number
-        that seems too low may be right, because batches after this batch may be lost.
+        The result is the queue offset in the batch itself, unless later batches show that this queue offset is too
+        high. A queue offset that seems too low may be right, because the batches that followed may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):
@@ -125,9 +125,9 @@ class BatchQueueBuilder:
         return expected if base > expected or base < 0 or self._shown(key, unit) == expected else base
 
     def _shown(self, key: QueueKey, built: Row) -> int:
-        """Return the first queue offset that the existing queue gives a batch.
+        """Return the first queue offset of a batch in the existing queue.
 
-        If the queue has no unit for the batch, the result is the number in the batch itself.
+        If the existing queue has no unit for the batch, the result is the queue offset in the batch itself.
         """
         before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
         unit = (

@@ -35,22 +35,23 @@ def keep_nothing(_queue_offset: int, _units: Rows) -> None:
 
 
 class QueueCounts(msgspec.Struct):
-    """The result for one queue.
+    """The result of rebuilding one queue.
 
-    Offsets are in units. Other numbers count units.
+    `min_offset` and `max_offset` are queue offsets.
 
-    `same` counts units that the existing queue has, too. `kept` counts units that are copied from the existing queue,
-    because no message of the log has their queue offsets. `strays` counts the units in `kept` whose record names
-    another queue or another queue offset. `repeated` counts units that fill the queue offsets of lost messages. A
-    repeated unit points to the next message, which also has its own unit. `misnumbered` counts messages whose
-    QUEUEOFFSET cannot be right. Such a message gets the next queue offset of the queue. `duplicates` counts messages
-    whose QUEUEOFFSET another message already has. A duplicate gets no unit. Three other fields have the total bytes of
-    the duplicates, the physical offset of the first duplicate, and the queue offset of the last duplicate. `moved`
-    counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
-    (and their bytes) that were stored before the queue began again at queue offset 0, if no existing queue shows that
-    the topic was deleted. `bytes` is the sum of the bytes of the queue's messages. `anew` is the number of times that
-    the queue began again at queue offset 0. `crc` is the checksum of the units. `end` is the physical offset after the
-    record of the last unit. `store_timestamp` is the store time of this record (ms since 1970).
+    `same` counts rebuilt units that are equal to units of the existing queue. `kept` counts units that are copied from
+    the existing queue, because no message of the log has their queue offsets. `strays` counts the units in `kept` whose
+    record names another queue or another queue offset. `repeated` counts units that fill the queue offsets of lost
+    messages. A repeated unit points to the next message, which also has its own unit. `misnumbered` counts messages
+    whose QUEUEOFFSET cannot be right. A misnumbered message gets the next queue offset of the queue. `duplicates`
+    counts messages whose QUEUEOFFSET another message already has. A duplicate gets no unit. `duplicate_bytes` is the
+    size of all duplicates, `first_duplicate` is the physical offset of the first duplicate, and `last_duplicate` is the
+    QUEUEOFFSET of the last duplicate. `moved` counts queue offsets at which the existing queue points to another
+    message of the log. `earlier` counts messages (`earlier_bytes`: their size) that were stored before the queue began
+    again at queue offset 0. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the
+    queue's messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of
+    the written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store
+    time of the last unit's record (ms since 1970).
     """
 
     topic: str
@@ -87,13 +88,13 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no unit because others have their places."""
+        """Return how many messages have no unit because others have their offsets."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
         """Count a message whose queue offset another message already has.
 
-        The message is a row of DISPATCH_COLUMNS.
+        `message` is a row of DISPATCH_COLUMNS. If `is_counted` is False, only `last_duplicate` is set.
         """
         if is_counted:
             self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
@@ -110,10 +111,10 @@ class QueueCounts(msgspec.Struct):
 class BuiltQueue:
     """Receives the next units of a queue that is being rebuilt.
 
-    The first unit that is put gets the queue offset `counts.max_offset`. Without a `writer`, units are only compared.
-    Methods raise OSError. `log` is the range of physical offsets in the log. `keep` is called with the units that are
-    put, and the queue offset of the first unit. `extension` is the extension of the existing queue. If an existing unit
-    has an address in this extension, the unit counts as equal if the tagsCode at this address is equal.
+    `put` gives its first unit the queue offset `counts.max_offset`. Without a `writer`, units are only compared. `log`
+    is the range of physical offsets in the log. `put` calls `keep` with the queue offset of the first unit, and with
+    the units. `extension` is the consume queue extension of the existing queue. If an existing unit has an address in
+    `extension`, the tagsCode at the address is compared. Methods raise OSError.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class BuiltQueue:
         self._keep = keep
 
     def put(self, units: Rows, store_timestamps: Numbers) -> None:
-        """Append units (an array of UNITS) of messages with these store times (ms)."""
+        """Append units (an array of UNITS), with the messages' store times (ms)."""
         if not len(units):
             return
         counts = self.counts
@@ -155,7 +156,7 @@ class BuiltQueue:
         counts.store_timestamp = int(store_timestamps[-1])
 
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield units of the existing queue at the given places.
+        """Yield the existing queue's units with queue offsets in [start, end).
 
         Each item is (queue offset of the first unit, numpy array of UNITS).
         """
@@ -180,9 +181,9 @@ class BuiltQueue:
 
 
 def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: QueueCounts) -> None:
-    """Close a queue's files.
+    """Close the files of a rebuilt queue.
 
-    The mtime of the last file becomes the store time of its last message. Raises OSError.
+    The mtime of the last queue file becomes the store time of the queue's last message. Raises OSError.
     """
     if writer.queue.last is not None:
         writer.queue.last.set_modified(counts.store_timestamp)
@@ -190,9 +191,9 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
 
 
 def _equal_units(units: Rows, others: Rows) -> int:
-    """Return how many units of two rows are equal.
+    """Return at how many positions two arrays of units are equal.
 
-    Usually all units are equal, and one comparison shows this.
+    Usually all units are equal, so the bytes of the whole arrays are compared first.
     """
     if units.tobytes() == others.tobytes():
         return len(units)
@@ -202,24 +203,24 @@ def _equal_units(units: Rows, others: Rows) -> int:
 def is_unit(units: Rows) -> Flags:
     """Return, for each unit, whether the unit represents a message.
 
-    Such a unit is in use and is not a pre-blank. `units` is a numpy array of UNITS.
+    A unit represents a message if the unit is in use and is not a pre-blank. `units` is a numpy array of UNITS.
     """
     found: Flags = (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
     return found
 
 
 def lead_into(units: Rows, log: range) -> Flags:
-    """Return, for each unit, whether it points to a message of the log.
+    """Return, for each unit, whether the unit points to a message of the log.
 
-    `units` is a numpy array of UNITS; `log` is the range of physical offsets.
+    `units` is a numpy array of UNITS. `log` is the range of physical offsets in the log.
     """
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 
 
 def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
-    """Return the CRC-32 of the units that `counts` reports. Raises OSError.
+    """Return the CRC-32 of a queue's units. Raises OSError.
 
-    The units are read from the files of `queue`.
+    Only units with queue offsets from `counts.min_offset` to `counts.max_offset` are read.
     """
     crc = 0
     for _, data in queue.blocks(counts.min_offset, counts.max_offset):

@@ -1,6 +1,6 @@
-"""The units of rebuilt queues, kept outside the store.
+"""The units of rebuilt queues, kept in a temporary file outside the store.
 
-A plan is checked with these units before anything is written.
+rmqctl checks a repair plan with the rebuilt units before rmqctl writes to the store.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class _Kept:
-    """The units of one queue in the spool.
+    """The units of one rebuilt queue in the temporary file (spool).
 
-    The fields are the queue offset of the queue's first unit, the parts of the spool that have the units, and a CRC-32
-    of the units.
+    `first` is the queue offset of the queue's first unit. `portions` are the parts of the temporary file that contain
+    the units. `crc` is the CRC-32 of the units.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _Kept:
 
 
 class BuiltUnits:
-    """Keeps the units of plain queues, which `BuiltQueue` produces.
+    """Keeps the units of rebuilt queues, except batch consume queues.
 
     Methods raise OSError.
     """
@@ -50,13 +50,13 @@ class BuiltUnits:
 
     @property
     def keys(self) -> list[QueueKey]:
-        """Return the queues."""
+        """Return the queues whose units are kept."""
         return list(self._queues)
 
     def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
-        """Return the receiver of a queue's units.
+        """Return the function that receives the units of a queue.
 
-        Call this function when the queue begins, and when the queue begins again at 0.
+        `begin` must be called when the queue begins, and when the queue begins again at queue offset 0.
         """
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)
@@ -69,7 +69,7 @@ class BuiltUnits:
         kept.crc = zlib_ng.crc32(data, kept.crc)
 
     def are_as(self, others: BuiltUnits) -> bool:
-        """Return whether two objects have the same queues and units."""
+        """Return whether `others` has the same queues and units."""
         return self._prints() == others._prints()
 
     def _prints(self) -> dict[QueueKey, tuple[int, int]]:
@@ -78,7 +78,7 @@ class BuiltUnits:
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
 
-        After this call, no unit can be added.
+        After a call of `files`, no unit can be added.
         """
         if self._files is None:
             self._files = dict(self._made_files(folder, file_size))
@@ -98,14 +98,15 @@ class BuiltUnits:
                 yield folder / topic / str(queue_id) / f"{begin:020d}", file
 
     def close(self) -> None:
-        """Free the spool."""
+        """Close the temporary file."""
         self._spool.close()
 
 
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
-    """Yield the files of a queue. Its units begin at byte offset `first`.
+    """Yield the planned files of a queue, each with its first byte offset.
 
-    The places before the first unit have pre-blanks. Each file is returned with the offset at which it begins.
+    The queue's first unit is at byte offset `first`. In the first file, pre-blanks fill the places before the queue's
+    first unit.
     """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):

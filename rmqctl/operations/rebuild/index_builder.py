@@ -1,6 +1,6 @@
-"""Fills index files, while other files are built from the same messages.
+"""Write index files in a thread, while queues are rebuilt from the same messages.
 
-The index is filled in a thread. The thread saves time, because a kernel runs without Python's lock (GIL).
+The thread saves time, because the kernel that fills the index runs without Python's lock (GIL).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.index.index_service import IndexFile
 
-KEYS_PER_BATCH = 32 * 1024  # handing it over costs some 50 us
+KEYS_PER_BATCH = 32 * 1024  # handing over a batch to the thread takes about 50 us
 BATCHES_AHEAD = 4
 
 
 class IndexBuilder:
-    """An IndexWriter that names files by the store times of their first messages.
+    """An IndexWriter that names each index file by its first message's store time.
 
-    An IndexBuilder must be used as a context manager while messages are added. Methods raise OSError; `put` also raises
-    an error of an earlier batch.
+    Messages can be added only inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise the
+    error of a batch that an earlier call added.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
@@ -52,11 +52,11 @@ class IndexBuilder:
         self._waiting, self._keys_waiting = [], 0
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Continue to fill an existing file."""
+        """Continue to fill an existing index file."""
         self._writer.go_on_with(file)
 
     def put(self, described: DispatchColumns) -> None:
-        """Index the keys of messages, in log order.
+        """Add index entries for the keys of messages, in log order.
 
         A thread writes the index entries.
         """
@@ -66,19 +66,19 @@ class IndexBuilder:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write the entries to disk. `flush` waits for this work."""
+        """Begin to write the index entries to disk. `flush` waits for the end."""
         self._hand_over()
         self._submit(self._writer.flush)
 
     def flush(self) -> None:
-        """Write everything. Raises OSError."""
+        """Write all index entries. Raises OSError."""
         self._hand_over()
         while self._pending:
             self._pending.popleft().result()
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the file that is being filled."""
+        """Close the index file that is being filled."""
         self._writer.close()
 
     def _hand_over(self) -> None:
@@ -99,5 +99,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """Return the earlier of two times: a message's store time and now."""
+    """Return a message's store time or the present time, whichever is earlier."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

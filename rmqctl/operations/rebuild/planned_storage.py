@@ -1,6 +1,6 @@
-"""The files of a store as they will be after a plan.
+"""The files of a store as they will be after a repair plan is executed.
 
-The plan's changes are in memory. A reader gets the changed bytes instead of the bytes in the files.
+The changes of the plan are only in memory. A reader of the planned files gets the changed bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Patch(NamedTuple):
 
 
 class PlannedFile(NamedTuple):
-    """A file of `size` bytes after the plan.
+    """A file as it will be after the plan is executed, with `size` bytes.
 
-    The content is the present content of the file (none for a new file), changed by the patches in their order.
+    The planned content is the present content of the file with all `patches`, applied in order. A new file has no
+    present content.
     """
 
     size: int
@@ -36,10 +37,10 @@ class PlannedFile(NamedTuple):
 
 
 class PlannedStorage(Storage):
-    """The files of `base` with changes.
+    """The storage `base` with planned changes.
 
-    Files and folders in `deleted` do not exist. Files in `planned` exist with their new content. The folders of
-    `planned` files may be new.
+    In a PlannedStorage, files and folders in `deleted` do not exist. Files in `planned` exist with their new content.
+    The folders of `planned` files may be new.
     """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
@@ -47,7 +48,7 @@ class PlannedStorage(Storage):
         self._base = base
         self._planned = planned
         self._deleted = deleted
-        self._names: defaultdict[Path, set[str]] = defaultdict(set)  # in folders, those that lead to planned files
+        self._names: defaultdict[Path, set[str]] = defaultdict(set)  # by folder: entries on paths to planned files
         for path in planned:
             for inner, folder in zip((path, *path.parents), path.parents, strict=False):
                 self._names[folder].add(inner.name)
@@ -97,7 +98,7 @@ class PlannedStorage(Storage):
             self._base.close(descriptor)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """Read as `Storage.read` does."""
+        """Read bytes of a planned file, as `Storage.read` does."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.read(descriptor, position, size)
@@ -117,7 +118,7 @@ class PlannedStorage(Storage):
         return bytes(data)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Read as `Storage.read_into` does."""
+        """Read bytes of a planned file, as `Storage.read_into` does."""
         if descriptor not in self._of_descriptor:
             return self._base.read_into(descriptor, position, buffer)
         data = self.read(descriptor, position, len(buffer))
@@ -125,7 +126,7 @@ class PlannedStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the next position outside holes, or None if only a hole follows."""
+        """Return the next byte position outside holes, or None if only a hole follows."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.next_data(descriptor, position)

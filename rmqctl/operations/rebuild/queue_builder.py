@@ -1,7 +1,8 @@
 """Consume queues rebuilt from the log.
 
-Units for many records are placed at once, in a window of units for each queue. The result is the same as after a
-broker's dispatch, except where the log alone does not show which units the queue had:
+`QueueBuilder` places units in memory, in a window for each queue, and then writes many units at once. A rebuilt queue
+has the same units as after a broker's dispatch, if the log shows which units the queue had. This table shows the place
+of each message:
 
 | the queue offset of a message is | the message gets |
 |---|---|
@@ -12,20 +13,21 @@ broker's dispatch, except where the log alone does not show which units the queu
 | higher, with a reason or with later messages that fit | the place with this number; empty places are filled (2) |
 | higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) There is an exception: if the existing queue has units after this message and begins with another message, the queue
-offset in the record is damaged.
+(1) If the existing queue begins with another message and also has units of later messages, the queue offset 0 in the
+record is damaged.
 
-(2) There are two possible reasons for a higher number: the existing queue has units for the empty places, or a damage
-of the log is large enough for the missing messages. A filled place gets the unit that the existing queue has at this
-place. If the existing queue has no unit at a filled place, the place gets a unit that points to the message with the
-higher number.
+(2) A higher queue offset has a reason if the existing queue has units for the empty places. A higher queue offset also
+has a reason if the log has enough damage for the missing messages. An empty place gets the unit that the existing queue
+has at the same queue offset. If the existing queue has no unit for an empty place, the new unit points to the next
+message of the queue.
 
-(3) `rmqctl.operations.rebuild.queue_numbers` decides which numbers are damaged, and decides the first queue offset of
-  each queue.
+(3) `rmqctl.operations.rebuild.queue_numbers` decides which QUEUEOFFSETs are damaged, and at which queue offset each
+queue begins.
 
-A place whose message is lost never stays empty, because a broker would end the queue at the first empty place. The unit
-in such a place always points to a message, because otherwise a broker would skip the later units in the same file. So
-some messages may be delivered twice. Consumers must always be able to handle such messages.
+The place of a lost message never stays empty, because a broker would end the queue at the first empty place. The unit
+at the place of a lost message always points to an existing message. After a unit that points to no message, a broker
+would skip the later units of the same queue file. If several units point to the same message, a broker delivers the
+message several times. RocketMQ consumers must always be able to handle repeated messages.
 """
 
 from __future__ import annotations
@@ -64,19 +66,20 @@ if TYPE_CHECKING:
 
 WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16
-POOL_SIZE = 64 * 1024 * 1024  # bytes of windows, as long as they need not be smaller than the least
+POOL_SIZE = 64 * 1024 * 1024  # bytes of all windows, if WINDOW_MIN allows it
 FOLDER_NAME_MAX = 255  # bytes
-_ROOM_OF_UNIT = CQ_UNIT.size + 8  # with its message's store time
+_ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 
 
 class QueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the receiver of a queue's units. If the queue begins again at 0, `open_queue` is called again.
-    `before` is the existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at`
-    returns the message at a physical offset. By default, the message is read from the log. `log_end` is the physical
-    offset where the log ends (None: where its files end). The windows need 64 MiB of memory. With more than 150,000
-    queues, the windows need more memory. Methods raise OSError.
+    `open_queue` returns the receiver of a queue's units. If a queue begins again at queue offset 0, `open_queue` is
+    called again. `before` is the existing store. `delay_of` returns the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
+    `message_at` returns the message at a physical offset (default: the message in the log). `log_end` is the physical
+    offset at which the log ends (None: the end of the log files). Each queue has a window in memory, in which units
+    wait until they are written. The windows of all queues together need 64 MiB, or more if the store has more than
+    150,000 queues. Methods raise OSError.
     """
 
     def __init__(
@@ -99,52 +102,52 @@ class QueueBuilder:
         self._delay_of = delay_of
         self._message_at = message_at or before.commit_log.message_at
         self._numbers = QueueNumbers(before.commit_log, log_end)
-        self._leaves_topics_out = bool(signs_of_5(before))  # from LMQ: 5.x, by and by
+        self._leaves_topics_out = bool(signs_of_5(before))  # later versions of 5.x leave topics out of LMQ
         self._keys: list[QueueKey] = []
         self._states = np.zeros(0, PLACE_STATES)
         self._rows_used = 0
         self._lost_from: list[int] = []
-        self._lost_bytes = [0]  # in all ranges before the one of the same number
+        self._lost_bytes = [0]  # total size of the ranges before the range with the same index
         rows = max(WINDOWS_FIRST, len(before.queues))
         self._make_windows(rows, min(max(POOL_SIZE // (rows * _ROOM_OF_UNIT), WINDOW_MIN), WINDOW_MAX))
 
     def put(self, described: DispatchColumns) -> None:
-        """Place messages of the log, which must be in log order."""
+        """Add units for the next messages of the log. Messages must be in log order."""
         messages = described.messages
         is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
         for row in messages[is_rollback & (messages["traits"] & MULTI_DISPATCH == 0)]:
             self.lose(
                 int(row["physical_offset"]), int(row["size"])
-            )  # of no queue: it may be what `recover --keep-going` filled a gap with
+            )  # in no queue: the record may be a filler of `recover --keep-going`
         self._place(messages)
         self._count_left_out(messages)
 
     def lose(self, physical_offset: int, size: int) -> None:
-        """Remember a range of the log that no longer contains a record."""
+        """Note a range of the log in which messages of queues may be lost."""
         self._lost_from.append(physical_offset)
         self._lost_bytes.append(self._lost_bytes[-1] + size)
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Return (physical offset, size) of the ranges given to `lose`."""
+        """Return the physical offset and size of each lost range of the log."""
         return [
             (at, behind - before)
             for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)
         ]
 
     def is_lost(self, physical_offset: int) -> bool:
-        """Return whether an offset of the log is in a range given to `lose`."""
+        """Return whether a physical offset is in a lost range of the log."""
         at = bisect_right(self._lost_from, physical_offset) - 1
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
     def _are_lost(self, physical_offsets: Numbers) -> Flags:
-        """Return, for each offset, whether it is in a range given to `lose`."""
+        """Return for each physical offset whether it is in a lost range of the log."""
         begins = np.array([-1, *self._lost_from], np.int64)
         ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def flush(self) -> None:
-        """Pass the units in the windows to the receivers."""
+        """Pass the units that wait in memory to the receivers of the queues."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
@@ -155,7 +158,7 @@ class QueueBuilder:
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages, with `own` each in its own queue by its QUEUEOFFSET."""
+        """Place messages in their own queues, or in light queues if `own` is False."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -166,7 +169,7 @@ class QueueBuilder:
                 row += 1
 
     def _place_multi_dispatch(self, physical_offset: int) -> None:
-        """Place the units of messages in light queues."""
+        """Place units for one message in the light queues that the message names."""
         message = self._message_at(physical_offset)
         if message is None:
             return
@@ -190,11 +193,11 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the place of a message in a light queue, or None.
+        """Return the queue offset for a message in a light queue, or None for no unit.
 
-        If the place that the message names is the queue's next place, the result is this place. Otherwise, the result
-        is the place of the message's unit in the existing queue. If the existing queue has no such unit, the result is
-        the place that dispatch would give the message.
+        The first choice is the queue offset in the message's properties, if this is the next queue offset of the light
+        queue. The second choice is the queue offset at which the existing queue points to the message. The third choice
+        is the queue offset that a broker's dispatch would give the message.
         """
         state = self._states[number]
         begun = state["kind"] == PLAIN
@@ -215,10 +218,10 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return the first offset of a light queue, by the numbers in messages.
+        """Return the first queue offset of a light queue, from offsets in messages.
 
-        The files of the existing queue do not show this offset. One wrong number in one message does not change the
-        result.
+        This method is used if the existing queue does not show its first offset. A single message with a wrong queue
+        offset does not change the result.
         """
         found = target.queue_offset
         following = (
@@ -227,9 +230,9 @@ class QueueBuilder:
         return first_number(found, following, None)
 
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
-        """Return the existing queue's unit for a message, or else the next unit.
+        """Return an existing light queue's unit for a message, or a later unit.
 
-        Usually this unit is at the queue offset in the message.
+        If the queue has no unit for the message, the result is the first unit of a later message, or None.
         """
         before = self._before.queues.get((target.topic, target.queue_id))
         if not isinstance(before, ConsumeQueue):
@@ -245,7 +248,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Prepare or place a message; return True if `place` must skip the message."""
+        """Handle a message that `place` cannot place; return True to skip the message."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -257,7 +260,7 @@ class QueueBuilder:
             return False
         self._flush(number)
         queue = self.queues[key]
-        follows_refused = 0 <= queue.counts.last_duplicate == offset - 1  # both are of another origin
+        follows_refused = 0 <= queue.counts.last_duplicate == offset - 1  # both may come from another store
         if own and not follows_refused and self._is_misnumbered(messages, row, int(state["next"])):
             self._place_at(message, int(state["next"]))
             return True
@@ -271,7 +274,7 @@ class QueueBuilder:
         elif offset < state["next"]:
             queue.counts.refuse(
                 message, is_counted=not message["traits"] & IS_PLACEHOLDER
-            )  # what that stands for counts as lost already
+            )  # the message that a placeholder replaces already counts as lost
             if message["traits"] & MULTI_DISPATCH:
                 self._place_multi_dispatch(int(message["physical_offset"]))
             return True
@@ -283,7 +286,7 @@ class QueueBuilder:
         return False
 
     def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Begin a queue with a message; return whether `place` must skip the message."""
+        """Begin a queue with a message. Return True if `place` must skip the message."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
         place = offset
@@ -296,7 +299,7 @@ class QueueBuilder:
             else place
         )
         if not self._begin_with(number, front):
-            return bool(self._states[number]["kind"] != LEFT_OUT)  # of a left out queue `place` goes on
+            return bool(self._states[number]["kind"] != LEFT_OUT)  # `place` itself skips messages of left-out queues
         if front < place and self._fill(self.queues[key], messages[row], place, is_right=True):
             self._states[number]["next"] = place
         if place != offset:
@@ -304,12 +307,12 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
-        """Return where a queue begins, if its first message has the offset `place`.
+        """Return the queue offset at which a queue begins.
 
-        The result is a queue offset. The queue begins before `place` if the existing queue has units for the earlier
-        places, or if damage destroyed the messages of these places. If the log begins at 0, a queue must not begin with
-        a pre-blank. A pre-blank points to physical offset 0. Therefore brokers would begin to serve the queue at the
-        pre-blank, and would skip the whole file.
+        `place` is the queue offset of the queue's first message. The queue begins before `place` if the existing queue
+        has units before `place`, or if damage destroyed earlier messages of the queue. If the log begins at physical
+        offset 0, a queue must not begin with a pre-blank, because a pre-blank points to physical offset 0. A broker
+        that begins to serve a queue at a pre-blank skips the whole queue file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -326,11 +329,11 @@ class QueueBuilder:
         return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
 
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
-        """Return whether a number that seems too high is right.
+        """Return whether a QUEUEOFFSET that seems too high is right.
 
-        The number is right if the numbers of later messages continue from this number, and if no broker placed the
-        message at `expected`. The number is wrong if one flipped bit explains the number. In this case, an earlier
-        record of this queue names another queue.
+        A QUEUEOFFSET is right if later messages of the queue continue from it, unless the existing queue has the
+        message at `expected`. For example, a QUEUEOFFSET seems too high if an earlier record names another queue
+        because of a flipped bit.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -346,7 +349,7 @@ class QueueBuilder:
         """Return the queue offset at which the existing queue points to a message.
 
         The result is None if no unit points to the message. If several units point to the message, the unit at the
-        message's own number counts, because the units before this unit replace lost messages.
+        message's QUEUEOFFSET counts. The other units that point to the message replace lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -358,7 +361,7 @@ class QueueBuilder:
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
-        """Place a message at the next offset of its queue; ignore its QUEUEOFFSET."""
+        """Place a message at `queue_offset` of its queue; ignore its QUEUEOFFSET."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
@@ -367,7 +370,7 @@ class QueueBuilder:
     def _begin_with(self, number: int, offset: int) -> bool:
         """Begin a queue at a queue offset.
 
-        Returns False if the queue is not built, or if the queue offset is not possible.
+        Returns False if the queue is not rebuilt, or if the queue offset is negative.
         """
         key = self._keys[number]
         if offset < 0:
@@ -394,9 +397,9 @@ class QueueBuilder:
         self.queues[key] = queue
 
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
-        """Return whether a queue begins again at 0 with the message at an offset.
+        """Return whether a queue begins again at 0 with the message at `physical_offset`.
 
-        If the existing queue has units of later messages, these units decide the result.
+        If the existing queue also has units of later messages, its unit at queue offset 0 must point to the message.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -410,10 +413,11 @@ class QueueBuilder:
         )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
-        """Return whether lost messages explain the number of empty places.
+        """Return whether lost messages explain the number of empty places in a queue.
 
-        The lost messages were between the physical offsets `start` and `behind`. The existing queue has units for
-        `known` of the places. `is_right` is True if other records confirm the number of places.
+        The lost messages were between the physical offsets `start` and `behind`. `places` is the number of empty
+        places. The existing queue has units for `known` of the empty places. `is_right` is True if other records
+        confirm the number of empty places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -422,9 +426,9 @@ class QueueBuilder:
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, *, is_right: bool) -> bool:
-        """Fill the places before `end`, the place of a message.
+        """Fill the empty places of a queue before the queue offset `end` of a message.
 
-        Returns False if nothing explains why the number of the message is so high.
+        Returns False if nothing explains why the queue offset of the message is so high.
         """
         counts = queue.counts
         start, behind = counts.max_offset, int(message["physical_offset"])
@@ -446,7 +450,7 @@ class QueueBuilder:
         return True
 
     def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield units of the existing queue in [start, end).
+        """Yield the existing queue's units with queue offsets in [start, end).
 
         Each item is (queue offset of the first unit, numpy array of UNITS).
         """
@@ -456,10 +460,10 @@ class QueueBuilder:
                 yield slot, np.frombuffer(data, UNITS)
 
     def _known(self, units: Rows, start: int, behind: int) -> int:
-        """Count the units of messages before the message at `behind`.
+        """Count the units of messages between physical offsets `start` and `behind`.
 
-        A unit of an earlier place may point to this message, because an earlier rebuild filled the place. A unit in a
-        filled place counts, too.
+        A unit that points to the message at `behind` counts, too, because an earlier rebuild may have filled an empty
+        place with such a unit.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
@@ -470,9 +474,9 @@ class QueueBuilder:
         return found
 
     def _without_addresses(self, key: QueueKey, units: Rows) -> Rows:
-        """Return old units with tags codes instead of extension addresses.
+        """Return `units` with tagsCodes instead of addresses in the extension.
 
-        The extension is also rebuilt, so the addresses in the extension change.
+        The consume queue extension is also rebuilt, so the addresses of its units change.
         """
         found = units.copy()
         extension = self._before.extensions.get(key)
@@ -512,9 +516,9 @@ class QueueBuilder:
 
 
 def is_folder_name(key: QueueKey) -> bool:
-    """Return whether the name of a queue can be the name of a folder.
+    """Return whether a queue's topic and queueId can be the names of folders.
 
-    The topic comes from a message and may contain anything.
+    The topic comes from a message and may contain any characters.
     """
     topic, queue_id = key
     is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")
@@ -522,11 +526,11 @@ def is_folder_name(key: QueueKey) -> bool:
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
+    """Return a function that returns a SCHEDULE_TOPIC_XXXX queue's delay (ms).
 
-    The number of a queue is the delay level minus 1. The newest units of the queue show the delay. If the queue has no
-    units, the result is the configured delay. The units are better than the configured delay, because the store does
-    not have the broker's setting. Raises OSError.
+    The queueId is the delay level minus 1. The last unit of the queue shows the delay. If the queue shows no delay, the
+    `configured` delay counts. The last unit is more reliable than `configured`, because the store does not contain the
+    broker's setting. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

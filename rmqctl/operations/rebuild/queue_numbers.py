@@ -1,8 +1,8 @@
 """Find the queue offset of a record whose QUEUEOFFSET may be damaged.
 
-No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages increase
-by one. Therefore the QUEUEOFFSET of each message shows at which queue offset the queue begins. If the number of one
-record does not fit the records around it, this number is wrong, and must not move the queue.
+No checksum covers QUEUEOFFSET, so later messages of the same queue show which QUEUEOFFSET is damaged. The QUEUEOFFSETs
+of a queue's messages increase by one. Therefore the QUEUEOFFSET of each message shows at which queue offset the queue
+begins. A QUEUEOFFSET that does not fit the records before and after its record is wrong, and must not move the queue.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.file_scan import ScanItem
 
 FOLLOWING_MAX = 4
-LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which the messages after one are looked for
-PART = 1024 * 1024  # bytes of the log that are kept, or dropped, together
+LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which later messages are searched
+PART = 1024 * 1024  # bytes of the log that are kept or dropped together
 FEW_ROWS, NEAR_ROWS = 64, 4096
 _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
@@ -43,8 +43,8 @@ class Following(NamedTuple):
     """A later message of the same queue.
 
     `number` is the QUEUEOFFSET of the message. `lost` counts bytes before the message that are damaged, or that belong
-    to records without a queue. These bytes may have contained other messages of the queue. For example, the fillers of
-    `recover --keep-going` are records without a queue.
+    to records without a queue. The lost bytes may have contained other messages of the queue. For example, the fillers
+    of `recover --keep-going` are records without a queue.
     """
 
     number: int
@@ -52,24 +52,24 @@ class Following(NamedTuple):
 
 
 class QueueNumbers:
-    """Finds the later messages in the queue of a message.
+    """Finds later messages of the same queue.
 
-    The search ends at the physical offset `end` (None: the end of the log).
+    The search for later messages ends at the physical offset `end` (None: the end of the log).
     """
 
     def __init__(self, log: CommitLog, end: int | None) -> None:
-        self._ahead, self._light_ahead = _Ahead(log), _Ahead(log)  # each is asked in log order
+        self._ahead, self._light_ahead = _Ahead(log), _Ahead(log)  # each is used in log order
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Rows, row: int, key: QueueKey) -> list[Following]:
-        """Return the messages after the message in row `row`, the nearest first.
+        """Return the messages of a queue after the message in row `row`, nearest first.
 
-        `messages` has DISPATCH_COLUMNS. Raises OSError.
+        The result has at most FOLLOWING_MAX messages. `messages` has DISPATCH_COLUMNS. Raises OSError.
         """
         message, rest = messages[row], messages[row + 1 :]
         begin = int(message["physical_offset"]) + int(message["size"])
         limit = min(begin + LOOK_AHEAD, self._end)
-        rest = rest[: bisect_left(rest["physical_offset"], limit)]  # searchsorted copies the column first
+        rest = rest[: bisect_left(rest["physical_offset"], limit)]  # searchsorted would copy the column first
         places, rest = _first_of_queue(rest, message["queue"])
         good = np.concatenate(([0], np.cumsum(np.where(_may_stand_in(rest), 0, rest["size"]), dtype=np.int64)))
         found = [
@@ -95,11 +95,11 @@ class QueueNumbers:
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the number of the queue's next message continues from `row`.
+        """Return whether the queue's next message has the next QUEUEOFFSET after `row`.
 
-        Usually one of the next few rows has the next message of the queue, so only these rows are read. If none of
-        these rows is a message of the queue, the result says whether the number of the message in `row` is possible. A
-        number is too high if the log before the message is too small for this number of messages.
+        Usually one of the next NEAR_ROWS rows has the next message of the queue, so only NEAR_ROWS rows are read. If
+        none of the NEAR_ROWS rows is a message of the queue, the result shows whether the QUEUEOFFSET in `row` is
+        possible. A QUEUEOFFSET is too high if the log before the message is too small for so many messages.
         """
         number = int(messages[row]["queue_offset"])
         near = next_of_queue(messages, row, NEAR_ROWS)
@@ -109,9 +109,9 @@ class QueueNumbers:
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
-    """Return the first FOLLOWING_MAX messages of a queue, and all rows read.
+    """Return the places of a queue's first messages, and the rows that were read.
 
-    If the queue has fewer messages, the result has fewer messages. Reading stops when enough messages are found.
+    Reading stops as soon as FOLLOWING_MAX messages of the queue are found.
     """
     count = FEW_ROWS
     while True:
@@ -123,10 +123,10 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 
 
 class _Part:
-    """A part of the log, with the numbers of its messages.
+    """A part of the log, with the QUEUEOFFSETs of its messages.
 
-    For each queue, the part has the physical offsets and the QUEUEOFFSETs of the messages. The part also has the number
-    of lost bytes before each physical offset.
+    `messages` has the physical offset and the QUEUEOFFSET of each message, by queue. `lost_before` returns the number
+    of lost bytes before a physical offset.
     """
 
     def __init__(self, begin: int, lost: int) -> None:
@@ -153,10 +153,10 @@ class _Part:
 
 
 class _Ahead:
-    """The log after the part that was already read.
+    """The messages of the log after the messages that a rebuild has already placed.
 
-    Each part is read only once, even if several queues need the part. Parts are in log order, so the result for one
-    queue does not depend on earlier calls for other queues.
+    Each part of the log is read only once, even if several queues need the part. Parts are in log order, so the result
+    for one queue does not depend on earlier calls for other queues.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -165,7 +165,7 @@ class _Ahead:
         self._parts: deque[_Part] = deque()
 
     def of_queue(self, key: QueueKey, start: int, limit: int) -> Iterator[Following]:
-        """Yield the messages of a queue in [start, limit). Raises OSError.
+        """Yield a queue's messages in [start, limit) of the log. Raises OSError.
 
         `start` and `limit` are physical offsets of records.
         """
@@ -204,7 +204,7 @@ def _have_unit(rows: Rows) -> Flags:
 def _may_stand_in(rows: Rows) -> Flags:
     """Return, for each row, whether its record may replace lost records.
 
-    See `QueueBuilder.put`.
+    `recover --keep-going` fills gaps of the log with rollback records (see `QueueBuilder.put`).
     """
     found: Flags = (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (
         rows["traits"] & MULTI_DISPATCH == 0
@@ -213,11 +213,12 @@ def _may_stand_in(rows: Rows) -> Flags:
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
-    """Return the queue offset of a queue's first message, whose number is `found`.
+    """Return the queue offset of a queue's first message with QUEUEOFFSET `found`.
 
-    `in_queue` is the queue offset of the message in the existing queue. If `found` and `in_queue` are equal, the result
-    is this number. Otherwise the majority of the following messages decides. A number that seems too low may be right,
-    because damage in the log may have destroyed messages after this message.
+    `in_queue` is the queue offset of the message in the existing queue (None: not in the queue). If `found` and
+    `in_queue` are equal, the result is `found`. If `found` and `in_queue` differ, the majority of the following
+    messages decides. A QUEUEOFFSET that seems too low may be right, because damage in the log may have destroyed the
+    next messages of the queue.
     """
     if in_queue == found:
         return found
@@ -232,12 +233,12 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 
 
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
-    """Return whether a message has a wrong number and belongs at `expected`.
+    """Return whether a message has a wrong QUEUEOFFSET and belongs at `expected`.
 
-    The number of the message is `found`, and the queue continues at `expected`. A number that differs from `expected`
-    can also be right: if messages before this message were lost, if the topic was deleted and created again, or if a
-    broker lost a part of the queue and used numbers a second time. In these cases, the following messages continue from
-    `found`.
+    The QUEUEOFFSET of the message is `found`, and the next queue offset of the queue is `expected`. If `found` is
+    right, the following messages continue from `found`. `found` can be right if earlier messages were lost, or if the
+    topic was deleted and created again. `found` can also be right if a broker lost a part of the queue and used queue
+    offsets a second time.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:
@@ -249,7 +250,7 @@ def is_misnumbered(expected: int, found: int, following: Sequence[Following], in
 
 
 def go_on(found: int, following: Sequence[Following]) -> bool:
-    """Return whether most of the following messages continue from `found`."""
+    """Return whether most following messages continue from QUEUEOFFSET `found`."""
     votes = sum(after.number - place == found for place, after in enumerate(following, 1))
     return 2 * votes > len(following)
 

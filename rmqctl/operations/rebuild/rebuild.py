@@ -1,17 +1,19 @@
 """Consume queues and index, rebuilt from the log in a separate folder.
 
-`rmqctl.operations.rebuild.rebuild_plan` moves the new files into the store. The log is read once, by columns. Threads
-scan the log, and this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written
-once, from its first byte to its last byte. Memory use does not depend on the size of the log. Bodies are not checked,
-because brokers do not check bodies at dispatch either.
+`rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. A rebuild reads the
+log once. Several threads can scan the log. The calling thread places the units (`QueueBuilder`), and one more thread
+writes the index entries (`IndexBuilder`). Each new file is written once, from its first byte to its last byte. The
+memory use of a rebuild does not depend on the size of the log. A rebuild without placeholders does not check message
+bodies, because a broker's dispatch does not check them either.
 
-The new queues have a unit for every message of the log. A record with damage only in its body counts as a message,
-because brokers serve this record. A queue begins with its first message that still exists. Expired messages get no
-unit. If a queue has no message in the log, only the end of the queue is known. Such a queue stays unchanged if the
-queue is empty, or if its last unit points before the log's start or to damage. If topics.json lists topics, all other
-topics were deleted and get no queue.
+The new queues have a unit for every message of the log. A record whose only damage is in its body counts as a message,
+because brokers serve such a record. A rebuilt queue begins with its first message that still exists. Expired messages
+get no unit. A queue without a message in the log stays unchanged if the queue is empty, or if its last unit points
+before the log's start or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild creates
+no queues for deleted topics.
 
-An interrupted rebuild writes its progress to REBUILD_FILE. The rebuild can be continued if the log has not changed.
+An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
+changed.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
 
 REBUILD_FILE = "rebuild.json"
 BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
-# what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
+# damage that brokers dispatch: start() of 4.x checks no bodies, and no broker checks the other two
 DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
 NO_PLACEHOLDERS = PlaceholderBlocks()
 
@@ -83,9 +85,9 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class Selection(msgspec.Struct, frozen=True):
     """The parts to rebuild: queues, the index, or both.
 
-    The selected queues are the queues of one topic, one queue of the topic, or `keys`. If these fields are None, all
-    queues are selected. With `all_topics`, queues of deleted topics are rebuilt, too. With `tags`, the index gets
-    entries for TAGS (`rmqctl.store.read.index.tag_index`).
+    `topic` selects the queues of one topic, `topic` with `queue_id` selects one queue, and `keys` selects a set of
+    queues. If `topic`, `queue_id` and `keys` are None, all queues are selected. With `all_topics`, queues of deleted
+    topics are rebuilt, too. With `tags`, the index also gets entries for TAGS (`rmqctl.store.read.index.tag_index`).
     """
 
     queues: bool = True
@@ -100,8 +102,8 @@ class Selection(msgspec.Struct, frozen=True):
 class LogCounts(msgspec.Struct):
     """The progress of a rebuild.
 
-    The counts are the numbers of messages, and of damaged places without a message. `position` is the physical offset
-    that the rebuild has reached.
+    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places from which the rebuild
+    gets no message. `position` is the physical offset that the rebuild has reached.
     """
 
     position: int
@@ -110,10 +112,10 @@ class LogCounts(msgspec.Struct):
 
 
 class IndexCounts(msgspec.Struct):
-    """The entries (keys) of the index and two end timestamps (ms).
+    """The number of index entries, and two end timestamps of index files (ms).
 
-    `full_until` is the end timestamp of the last full file, or 0 if no file is full. `end_timestamp` is the end
-    timestamp of the last file.
+    `full_until` is the end timestamp of the last full index file, or 0 if no index file is full. `end_timestamp` is the
+    end timestamp of the last index file.
     """
 
     entries: int = 0
@@ -124,7 +126,7 @@ class IndexCounts(msgspec.Struct):
 class _Suspended(msgspec.Struct):
     """The content of REBUILD_FILE.
 
-    `of` identifies the rebuild. Only a rebuild with the same `of` can be continued.
+    `of` identifies the interrupted rebuild. Only a rebuild with the same `of` can continue the interrupted rebuild.
     """
 
     of: str
@@ -137,9 +139,9 @@ class _Suspended(msgspec.Struct):
 
 
 class Stray(NamedTuple):
-    """A record at `physical_offset` whose queue, `said`, does not exist.
+    """A record with one damaged bit in its topic or queueId.
 
-    A unit of queue `of` points to the record.
+    `said` is the queue that the record names, which does not exist. A unit of the queue `of` points to the record.
     """
 
     said: QueueKey
@@ -149,11 +151,12 @@ class Stray(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """The result of a rebuild. Queues are in the order of their names.
+    """The result of a rebuild. The queues are sorted by topic and queueId.
 
-    `left_out` counts the messages of deleted topics, which get no queue. `unchanged` and `removed` are queues without a
-    message. `strays` are records for which no queue is created, because one bit of their topic or queueId is wrong.
-    `begin` is the start of the log. `seconds` is the time of the pass over the log.
+    `left_out` counts the messages of each deleted topic. `unchanged` and `removed` are the existing queues that the
+    rebuild does not build again. `strays` are records for which no queue is created, because one bit of their topic or
+    queueId is wrong. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the rebuild
+    needs to read the log.
     """
 
     begin: int
@@ -168,13 +171,14 @@ class Rebuilt:
 
 
 class Rebuild:
-    """Rebuilds the `selection` of `store` from [begin, end) of the log.
+    """Rebuilds the selected queues and the index of `store` from its log.
 
-    The files go to the folder `staging`. If `staging` is None, messages are only counted, and units are only compared.
-    `begin` and `end` are physical offsets of records. By default, they are the begin and the end of the log. `scan` is
-    a function that reads the whole log. Without `scan`, `threads` threads read the log. `placeholders` replace damage.
-    `on_messages` is called with all messages, in log order, as `builder` describes them. `units` keeps the units of
-    plain queues. Units are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
+    The new files are written to the folder `staging`. If `staging` is None, the rebuild writes no files, but counts
+    messages and compares units. `begin` and `end` are physical offsets of records. By default, the rebuild reads the
+    whole log. `scan` is a function that reads the log. Without `scan`, `threads` threads read the log. `placeholders`
+    replace damaged records. `on_messages` is called with the columns of all messages, in log order. `units` keeps the
+    units of all rebuilt queues, except batch consume queues. New units are compared with the existing queues of the
+    store `compared_with` (None: `store`). Methods raise OSError.
     """
 
     def __init__(
@@ -219,13 +223,13 @@ class Rebuild:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the kernels. The very first run needs some seconds."""
+        """Compile or load the kernels. The first compilation takes some seconds."""
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Read the log, and build the queues and the index from the log.
 
-        The result is False if `is_over` stopped the rebuild before the end. The rebuild can then be continued.
+        Returns False if `is_over` stopped the rebuild before its end. A stopped rebuild can be continued.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -250,9 +254,10 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Continue an interrupted rebuild; return how many queues it had begun.
+        """Load the state of an interrupted rebuild; return how many queues it has.
 
-        Raises BadRequest if the files in `staging` do not fit the rebuild.
+        After `go_on`, `run` continues the interrupted rebuild. Raises BadRequest if the interrupted rebuild cannot be
+        continued.
         """
         if self._storage is None:
             raise ValueError("nothing is written")
@@ -294,10 +299,11 @@ class Rebuild:
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
-        """Return whether this rebuild could have written the content `found`.
+        """Return whether this rebuild could have written `found` to REBUILD_FILE.
 
-        The file is in the store, so anybody may have written it. The names in the file become paths of folders, and the
-        numbers become positions in files. Therefore the names and the numbers must be checked.
+        Another program may have written REBUILD_FILE, because the file is in the store. The names in REBUILD_FILE
+        become paths of folders, and the numbers become positions in files. Therefore the names and numbers in
+        REBUILD_FILE must be checked.
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
@@ -316,7 +322,7 @@ class Rebuild:
         return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
 
     def check(self) -> None:
-        """Check that the built files exist and are unchanged. Raises Unreadable."""
+        """Check that the rebuilt files exist and are unchanged. Raises Unreadable."""
         if self._storage is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
@@ -330,11 +336,11 @@ class Rebuild:
 
     @property
     def log_range(self) -> range:
-        """Return the range of physical offsets that the queues are built from."""
+        """Return the range of physical offsets from which the queues are rebuilt."""
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
-        """Return whether brokers load a queue's files with these names and lengths.
+        """Return whether a queue's files have names and lengths that brokers accept.
 
         The result is False if the queue does not exist.
         """
@@ -346,7 +352,7 @@ class Rebuild:
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def parts_of(self, topic: str) -> tuple[str, ...]:
-        """Return the parts of the store in which the queues of a topic have files."""
+        """Return the names of the store's folders that contain the queues of a topic."""
         if topic in self.batch_topics:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
@@ -384,18 +390,18 @@ class Rebuild:
         log.position = max(log.position, item.end)
 
     def _lose(self, damage: Damage) -> None:
-        """Remember a range of the log without a record.
+        """Count a damaged range of the log as lost.
 
-        If an earlier file also has this range, the range is not lost.
+        Bytes that an earlier log file also has do not count as lost.
         """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
             self._queues.lose(begin, damage.end - begin)
 
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Use the placeholders of a damaged range.
+        """Put the placeholders of a damaged range into the queues and the index.
 
-        If the placeholders do not cover the whole range, the rest of the range counts as lost.
+        The damaged range counts as lost, unless a single placeholder replaces the whole range.
         """
         count = size = 0
         for block in placeholders:
@@ -453,9 +459,9 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether only one record with a flipped bit names a new queue.
+        """Return whether a new queue comes from only one record with a flipped bit.
 
-        The bit is in the record's topic or queueId, and a unit of another queue points to the record.
+        The flipped bit is in the record's topic or queueId. A unit of another queue points to the record.
         """
         if (
             counts.key in self._store.queues
@@ -472,7 +478,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Decide which existing queues without a message in the log stay unchanged."""
+        """Decide which existing queues that were not rebuilt stay unchanged."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -562,9 +568,9 @@ class Rebuild:
         )
 
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
-        """Return the files of a queue that is continued.
+        """Return the files that a queue has in the staging folder.
 
-        If the queue is new and not continued, the old files of the queue are deleted first.
+        If the rebuild has no units of the queue yet, old files in the queue's folder are deleted first.
         """
         folder = self._folder(storage, part, counts)
         if not counts.units:

@@ -1,6 +1,6 @@
 """The changes that a rebuild makes in a store.
 
-The new queues and the new index replace the old files, and the checkpoint gets the index time.
+The new queue files and index files replace the old files. The checkpoint gets a new indexMsgTimestamp.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 INDEX_TIME = "indexMsgTimestamp"
 QUEUES_NAMED = 20
 
-NAMES_OF_COUNTS = {"kept": "keptUnits"}  # of QueueCounts, in JSON; the others have the same name
+NAMES_OF_COUNTS = {"kept": "keptUnits"}  # JSON names of QueueCounts; other names are equal
 
 
 class QueuePlan(NamedTuple):
     """One queue, before and after the rebuild.
 
-    Offsets are in units. `units_now` counts present units whose messages the log still has. `differ` counts units that
-    change. `moved` counts queue offsets that will point to another message of the log, or will not exist any more.
-    `counts` has details of the new queue. `counts` is None if the queue is deleted.
+    `min_offset` and `max_offset` are queue offsets after the rebuild. `units_now` counts the present units whose
+    messages the log still has. `differ` counts units that the rebuild changes. `moved` counts queue offsets that will
+    point to another message of the log, or that will not exist any more. `counts` has details of the new queue.
+    `counts` is None if the queue is deleted.
     """
 
     topic: str
@@ -89,7 +90,7 @@ class IndexPlan(NamedTuple):
 
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
-    """Return the built queues, and the queues that are deleted. Raises OSError."""
+    """Return plans of the rebuilt queues and the deleted queues. Raises OSError."""
     plans = []
     for counts in rebuild.result.queues:
         now = _units_now(store, counts.key, rebuild.result.begin)
@@ -105,9 +106,9 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count units that a queue loses although the units point into the log.
+    """Count units that a rebuilt queue loses, although they point into the log.
 
-    These units are before the queue's new begin, or after its new end. Raises OSError.
+    A rebuilt queue loses the units before its new begin and after its new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -129,8 +130,7 @@ def _differ(counts: QueueCounts, now: range) -> int:
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> int:
     """Count the non-empty slots after the end of a queue.
 
-    A slot counts if it is after the present end and after the new end of the queue. `end_now` is the present end.
-    Raises OSError.
+    Only slots after both the present end (`end_now`) and the new end of the queue are counted. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -142,7 +142,7 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> in
 
 
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
-    """Return the queue offsets that a broker serves from a queue now.
+    """Return the queue offsets that a broker serves from the existing queue.
 
     The result is empty if the store does not have the queue.
     """
@@ -151,9 +151,9 @@ def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
-    """Return the repair plan that rebuilds the queues.
+    """Return a repair plan that rebuilds the queues.
 
-    The simulation of a broker's start needs such a plan.
+    The simulation of a broker's start needs a repair plan.
     """
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
@@ -167,10 +167,10 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 
 
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return the plan, and add the messages that rebuilt queues lose or move.
+    """Return `plan` with the messages that rebuilt queues lose or move.
 
-    If two messages have the same queue offset, the message without a place in the queue counts as lost. Brokers do not
-    serve such a message, but the bytes of the message stay in the log.
+    If two messages have the same queue offset, the message without a unit counts as lost. Brokers do not serve a
+    message without a unit, but the bytes of the message stay in the log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
     duplicates = {
@@ -235,9 +235,9 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
 
 
 def _whence(queues: list[QueueCounts]) -> str:
-    """Return the reason why messages have no place, as text.
+    """Return the reason, as text, why messages have no unit.
 
-    In light queues, one wrong number in INNER_MULTI_QUEUE_OFFSET can also be the reason.
+    For light queues, the text is empty, because one wrong number in INNER_MULTI_QUEUE_OFFSET can also be the reason.
     """
     is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
     return "" if is_light else ": files of another store may lie in the log"
@@ -258,7 +258,7 @@ def _listed(names: list[str]) -> str:
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
-    """Return the plan of the index, or None if the index stays unchanged.
+    """Return the plan of the index, or None if the index is not rebuilt.
 
     Raises OSError.
     """
@@ -305,9 +305,9 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    """Yield the replacement of the index folder, and the new index time.
+    """Yield the replacement of the index folder, and the new indexMsgTimestamp.
 
-    As in a broker, the checkpoint gets the end timestamp of the last full file.
+    As in a broker, the checkpoint gets the end timestamp of the last full index file.
     """
     yield Install(store_path.INDEX, staging / store_path.INDEX)
     checkpoint = store.checkpoint()

@@ -1,1 +1,1 @@
-"""Plans of repairs, and their execution."""
+"""Planning and executing repairs of a store."""

@@ -1,11 +1,11 @@
-"""The analysis of a store before its recovery.
+"""The analysis of a store before `recover` repairs the store.
 
-The analysis finds where the log ends, which files do not agree with this end, and which messages are lost.
+The analysis finds where the log ends, which files do not agree with the end of the log, and which messages are lost.
 
-An abnormal recovery may begin to read the log after a damage. The next normal start of the broker may begin to read
+A broker's abnormal recovery may begin to read the log after a damage. The broker's next normal start may begin to read
 before the same damage, and would then end the log at the damage. The checkpoint decides from which file an abnormal
-recovery reads. The number of files decides from which file a normal start reads. Therefore a damage that the next
-normal start would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
+recovery reads. The number of log files decides from which file a normal start reads. Damage that the next normal start
+would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
 """
 
 from __future__ import annotations
@@ -47,28 +47,29 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a file name that is wrong by far would ask for any number
-REPLACED_FILES_MAX = 10_000  # missing files; each is a change of its own in the journal
-KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies between files
+PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a wrong file name could need any number
+REPLACED_FILES_MAX = 10_000  # missing files; each is a separate change in the journal
+KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and damage between files
 
 
 class RecoveryAnalysis:
-    """Analyses once how a broker would recover a store, with `threads` threads.
+    """Analyses how a broker with `profile` would recover a store.
 
-    The broker has the profile `profile`. If `mode` is None, the file `abort` decides the mode. The analysis changes
-    nothing. With `end_at`, the log ends at this physical offset or before it.
+    `threads` threads read the log. If `mode` is None, the file `abort` decides whether the recovery is normal or
+    abnormal. The analysis does not change the store. With `end_at`, the log ends at the physical offset `end_at` or
+    earlier.
 
-    After `run`, these attributes are set. `end` is where the log ends. `queues` has the differences between the queues
-    and the log. `kept` has the messages before the end. `losses` counts the messages after the end. With `keep_going`,
-    `keepable` of these messages would not be lost. `placeholders` has the placeholders. `replaced` counts the messages
-    that placeholders replace, and `replaced_of` counts these messages by queue. `last` is the physical offset and the
-    store time of the last message. `passed_over` counts damaged places before the start of the recovery. `index` has
-    the differences between the index and the log. `index` is None if the store gets no index. `restart` is the
-    simulated start of the broker. `met` has the physical offsets of damage before the start of the recovery at which
-    the next normal start would end the log. If `met` is not empty, run another analysis with `replaced_at` set to these
-    offsets. The second analysis plans placeholders for the damage at these offsets. `placeholders_bytes` is how many
-    bytes of the log get placeholders. `rejected` counts messages that stay in the log and that clients reject, by the
-    code of the finding.
+    `run` sets the following attributes. `end` is where the log ends. `queues` has the differences between the queues
+    and the log. `kept` has the messages before the log's end. `losses` counts the messages after the log's end.
+    `keepable` is the number of messages that `keep_going` would keep. `placeholders` has the planned placeholders.
+    `replaced` counts the messages that placeholders replace, and `replaced_of` counts the replaced messages by queue.
+    `last` is the physical offset and the store time of the last message. `passed_over` counts damaged places before the
+    start of the recovery. `index` has the differences between the index and the log. `index` is None if no index is
+    compared with the log. `restart` is the simulated start of the broker. `met` has physical offsets of damage that the
+    recovery does not read, but that would end the log at the next normal start. If `met` is not empty, run another
+    analysis with `met` as `replaced_at`, which then plans placeholders at the offsets in `met`. `placeholders_bytes` is
+    how many bytes of the log get placeholders. `rejected` counts, by the code of the finding, messages that stay in the
+    log but that clients reject.
     """
 
     def __init__(
@@ -104,9 +105,9 @@ class RecoveryAnalysis:
         self.kept = QueueSpans(builder, self.placeholders.message_at)
         self.losses = LossCounter(builder, log.message_at)
         self.records = 0
-        self.last: tuple[int, int] = (0, 0)  # where the last message begins, and when it was stored
-        self.newest = 0  # when the youngest was
-        self.oldest = 0  # when the first was
+        self.last: tuple[int, int] = (0, 0)  # physical offset and store time of the last message
+        self.newest = 0  # the latest store time of a message
+        self.oldest = 0  # the store time of the first message
         self.replaced = DataLoss()
         self.rejected: Counter[str] = Counter()
         self.placeholders_bytes = 0
@@ -124,9 +125,9 @@ class RecoveryAnalysis:
         self.notes: list[str] = []
 
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
-        """Return the simulated start that decides where the log ends.
+        """Return the simulated broker start that decides where the log ends.
 
-        If load() refuses the store, the result is a start on the store with corrected file lengths.
+        If a broker's load() refuses the store, the start is simulated with corrected file lengths.
         """
         if self.restart.refused is None:
             return self.restart
@@ -135,14 +136,14 @@ class RecoveryAnalysis:
         return mended if mended.refused is None else self.restart
 
     def close(self) -> None:
-        """Close the files of a second store that was opened for the analysis."""
+        """Close the files of the store with corrected file lengths, if it was opened."""
         if self._loadable is not None:
             self._loadable.close()
 
     def _index_audit(self) -> IndexAudit | None:
-        """Return the audit that compares the index with the log.
+        """Return the audit that compares the index with the log, or None.
 
-        The result is None if the index is rebuilt in any case. In this case, no keys are hashed.
+        The result is None if the store gets no index, or if the index is rebuilt in any case.
         """
         if self.restart.dropped_index_files():
             self._builder.leave_keys_out()
@@ -154,10 +155,10 @@ class RecoveryAnalysis:
         warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 
     def run(self) -> None:
-        """Analyse the store.
+        """Analyse the store, and set the attributes of this object.
 
-        Raises Unreadable if a part of the log, or a queue, cannot be read, because the plan depends on every part.
-        Raises BadRequest if more than `placeholders_limit` bytes of the log need placeholders.
+        Raises Unreadable if a part of the log, or a queue, cannot be read. Raises BadRequest if more than
+        `placeholders_limit` bytes of the log need placeholders.
         """
         for item in self.store.commit_log.scan_columns(ScanSummary(), self._builder.take, threads=self._threads):
             self._see(item)
@@ -183,7 +184,7 @@ class RecoveryAnalysis:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset
 
     def _note_of_gap(self, gap: Damage) -> str:
-        """Return the note on a gap in the log, which consumers skip silently."""
+        """Return the note on a gap in the log. Consumers silently skip gaps of the log."""
         count = messages_between(self.store, gap.physical_offset, gap.end)
         size = self.store.commit_log.queue.file_size
         files, lost = (
@@ -198,10 +199,10 @@ class RecoveryAnalysis:
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
-        """Yield a note on records whose PHYSICALOFFSET is not their own position.
+        """Yield a note on records whose PHYSICALOFFSET differs from their position.
 
-        Brokers serve such a record only if a unit points to the record. If a broker dispatches the record again, the
-        new unit points to the position that PHYSICALOFFSET names, and not to the record.
+        Brokers serve a record with a wrong PHYSICALOFFSET only if a unit points to the record. If a broker dispatches a
+        record with a wrong PHYSICALOFFSET again, the new unit points to the wrong offset, and not to the record.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -219,9 +220,9 @@ class RecoveryAnalysis:
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset after which the planned log has no damage.
+        """Return the physical offset from which the planned log has no damage.
 
-        Between this offset and the end of the planned log, there are only good records and placeholders. If some good
+        From `whole_from` to the end of the planned log, there are only good records and placeholders. If some good
         records cannot be dispatched, the result is the end of the log.
         """
         if self.restart.dispatch_fails:
@@ -241,16 +242,16 @@ class RecoveryAnalysis:
     def keepable(self) -> int:
         """Return the number of good messages after damage that ends the log.
 
-        The result is None if these messages are old bytes of a reused file.
+        The result is 0 if the good messages after the damage are old bytes that the log has not overwritten yet.
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether the message after damage is older than earlier messages.
+        """Return whether the message after damage is older than the messages before it.
 
-        Such a message has an earlier store time than the last message before the damage, and no unit of its queue
-        points to the message. Such messages exist because a broker that cuts the log does not delete the bytes after
-        the cut. The broker overwrites these bytes later.
+        A stale message has an earlier store time than the last message before the damage, and its queue has no unit for
+        the message. Stale messages exist because a broker that cuts the log leaves the bytes after the cut in the file,
+        until new messages overwrite the bytes.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -290,7 +291,7 @@ class RecoveryAnalysis:
             scan_end = self._start.unknown_record(described.messages)
         stops_here = scan_end is not None and starts_at <= scan_end.physical_offset < end
         if scan_end is not None and stops_here and not self.end.is_final:
-            self.end.end(scan_end.physical_offset, scan_end.why)  # what this version takes for no record
+            self.end.end(scan_end.physical_offset, scan_end.why)  # a record that this broker version does not read
             described = self._split(described, scan_end.physical_offset)
         if self.end.is_final:
             if self._is_dropped_for_damage and not self.losses.good:
@@ -301,7 +302,7 @@ class RecoveryAnalysis:
         self.end.message(end)
 
     def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
-        """Process the messages before `end`. Return the other messages."""
+        """Process the messages before `end`. Return the messages from `end` on."""
         at = int(described.messages["physical_offset"].searchsorted(end))
         if at:
             self._take(described._replace(messages=described.messages[:at]), None)
@@ -358,11 +359,11 @@ class RecoveryAnalysis:
         return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
 
     def _see_damaged(self, damage: Damage) -> None:
-        """Record damage that stays in the log.
+        """Note a damaged message, or a place without a message, that stays in the log.
 
-        The damage is a damaged message, to which a unit may point, or a place without a message.
+        A unit may point to a damaged message, so the damaged message is also compared with its queue.
         """
-        if damage.code != "file-length":  # such a file gets its length
+        if damage.code != "file-length":  # the repair corrects the length
             self._left.append(damage)
         message = damage.message_in_its_place
         if message is not None:
@@ -371,16 +372,16 @@ class RecoveryAnalysis:
             self._holes.append(damage)
 
     def _stay(self, damages: list[Damage]) -> None:
-        """Count damage before the log's end that `recover` does not change."""
+        """Count damaged places before the log's end that `recover` does not change."""
         self.passed_over += len(damages)
 
     @property
     def left(self) -> list[Damage]:
-        """Return the damage before the log's end that stays."""
+        """Return the damage before the log's end that the repair does not change."""
         found = [damage for damage in self._left if damage.code != FILE_OVERLAP]
         found += [
             damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP
-        ]  # a scan comes to them last
+        ]  # a scan reports overlaps last
         return [
             damage
             for damage in found
@@ -391,7 +392,7 @@ class RecoveryAnalysis:
         return self.placeholders.blocks.of_damage(damage.physical_offset) is not None
 
     def _is_missing(self, damage: Damage) -> bool:
-        """Return whether the damage is bytes of the log that no file has."""
+        """Return whether the damage is a range of the log that is in no file."""
         file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
         if damage.code != "file-length" or file is None:
             return damage.code == "file-gap"
@@ -402,13 +403,14 @@ class RecoveryAnalysis:
         )
 
     def _is_short(self, damage: Damage) -> bool:
-        """Return whether the damage is the missing bytes of a file that is too short."""
+        """Return whether the damage is the missing end of a log file that is too short."""
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
-        """Return whether damage lies in a file that must be extended in any case.
+        """Return whether damage lies in a log file that is too short.
 
-        The file is extended by zeros. These zeros must not end the log at a later start of a broker.
+        The repair extends a short log file with zeros. The added zeros must not end the log at a later start of a
+        broker.
         """
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
@@ -417,9 +419,9 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count the loss if a file that is too long is cut.
+        """Count the messages that are lost when a log file that is too long is cut.
 
-        Bytes that another file also has are not lost.
+        Messages that another log file also has are not lost.
         """
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
@@ -440,13 +442,13 @@ class RecoveryAnalysis:
             )
 
     def _pass(self, damage: Damage) -> None:
-        """Collect damage before the start of the recovery."""
+        """Collect damage at places that the broker's recovery does not read."""
         if not self._passing:
             self._passed.append(self._passing)
         self._passing.append(damage)
 
     def _meet(self) -> None:
-        """Add to `met` damage at which the next normal start would end the log."""
+        """Add to `met` the damage at which the next normal start would end the log."""
         start = self._next_start()
         for damages in self._passed:
             is_met = start <= damages[0].physical_offset or any(self._is_in_short_file(damage) for damage in damages)
@@ -458,8 +460,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset at which the next normal start begins its scan.
 
-        The function assumes that the log ends at its planned end. After an abnormal recovery, the function assumes for
-        every version that the scan begins at the third file from the end, as in 5.x before 5.3.2.
+        The result assumes that the log ends at its planned end. After an abnormal recovery, the result is the begin of
+        the third file from the end for every broker version, as in 5.x before 5.3.2.
         """
         bases = [
             file.file_from_offset
@@ -473,7 +475,10 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Replace a last record with torn properties. Complete properties are kept."""
+        """Replace the log's last record if its properties are torn.
+
+        The placeholder keeps the properties that are complete.
+        """
         torn = self._served
         if (
             torn is not None
@@ -485,9 +490,10 @@ class RecoveryAnalysis:
             self.placeholders_bytes += torn.size
 
     def _placeholder(self, good: int) -> None:
-        """Replace the damage before the good record at `good` by placeholders.
+        """Replace the damage before the good record at `good` with placeholders.
 
-        If placeholders are impossible, the log ends at the damage.
+        If no placeholder is possible, the log ends at the damage with `keep_going`, and the damage stays without
+        `keep_going`.
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -516,9 +522,9 @@ class RecoveryAnalysis:
         self._count_replaced(placeholders, damages)
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Check the limit on placeholders before the placeholders are built.
+        """Check that the placeholders for `damages` do not exceed the limit.
 
-        Raises BadRequest if placeholders need more bytes than the limit.
+        Raises BadRequest if placeholders are needed for more bytes or more missing files than the limits allow.
         """
         needed = self.placeholders_bytes + size
         self._replaced_files += sum(
@@ -557,9 +563,9 @@ class RecoveryAnalysis:
         )
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
-        """End the log at the first of these damaged places.
+        """End the log at the first of the damaged places `damages`.
 
-        No placeholder replaces the damaged places, so the messages in these places are lost.
+        No placeholder replaces damaged places after the log's end, so their messages are lost.
         """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
@@ -567,16 +573,16 @@ class RecoveryAnalysis:
             self.losses.damage(damage)
 
     def _ends_the_log(self, damage: Damage) -> bool:
-        """Return whether the log ends at a damage, by the broker's own rules.
+        """Return whether a broker's recovery would end the log at a damage.
 
-        If the broker does not load the store, the result follows from the rules of the broker's scan. The function then
-        assumes that the scan begins where it begins in a store that the broker loads.
+        If a broker does not load the store, the result follows from the rules of the broker's scan. The scan is assumed
+        to begin at the same file as in a store that the broker loads.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None
         files = self.store.commit_log.queue.files
         start = files[third_from_end(len(files))].file_from_offset if self.restart.mode is Mode.NORMAL and files else 0
-        # an empty file gets zeros, at which the log ends
+        # a repair fills an empty file with zeros, and zeros end the log
         is_empty = (
             damage.code == "file-length"
             and self._is_missing(damage)

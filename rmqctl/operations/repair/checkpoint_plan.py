@@ -1,4 +1,4 @@
-"""Plan a change in which the operator sets fields of the checkpoint."""
+"""Plan a change of the checkpoint fields that an operator has named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ NEW_FILE = Path("checkpoint")  # in the journal's staging
 class CheckpointPlan:
     """The checkpoint `before` and `after` the change.
 
-    Times are in ms since 1970, offsets in bytes. `size` is the file's length in bytes, or None if there is no file.
+    Times are in ms since 1970, offsets in bytes. `size` is the length of the checkpoint file in bytes, or None if the
+    checkpoint file does not exist.
     """
 
     before: Checkpoint
@@ -33,25 +34,25 @@ class CheckpointPlan:
 
     @property
     def is_new(self) -> bool:
-        """Return whether the checkpoint has no fields yet."""
+        """Return whether the checkpoint file is missing, or too short for its fields."""
         return self.size is None or self.size < CHECKPOINT.size
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the file exists and has the length that brokers use."""
+        """Return whether the checkpoint file has the length that brokers use."""
         return self.size == CHECKPOINT_FILE_SIZE
 
     @property
     def summary(self) -> str:
-        """Return one line of text for people."""
+        """Return one line of text that names the changed fields."""
         pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)
         return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
 
     def changes(self, staging: Path) -> list[Change]:
-        """Return the changes that write the new fields and correct the length.
+        """Return the changes to the checkpoint file's fields and length.
 
-        Only fields that differ are written. The bytes after the fields do not change. A file that is missing, or too
-        short to have fields, is replaced by the file that `build` creates in `staging`.
+        Only fields that differ are written. The bytes after the fields do not change. If `is_new` is True, the
+        checkpoint file is replaced by the file that `build` creates in `staging`.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
@@ -66,7 +67,7 @@ class CheckpointPlan:
         return changes
 
     def build(self, storage: WritableStorage, staging: Path) -> None:
-        """Create the new checkpoint file, if it is needed. Raises OSError."""
+        """Create a new checkpoint file in `staging` if `is_new`. Raises OSError."""
         if self.is_new:
             data = CHECKPOINT.struct.pack(*self.after)
             storage.replace_file(staging / NEW_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))

@@ -1,8 +1,8 @@
-"""Executes the plan of a repair.
+"""Execute a repair plan.
 
-First, new queues and a new index are built in a separate folder. Then one journal makes all changes. After a crash,
-there are three cases: the store is unchanged, the store is completely changed, or `rmqctl undo` restores the store (see
-`rmqctl.store.journal.transaction`).
+A repair first builds new queues and a new index in a separate folder. After the new files are built, one journal makes
+all changes of the repair. After a crash, the store is unchanged or completely changed, or `rmqctl undo` restores the
+store (see `rmqctl.store.journal.transaction`).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 def repair(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]
 ) -> None:
-    """Execute `plan`, which was made from `store` in its present state.
+    """Execute `plan`. The store must not have changed since the plan was made.
 
-    `commit` is the same as in Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
+    `commit` is passed to Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
     ChangeFailed, OSError.
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage.like(store.storage)) as journal:
         store.check_as_it_was(plan.fingerprint)
         changes = _outermost([*_Changes(store, plan, journal.staging, threads).in_order()])
-        store.check_as_it_was(plan.fingerprint)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(plan.fingerprint)  # again: a broker may start in spite of the lock
         journal.execute(changes, commit)
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """Return the changes without deletions inside a deleted or replaced folder.
+    """Return the changes, without deletions in a deleted or replaced folder.
 
-    The files in such a folder are moved together with the folder.
+    A deletion inside a deleted or replaced folder is not needed, because the files are moved together with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -74,7 +74,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        The first step that rebuilds something yields the changes for all rebuilt queues and for the rebuilt index.
+        The changes for all rebuilt queues and the rebuilt index come together, in the place of the first rebuild step.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
@@ -114,7 +114,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild the contested queues as the last round of the plan rebuilt them."""
+        """Rebuild the contested queues in the same way as the plan's last round."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-LOG_START_MISSING = "log-start-missing"  # counts units of messages before the log's start, of queues that go into it
+LOG_START_MISSING = "log-start-missing"  # counts units that point before the log's start
 
 
 def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
     """Count the findings of the queues `keys` by code.
 
-    Reads the whole log. Raises OSError.
+    The function reads the whole log. Raises OSError.
     """
     summary, builder = ScanSummary(), DispatchRequestBuilder(with_keys=False, with_tags=True)
     queues = QueueCrosscheck(store, builder)
@@ -53,10 +53,10 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
 
 
 def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
-    """Return the plan, and add its remaining findings and a note on them.
+    """Return `plan` with all findings that remain after the repair, and a note.
 
-    Findings in config/ depend on the planned ends of the queues. Findings in folders that the repair replaces do not
-    remain. Raises OSError.
+    Findings about files in config/ depend on the planned ends of the queues. Findings about files in folders that the
+    repair replaces do not remain. Raises OSError.
     """
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in plan.queues}
     of_config = Counter(finding.code for finding in state_audit.audit_config(store, ends))
@@ -69,9 +69,9 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count the findings that do not remain when the repair replaces folders.
+    """Count the findings that a repair removes because it replaces folders.
 
-    These findings are about foreign files in the replaced folders, and about units of expired messages.
+    The removed findings are about foreign files in replaced folders, and about units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

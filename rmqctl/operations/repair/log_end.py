@@ -1,4 +1,4 @@
-"""The end of the log in a scan that follows a recovery's rules."""
+"""The end of the commit log, by the rules of a broker's recovery."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class LogEnd:
     """Finds the end of the log while a scan reads the log.
 
-    `offset` is the end of the log, by the items that were already read. `reason` is None until this end is final, and
-    then says why the log ends. A file that begins at the end of the previous file continues the log, even if the file
-    is empty. After a gap between files, a file continues the log only if it has messages.
+    `offset` is the end of the records that the scan has read. `reason` is None until the log's end is final, and then
+    says why the log ends. A log file that begins at the end of the previous file continues the log, even if the file is
+    empty. After a gap between log files, a file continues the log only if the file has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -24,17 +24,17 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Return whether items that are read later cannot change the end."""
+        """Return whether the log's end is final."""
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Process good messages. The last message ends at physical offset `end`."""
+        """Process good messages. The last message ends at the physical offset `end`."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:
-        """Process the end of a file.
+        """Process the blank at the end of a log file.
 
-        If there is no next file, the log ends before its blank, as in a broker.
+        If no log file follows, the log ends before the blank, as in a broker.
         """
         goes_on = self._files.find(blank.end)
         self.offset = blank.physical_offset if goes_on is None else blank.end

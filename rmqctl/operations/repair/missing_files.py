@@ -1,6 +1,6 @@
-"""Count messages that still have units, but whose bytes are in no log file.
+"""Count messages that have units, but whose bytes are in no log file.
 
-The log has no bytes at the offsets of these messages. So these messages were lost before the repair.
+A message whose bytes are in no log file was lost before the repair.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ OFFSET_END = 2**63
 
 
 def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
-    """Count lost messages that begin at an offset that is in no log file.
+    """Count the lost messages whose physical offsets are in no log file.
 
-    `outcomes` has the lost messages. Raises OSError.
+    `outcomes` has the number of lost messages of each queue. Raises OSError.
     """
     holes = [*_holes(store.commit_log.queue)]
     lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
@@ -33,10 +33,10 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
 
 
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
-    """Return how many messages the queues have in [begin, end) of the log.
+    """Return how many messages queues have in [begin, end) of the log.
 
-    With `only`, only the messages of this queue count. A message of a light queue (LMQ) is counted in the queue of its
-    own topic. Raises OSError.
+    With `only`, only messages of the queue `only` count. Light queues (LMQ) do not count, because each light message
+    also has a unit in the queue of its own topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0
@@ -52,9 +52,9 @@ def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[
 
 
 def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
-    """Yield [begin, end) of each gap in the log, where no file has the bytes.
+    """Yield the range [begin, end) of each gap between or after log files.
 
-    The log begins with its first file.
+    Offsets before the first log file are not a gap, because the log begins with its first file.
     """
     for file, following in pairwise(files.files):
         if file.end < following.file_from_offset:

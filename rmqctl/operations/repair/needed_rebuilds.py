@@ -1,7 +1,7 @@
-"""The rebuilds that a plan needs, and the findings that remain after them.
+"""The rebuilds that a repair plan needs, and the findings that remain.
 
 Only a trial rebuild shows which rebuilds are needed. If a rebuilt queue is the same as the existing queue, the plan
-does not rebuild this queue, because its findings have their reason in the log.
+does not rebuild the queue, because the reason for the queue's findings is in the log.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.data_loss import QueueOutcome
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
 
-# what verify says of units that a rebuild keeps, or puts where a message is lost, and of records whose number is wrong
+# findings on units that a rebuild keeps or puts in the place of a lost message, and on records with a wrong QUEUEOFFSET
 UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 
 
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
-    """Return the plan without rebuilds that would change nothing.
+    """Return `plan` without rebuilds that would change nothing.
 
-    The returned plan has the losses of the rebuilt queues, and the findings that remain in these queues. The function
-    also returns the begin and the end of each rebuilt queue. If there are queues to rebuild, the function reads the log
-    once more. If several messages in a queue claim the same place, the function reads the log several times. Raises
-    OSError.
+    The returned plan has the losses of the rebuilt queues, and the findings that remain in the rebuilt queues. The
+    second result is the begin and the end of each rebuilt queue. If `plan` rebuilds queues, the function reads the log
+    once more. If the queue offset of a message is in doubt, the function reads the log several times. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
 
 class _NeededRebuilds:
-    """Rebuilds all queues of a plan without writing, and compares them.
+    """Rebuilds the queues of a plan without writing to the store.
 
-    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild. `_units`
-    has the units of the queues in `_contested`. `_needed` has the queues that change.
+    The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild.
+    `_contested` has the queues with messages whose queue offsets are in doubt, and `_units` has the units of these
+    queues. `_needed` has the queues that a rebuild changes.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
@@ -67,10 +67,10 @@ class _NeededRebuilds:
         if self._contested:
             self._settle()
         self._needed = frozenset(key for key, queue in self._made.items() if queue.differ or self._has_bad_files(key))
-        self._unneeded = plan.queues_to_rebuild - self._needed  # also those of topics whose names can be no folder
+        self._unneeded = plan.queues_to_rebuild - self._needed  # also queues whose topic cannot be a folder name
 
     def result(self) -> tuple[RepairPlan, BuiltSpans]:
-        """Return the new plan, and begin and end of each queue that it rebuilds."""
+        """Return the new plan, and the begin and end of each rebuilt queue."""
         steps = self._steps()
         plan = replace(
             self._plan,
@@ -89,7 +89,7 @@ class _NeededRebuilds:
                 yield counts.key
 
     def _settle(self) -> None:
-        """Rebuild the contested queues in rounds, until a round changes nothing."""
+        """Rebuild the contested queues again until a rebuild changes nothing."""
         settled, self._units, rounds = settle(self._store, self._plan, self._contested, self._threads)
         self._made |= _by_key(rebuild_plan.queue_plans(settled, self._store))
         self._plan = replace(self._plan, contested=Contested(self._contested, rounds))
@@ -125,7 +125,7 @@ class _NeededRebuilds:
                 yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
 
     def _rebuilt(self) -> list[QueuePlan]:
-        """Return the queues to rebuild that will exist, ordered by name."""
+        """Return the queues to rebuild that will exist, sorted by topic and queueId."""
         return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
 
     def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:

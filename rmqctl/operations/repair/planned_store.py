@@ -1,6 +1,6 @@
-"""A store as it will be after a plan, readable before anything is written.
+"""A store as it will be after a repair, readable before the repair.
 
-The plan's changes are in memory. A reader gets the changed bytes instead of the bytes in the files.
+The changes of a repair plan are only in memory. A reader of the planned store gets the changed bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
-    """Return the store as it will be after `steps`.
+    """Return the store as it will be after the `steps` of a repair.
 
-    The steps may rebuild queues. The returned store has only the rebuilt queues that are in `built`. Raises OSError.
+    If `steps` rebuild queues, the returned store has only the rebuilt queues that are in `built`. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
@@ -39,7 +39,7 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
 
 
 def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
-    """Apply one step to the files in memory."""
+    """Apply one step of a repair to `files` and `deleted`."""
     action = step.action
     root = store.path.root
     if isinstance(action, RebuildQueue):

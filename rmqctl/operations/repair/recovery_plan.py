@@ -1,9 +1,9 @@
 """The plan of `recover` for a store.
 
-The log ends where the broker's recovery would end the log. Each queue is compared with the log up to the end of the
-log. A queue that agrees with the log stays unchanged. If the only wrong units of a queue point after the end of the
-log, the queue is cut. Any other queue is rebuilt. After `recover`, each message of the log has its unit, and each unit
-has its message. After a plain restart of a broker, some messages may have no unit, or some units no message.
+`recover` ends the log where a broker's recovery would end the log, and compares each queue with the log. A queue that
+agrees with the log stays unchanged. If all wrong units of a queue point after the end of the log, the queue is cut. A
+queue with other wrong units is rebuilt. After `recover`, each message of the log has its unit, and each unit has its
+message. After a plain restart of a broker, some messages may have no unit, or some units may point to no message.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
-CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be rebuilt
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # a cut repairs these; others need a rebuild
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
-# what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own
-# number is wrong; brokers serve both
+# findings that no change of a queue repairs: on units of damaged records that a restart does not read, and on records
+# with a wrong QUEUEOFFSET; brokers serve both
 LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 
@@ -58,9 +58,9 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 class RecoveryPlan:
     """The plan of `recover`, and the result of a plain restart of the broker.
 
-    `seconds` is the time of the analysis alone. `keepable` is the number of good messages after damage that
+    `seconds` is the time that making the plan took. `keepable` is the number of good messages after damage that
     --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts lost
-    messages whose bytes no log file has. These messages were lost before the repair.
+    messages whose bytes are in no log file, because they were already lost before the repair.
     """
 
     repair: RepairPlan
@@ -72,11 +72,11 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """Return how many missing log files are created and filled with placeholders."""
+        """Return how many missing log files the repair creates for placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values that `recover -o json` prints in addition to the plan."""
+        """Return the values that `recover -o json` prints besides the repair plan."""
         restart = self.restart
         return {
             "mode": restart.mode.value,
@@ -97,9 +97,10 @@ class RecoveryPlan:
 
 
 class _Tried(NamedTuple):
-    """An analysis, its steps, and the simulated start on the present store.
+    """An analysis, its repair plan, and a simulated start on the present store.
 
-    `hangs_at` is the offset at which the next start of a broker would hang, or None if the start would not hang.
+    `now` is the result of the simulated start. `hangs_at` is the physical offset at which the broker's next start after
+    the repair would hang, or None.
     """
 
     look: RecoveryAnalysis
@@ -109,9 +110,9 @@ class _Tried(NamedTuple):
 
 
 class RecoveryPlanner:
-    """Plans the repair of a store, by the recovery of a broker of `profile`.
+    """Plans the repair of a store by the recovery rules of a broker.
 
-    See RecoveryAnalysis.
+    `profile` is the profile of the broker. RecoveryAnalysis explains the other arguments.
     """
 
     def __init__(
@@ -137,9 +138,9 @@ class RecoveryPlanner:
         RecoveryAnalysis.warm_up()
 
     def plan(self) -> RecoveryPlan:
-        """Analyse the store, and return the plan.
+        """Analyse the store, and return the repair plan.
 
-        Raises OSError and Unreadable. Raises BadRequest if more bytes need placeholders than the limit allows.
+        Raises OSError, Unreadable, and BadRequest if placeholders need more bytes than `placeholders_limit`.
         """
         check_none_set_aside(self._store)
         self.warm_up()
@@ -156,9 +157,9 @@ class RecoveryPlanner:
         )
 
     def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
-        """Make a plan, and simulate a broker's start after the plan.
+        """Make a repair plan, and simulate a broker's start after the repair.
 
-        The planned log ends at or before the physical offset `end_at`.
+        If `end_at` is not None, the planned log ends at or before this physical offset.
         """
         with closing(self._look(end_at)) as look:
             look.run()
@@ -192,7 +193,7 @@ class RecoveryPlanner:
 
 
 class _Steps:
-    """The steps that follow from an analysis."""
+    """The steps of a repair plan, made from an analysis."""
 
     def __init__(self, store: ReadOnlyStore, look: RecoveryAnalysis, profile: Profile) -> None:
         self._store = store
@@ -201,7 +202,7 @@ class _Steps:
         self._cuts: dict[QueueKey, int] = {}
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
-        """Return the plan. `fingerprint` is the store's state before the analysis."""
+        """Return the repair plan. `fingerprint` is the store's state before the analysis."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
@@ -232,10 +233,9 @@ class _Steps:
         )
 
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
-        """Count the findings that stay, by code.
+        """Count, by code, the findings that remain after the repair.
 
-        The findings in rebuilt queues, and the findings about the ends of rebuilt queues, are not counted, because they
-        are not known yet.
+        Findings about rebuilt queues are not counted yet, because only a trial rebuild shows these findings.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -250,7 +250,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return the loss (messages after the end, and replaced messages)."""
+        """Return the lost messages: messages after the log's end, and replaced ones."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -267,17 +267,17 @@ class _Steps:
             )
 
     def _note_version(self) -> Iterator[str]:
-        """Yield a note if `abort.bak` is missing.
+        """Yield a note if only the file `abort` shows that 5.x wrote the store.
 
-        After each start of 5.x, this file exists, but a copy of a store may lack the file.
+        Each start of a 5.x broker creates `abort.bak`, but a copy of a store may lack `abort.bak`.
         """
         if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
-        """Yield the steps that remove foreign files, which prevent a broker's start.
+        """Yield the steps that delete foreign files if a broker would not start.
 
-        Foreign files are files in the folders of the log and of the queues that do not belong to the store.
+        A foreign file is a file in a folder of the log or the queues that does not belong to the store.
         """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
@@ -287,7 +287,7 @@ class _Steps:
     def _placeholder_steps(self) -> Iterator[Step]:
         """Yield the steps that write placeholders.
 
-        These steps come after the steps for the log, because files that were too short must be extended first.
+        Placeholders are written after the steps for the log, because short log files must be extended first.
         """
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
@@ -329,9 +329,9 @@ class _Steps:
                 yield from self._empty_file_steps(key)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """Yield the steps that give queue files the length that brokers load.
+        """Yield the steps that correct the lengths of a queue's files.
 
-        These steps are for queues without a wrong unit.
+        The queue must not have wrong units. Brokers load only queue files with the correct length.
         """
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
@@ -340,9 +340,10 @@ class _Steps:
             yield Step(Resize(finding.path, size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
-        """Yield the steps that delete a queue's last files without a unit.
+        """Yield the steps that delete the last files of a queue if they have no unit.
 
-        5.x does not load a queue whose last file has no unit (see recovery.empty_last_file_refusal).
+        5.x does not load a queue whose last file has no unit (see
+        `rmqctl.store.recovery.rules.empty_last_file_refusal`).
         """
         queue = self._store.queues[key]
         if not isinstance(queue, ConsumeQueue):
@@ -353,9 +354,9 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return the steps that cut a queue, or None if a rebuild is necessary.
+        """Return the steps that cut a queue, or None if a rebuild is needed.
 
-        Cutting is enough if all wrong units are at the end of the queue.
+        A cut is enough if all wrong units are at the end of the queue.
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
@@ -373,10 +374,10 @@ class _Steps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
-        """Yield the step that rebuilds the index, if the rebuild is necessary.
+        """Yield the step that rebuilds the index, if a rebuild is needed.
 
-        At an abnormal start, the broker deletes index files that end after the checkpoint's time. The broker then
-        indexes only the messages from the place where the recovery begins.
+        At an abnormal start, a broker deletes index files that end after the checkpoint's time. After an abnormal
+        start, a broker indexes only the messages that its recovery reads.
         """
         if not self._store.conf.index_enabled:
             return
@@ -395,14 +396,15 @@ class _Steps:
             )
 
     def _index_end(self) -> int:
-        """Return the physical offset of the newest index entry, or -1."""
+        """Return the physical offset of the last index entry, or -1."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """Yield the step for the checkpoint, and then the step for `abort`.
+        """Yield the step that sets the checkpoint, and the step that deletes `abort`.
 
-        If `abort` does not exist, a broker assumes that the store was shut down cleanly.
+        If `abort` does not exist, a broker assumes that the store was shut down cleanly. `any_other` is True if the
+        plan has other steps.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
@@ -436,9 +438,9 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Count the units that point after the log's end and have no other message.
+    """Count the units that point after the log's end and whose message is lost.
 
-    A unit counts if the log has no message with the unit's queue offset.
+    A message is lost if the log has no message with the unit's queue offset.
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:

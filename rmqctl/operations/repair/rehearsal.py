@@ -1,9 +1,9 @@
-"""A simulated start of a broker on the store as it will be after a plan.
+"""A simulated start of a broker on the store as it will be after a repair.
 
-The simulation runs before anything is written. The plan's changes are in memory. The simulation reads the changed bytes
-instead of the bytes in the store's files (`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as
-files yet. A rebuilt queue has a unit for each of its messages in the log, so the simulation needs only the begin and
-the end of the queue.
+The simulation runs before the repair writes anything. The changes of the repair plan are only in memory, and the
+simulation reads the changed bytes (`rmqctl.operations.repair.planned_store`). During the simulation, rebuilt queues do
+not exist as files yet. A rebuilt queue has a unit for each of its messages in the log, so the simulation needs only the
+begin and the end of the queue.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class Rehearsal(NamedTuple):
-    """The results of two simulated starts.
+    """The results of two simulated broker starts after a repair.
 
-    The first result is for the next start of a broker. For the second result, the broker dies during the next start
-    before it writes anything, and is then started again.
+    `normal` is the result of the broker's next start. `abnormal` is the result of another start, after the broker died
+    during its next start before it wrote anything.
     """
 
     normal: RestartOutcome
@@ -58,10 +58,11 @@ def rehearse(
     whole_from: int,
     threads: int,
 ) -> Rehearsal:
-    """Simulate both starts on `store` as it will be after `plan`.
+    """Simulate a normal and an abnormal broker start after `plan`.
 
-    `built` are the queues that the plan rebuilds. Between physical offset `whole_from` and the planned end, the log has
-    only good records. The simulation does not read the records after `whole_from` again. Raises OSError.
+    `built` are the queues that the plan rebuilds. Between the physical offset `whole_from` and the planned end, the log
+    has only good records. If a simulated start would read the log only from `whole_from` on, the log is not read again.
+    Raises OSError.
     """
     planned = planned_store(store, plan.steps)
     try:
@@ -74,10 +75,10 @@ def rehearse(
 
 
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
-    """Return the store with loadable file lengths and without foreign files.
+    """Return the store as a broker could load it, without foreign files.
 
-    The files are all files of the log and of the queues. A file that is too short is extended by zeros. All changes are
-    only in memory. Raises OSError.
+    All files of the log and the queues have the lengths that brokers load. A file that is too short is extended with
+    zeros. All changes are only in memory. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
@@ -94,11 +95,11 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan`, and add the messages that brokers no longer serve after it.
+    """Return `plan` with the messages that brokers no longer serve after the plan.
 
-    The plan comes from a verb that does not change `abort`. A broker's start before the changes of the plan is compared
-    with a start after the changes. If `abort` does not exist now, a start with `abort` is also simulated. `built` are
-    the queues that the plan rebuilds. Raises OSError.
+    The function is for plans that do not change the file `abort`. A broker's start before the changes of the plan is
+    compared with a start after the changes. If `abort` does not exist now, starts with `abort` are also simulated.
+    `built` are the queues that the plan rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -125,7 +126,8 @@ def _listen(
 ) -> None:
     """Scan the log once, for all simulated starts of a broker.
 
-    For the simulated starts on the planned store (`then`), the log ends at physical offset `end`. Raises OSError.
+    `now` are simulated starts on the present store, and `then` are simulated starts on the planned store. The planned
+    log ends at the physical offset `end`. Raises OSError.
     """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
@@ -144,9 +146,9 @@ def _listen(
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    """Return the plan, in which messages that the next start drops are lost.
+    """Return `plan` with the messages that a broker's next start would drop.
 
-    A message counts only if a broker that starts on the present store would serve the message.
+    A message counts as lost only if a broker that starts on the present store would serve the message.
     """
     problem = then.refused or then.hangs
     if now.refused is not None or now.hangs is not None:
@@ -174,10 +176,10 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
 
 
 def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
-    """Count, for each queue, the messages that a start will no longer serve.
+    """Count, for each queue, the messages that brokers serve only before the plan.
 
-    A start on the present store (`now`) serves these messages, but a start after the plan (`then`) does not. Messages
-    that the plan already counts as lost are left out.
+    `now` is a start on the present store, and `then` is a start after the plan. Messages that the plan already counts
+    as lost do not count again.
     """
     lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -187,7 +189,7 @@ def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutc
         after = found.get(key)
         count = _served(queue) - lost.get(key, 0) - (_served(after) if after is not None else 0)
         if key in plan.queues_to_rebuild and after is not None:
-            count = min(count, after.lost)  # units that lead to no message make a queue longer than what it serves
+            count = min(count, after.lost)  # units without a message make a queue look longer
         fewer[key] = max(count, 0)
     return +fewer
 
@@ -197,11 +199,11 @@ def _served(queue: QueueOutcome) -> int:
 
 
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
-    """Return the plan, and add the messages that brokers no longer serve after it.
+    """Return `plan` with the messages that brokers no longer serve after it.
 
-    A start after the plan is compared with a start on the present store (`now`). Messages that the next start drops
-    count as lost. If only a start after another crash drops messages, the plan gets a note. A start may create queues
-    of deleted topics again. Such queues do not count, because no client reads the queues of deleted topics.
+    A broker's start after the plan is compared with a start on the present store (`now`). Messages that the next start
+    drops count as lost. If only a start after another crash drops messages, the plan gets a note. Queues of deleted
+    topics do not count, because no client reads them, although a broker's start may create them again.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -243,10 +245,10 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages of the queues `served` are no longer served.
+    """Count the messages of the queues in `served` that a start no longer serves.
 
-    In queues that the plan changes, the result counts the messages that the start drops. In other queues, the result is
-    the difference between the numbers of served messages.
+    For queues that the plan changes, the result is the number of messages that the start `then` drops. For other
+    queues, the result is how many messages fewer the start `then` serves.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -261,7 +263,7 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """Return the queues whose files are deleted, resized or zeroed."""
+    """Return the queues whose files the plan deletes, resizes or zeroes."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

@@ -1,7 +1,7 @@
 """Find log files that were renamed.
 
-A log file was renamed if the PHYSICALOFFSETs of all its records fit another file name, or if the name of the file has
-more characters after the 20 digits.
+A log file was renamed if the PHYSICALOFFSETs of all its records fit another file name, or if the file name has more
+characters after its 20 digits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MISPLACED = "bad-physical-offset"
 
 
 def check_none_set_aside(store: ReadOnlyStore) -> None:
-    """Raise Unreadable if a missing file of the log has another name.
+    """Raise Unreadable if a missing log file exists under another name.
 
-    Without this check, a repair would write placeholders instead of the renamed file, or would cut the log, and might
-    delete the renamed file.
+    Without this check, a repair would replace the renamed log file by placeholders, or would cut the log. The repair
+    might even delete the renamed log file.
     """
     for path in store.commit_log.queue.set_aside():
         name = path.name[:FILE_NAME_DIGITS]
@@ -38,30 +38,30 @@ def check_none_set_aside(store: ReadOnlyStore) -> None:
 
 
 class RenamedFiles:
-    """Finds renamed files from the results of a scan of the log's `files`."""
+    """Finds renamed log files during a scan of the log."""
 
     def __init__(self, files: MappedFileQueue) -> None:
         self._files = files
-        self._moved: dict[str, set[int]] = {}  # by file: the distances, in bytes, from where its records say they are
+        self._moved: dict[str, set[int]] = {}  # by file: distances of records from their PHYSICALOFFSET
         self._counts: dict[str, int] = {}
         self._with_good: set[str] = set()
 
     def good(self, item: Message | Blank | RecordRun) -> None:
-        """Process records whose PHYSICALOFFSET is their position. Ignore blanks."""
+        """Process records with a correct PHYSICALOFFSET. Ignore blanks."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))
 
     def damage(self, damage: Damage) -> None:
-        """Process a damaged place."""
+        """Process a damaged place of the log."""
         if damage.code == MISPLACED and damage.message is not None:
             name = damage.path or self._name_of(damage.physical_offset)
             self._moved.setdefault(name, set()).add(damage.physical_offset - damage.message.stored_physical_offset)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each renamed file, with its former name.
+        """Yield a sentence for each renamed log file, with its former name.
 
-        No existing file has the former name, and the file sizes fit the former name.
+        A former name is reported only if it fits the size of the log files, and if no log file has this name.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:

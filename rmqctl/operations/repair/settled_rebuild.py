@@ -1,10 +1,10 @@
 """Rebuild contested queues until another rebuild would change nothing.
 
-A record whose QUEUEOFFSET is in doubt gets the place that the existing queue has for the record
-(`operations/rebuild/queue_numbers.py`). A second rebuild would read the new queue instead of the existing queue, and
-might give the record another place. A second repair would then change the repaired store again. Therefore such queues
-are rebuilt in rounds. Each round after the first reads the log and the queues of the previous round, in the same way as
-the next repair would.
+A queue is contested if it has a message whose queue offset is in doubt. A rebuild can use the existing queue to find
+the queue offset of such a message (`operations/rebuild/queue_numbers.py`). A second rebuild would use the rebuilt
+queue, and might find another queue offset for the same message. Without rounds, a second repair might change the
+repaired store again. Therefore contested queues are rebuilt in rounds. Each round after the first reads the log and the
+queues of the previous round, in the same way as the next repair would.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-ROUNDS_MAX = 12  # where two rounds, three, four or six take turns, a repair as long as this one ends where it began
+ROUNDS_MAX = 12  # a multiple of 2, 3, 4 and 6: if results repeat in such a cycle, a second repair changes nothing
 
 
 def is_contested(counts: QueueCounts) -> bool:
-    """Return whether a queue has a message whose place is in doubt."""
+    """Return whether a queue has a message whose queue offset is in doubt."""
     return bool(counts.strays or counts.repeated or counts.misnumbered or counts.unplaced or counts.anew)
 
 
 def settle(
     store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
 ) -> tuple[Rebuild, BuiltUnits, int]:
-    """Rebuild `keys` in rounds. Return the last round, its units, and the count.
+    """Rebuild the queues `keys` in rounds, until a round changes nothing.
 
-    The last round compares the queues with `store`. The third result is the number of rounds. Raises OSError.
+    Returns the last rebuild, its units, and the number of rounds (at most ROUNDS_MAX). Each round compares the rebuilt
+    queues with `store`. Raises OSError.
     """
     found, units = _first_round(store, plan, keys, threads)
     for rounds in range(1, ROUNDS_MAX):
@@ -50,9 +51,9 @@ def settle(
 
 
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
-    """Return the store that is read in the last round for `plan.contested`.
+    """Return the store that the last round for `plan.contested` reads.
 
-    The last round must not be the first round. Raises OSError.
+    `plan.contested.rounds` must be at least 2. Raises OSError.
     """
     keys, rounds = plan.contested
     _, units = _first_round(store, plan, keys, threads)
@@ -95,9 +96,9 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 
 
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
-    """Return the store with the planned log and the rebuilt queues.
+    """Return the store with the planned log and the rebuilt queues in `units`.
 
-    The next repair would find this store.
+    The next repair would read the same store from disk.
     """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

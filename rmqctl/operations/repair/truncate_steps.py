@@ -1,4 +1,4 @@
-"""Steps that end the log, or a queue, before its files end."""
+"""Steps that cut the log, a queue or the index at a new end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
-    """Yield the steps that end the log at `end`.
+    """Yield the steps that end the log at the physical offset `end`.
 
-    The steps delete the files after `end`, and give the other files their full length. The steps also fill the rest of
-    the last file with zeros, up to the last byte that is not zero. With `keep_tail`, nothing is zeroed.
+    The steps delete the log files after `end`, and give the other log files their full length. Without `keep_tail`, the
+    bytes after `end` in the last log file are set to zero, up to the last byte that is not zero.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
@@ -34,7 +34,7 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
 
 
 def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    """Return the step that zeroes `file` after physical offset `end`."""
+    """Yield the step that sets `file` to zero after the physical offset `end`."""
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:
@@ -44,7 +44,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
     """Yield the steps that end a queue at `queue_offset`.
 
-    If no unit remains, the whole queue is deleted.
+    If no unit of the queue remains, the whole queue is deleted.
     """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0

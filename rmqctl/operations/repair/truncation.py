@@ -1,11 +1,12 @@
 """End the log at a record boundary.
 
-In a broker, truncateDirtyFiles and truncateDirtyLogicFiles end the log. But a broker only changes its positions, and
-does not remove the bytes after the end. After a later crash, these bytes can become part of the log again (RocketMQ's
-issue 10666). rmqctl deletes files after the end, and sets the rest of the last file to zero, unless `keep_tail` is set.
-Queues are cut at the first unit that points after the end. If an index file points after the end, the index is rebuilt.
+Brokers end the log with truncateDirtyFiles and truncateDirtyLogicFiles. A broker that ends the log only changes its
+positions, and does not remove the bytes after the log's end. After a later crash, the bytes after the log's end can
+become part of the log again (RocketMQ's issue 10666). rmqctl deletes log files after the new end, and sets the rest of
+the last log file to zero, unless `keep_tail` is set. Queues are cut at the first unit that points after the log's new
+end. If an index file points after the log's new end, the index is rebuilt.
 
-Only the part of the log after the new end is read. Only a few units of each queue are read. An extension
+A truncation reads only the part of the log after the new end, and only a few units of each queue. An extension
 (consumequeue_ext) is not changed, because brokers cut the extension after the last address in use.
 """
 
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """Plans the end of the log at physical offset `to`.
+    """Plans how to end the log at the physical offset `to`.
 
-    `plan` raises BadRequest if no record begins or ends at this offset.
+    `plan` raises BadRequest if no record of the log begins or ends at `to`.
     """
 
     def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
@@ -50,12 +51,12 @@ class Truncation:
         self._keep_tail = keep_tail
         self._builder = DispatchRequestBuilder(with_keys=False)
         self._losses = LossCounter(self._builder, store.commit_log.message_at)
-        self._last = (0, 0)  # where the last message before the end begins, and when it was stored
+        self._last = (0, 0)  # physical offset and store time of the last message before the end
         self._reached = store.commit_log.min_offset
         self._stamps = store.fingerprint()
         self._boundaries: list[int] = []
         self._is_boundary = False
-        self._in_tail = 0  # good messages one after the other from the end on, in its file
+        self._in_tail = 0  # good messages directly after the end, in the same file
         self._is_tail_over = False
 
     @staticmethod
@@ -64,9 +65,9 @@ class Truncation:
         warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
 
     def plan(self) -> RepairPlan:
-        """Return the plan that ends the log.
+        """Return the plan that ends the log at the physical offset `to`.
 
-        Raises OSError, Unreadable, and BadRequest if no record begins or ends at the offset `to`.
+        Raises OSError, Unreadable, and BadRequest if no record begins or ends at `to`.
         """
         self.warm_up()
         log, to = self._store.commit_log, self._to
@@ -97,9 +98,9 @@ class Truncation:
         )
 
     def check_nothing_good_is_lost(self) -> None:
-        """Check, after `plan`, that no good message is after the end.
+        """Check that no good message is after the log's new end.
 
-        Raises BadRequest.
+        `plan` must be called first. Raises BadRequest if the log has a good message after its new end.
         """
         if self._losses.good:
             what = (
@@ -137,16 +138,16 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Record where an item of the log begins and ends."""
+        """Store the begin and the end of a log record if `to` lies between them."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Yield a note on messages that become part of the log again at a broker's start.
+        """Yield a note on messages that a broker's start adds to the log again.
 
-        During its start, a broker reads the good records directly after the end of the log, and adds these records to
-        the log.
+        During its start, a broker reads the good records that directly follow the end of the log, and adds these
+        records to the log.
         """
         if self._keep_tail and self._in_tail:
             stay = (
@@ -168,7 +169,7 @@ class Truncation:
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
         """Return the end of a queue after the truncation, and the steps for the queue."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
-        if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
+        if first is None or last is None or last.physical_offset < self._to:  # `recover` repairs other wrong units
             return queue.max_offset, []
         self._losses.units(key, queue.max_offset - first.queue_offset)
         why = f"{counted(queue.max_offset - first.queue_offset, 'unit')} of messages after the log's end, {self._to}"
@@ -177,9 +178,9 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """Return the steps that correct a checkpoint with times of removed messages.
+        """Return the steps that correct the times in the checkpoint.
 
-        After these steps, no time in the checkpoint is later than the store time of the last remaining message.
+        No time in the corrected checkpoint is later than the store time of the last remaining message.
         """
         found = self._store.checkpoint()
         if found is None:

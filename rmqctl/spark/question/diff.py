@@ -18,7 +18,7 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """The begin of a log, and the end of its last good record.
+    """The beginning of a log, and the end of its last good record.
 
     `begin` and `end` are physical offsets. `begin` is None if the log is empty. `end` is None if the log has no good
     record.
@@ -37,19 +37,19 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     Columns: physicalOffset, difference, fields (the names of the fields that differ), a and b (the fingerprint of the
     record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
 
-    `difference` has one of these values. missing: the record is in a, but not in b. extra: the record is in b, but not
-    in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the beginning of the
-    other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record lies after the
-    last good record of the other log.
+    The column `difference` can have the following values. missing: the record is in a, but not in b. extra: the record
+    is in b, but not in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the
+    beginning of the other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record
+    lies after the last good record of the other log.
 
-    At its call, this function reads both logs, to find the begin and the end of each log. Spark reads both logs again
-    when the rows are used.
+    The call of `diff` already reads both logs, to find the beginning and the end of each log. Spark reads both logs
+    again when the rows are used.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
 
 def limits_of(records: DataFrame) -> Limits:
-    """Return where a log begins, and where its last good record ends.
+    """Return the beginning of a log, and the end of its last good record.
 
     The function immediately reads the whole log.
     """
@@ -62,7 +62,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    The result includes damage that is in only one log, but the result of `diff` does not include this damage.
+    Unlike `diff`, the function also returns damage that only one log has.
     """
     from pyspark.sql import functions as f
 
@@ -83,8 +83,7 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    The result does not include damage that is in only one log, because the result already has rows for the records that
-    this damage destroyed.
+    Damage that only one log has is left out, because the records that the damage destroyed already have rows.
     """
     from pyspark.sql import functions as f
 
@@ -101,8 +100,9 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
     """Return the value of `difference` for a record that only `side` has.
 
-    `limits` are the limits of the log `other`. If the record lies within these limits, the result is `inside`.
-    Otherwise, the result begins with `expired-in-` or `behind-in-`. The result is null if the record is damage.
+    `limits` are the limits of the log `other`. If the record lies within `limits`, the result is `inside`. If the
+    record lies outside `limits`, the result begins with `expired-in-` or `behind-in-`. The result is null if the record
+    is damage.
     """
     from pyspark.sql import functions as f
 
@@ -118,8 +118,8 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
     """Return two columns: physicalOffset, and the fingerprint of each record.
 
-    The column of the fingerprint has the name `side`. Damage also has a fingerprint. This fingerprint is made of the
-    fields that can still be read in the damaged bytes.
+    The column of the fingerprint has the name `side`. Damage also has a fingerprint. The fingerprint of damage has the
+    fields that can still be read from the damaged bytes.
     """
     from pyspark.sql import functions as f
 

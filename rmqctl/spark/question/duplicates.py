@@ -29,9 +29,9 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
     physicalOffset and storeTimestamp of each copy. `places` begins with the copy that was stored first.
 
-    Brokers of 4.9 and later append the properties of a batch to each message of the batch. So all messages of a batch
-    have the same UNIQ_KEY, although these messages are different. Therefore, messages that look like copies are not
-    reported if all of these messages were stored in one queue in the same millisecond.
+    Brokers of 4.9 and later append the properties of a batch to each message of the batch. All messages of a batch then
+    have the same UNIQ_KEY, although the messages are different. Therefore, apparent copies are not reported if all of
+    them were stored in one queue in the same millisecond.
 
     The brokers' own topics are searched only if `all_topics` is set.
     """

@@ -32,7 +32,8 @@ PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 def for_parquet(records: DataFrame) -> DataFrame:
     """Return the messages with the columns of a Parquet export.
 
-    The column `day` is the day of the store time in UTC. The column `body` is included if `records` has this column.
+    The column `day` is the day of the store time in UTC. The column `body` is included if `records` has a column
+    `body`.
     """
     from pyspark.sql import functions as f
 
@@ -41,7 +42,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """Return the messages with the keys of `rmqctl dump`, and the broker.
+    """Return the messages with the broker and the keys that `rmqctl dump` prints.
 
     The bodies are included, in base64, if `records` has the column `body`.
     """
@@ -50,7 +51,7 @@ def for_text(records: DataFrame) -> DataFrame:
     shown = [f.col(name) for name in COLUMNS]
     shown += [rfc3339(f.col(f"{name}Timestamp")).alias(f"{name}Time") for name in ("born", "store")]
     if "body" in records.columns:
-        unbroken = f.translate(f.base64("body"), "\r\n", "")  # Spark breaks it into lines, as mail does
+        unbroken = f.translate(f.base64("body"), "\r\n", "")  # Spark breaks base64 into lines, as in mail
         shown += [unbroken.alias("body"), f.lit("base64").alias("bodyEncoding")]
     return messages_of(records).select(*shown)
 
@@ -92,7 +93,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     If the block fails, the path is removed.
 
     The path lies in a hidden folder beside `target`. The hidden folder also has a marker file, which stays locked while
-    the export runs. All data is flushed to disk before the path is renamed. So after a crash, `target` has either the
+    the export runs. All data is flushed to disk before the path is renamed. After a crash, `target` has either the
     whole export or nothing.
 
     Raises BadRequest if `target` exists and is not an empty folder, or if its parent folder does not exist. Also raises
@@ -117,8 +118,8 @@ def new_folder(target: Path) -> Iterator[Path]:
 class Leftovers(NamedTuple):
     """The hidden folders of earlier exports, found beside a target.
 
-    `removed` lists the folders of exports that were killed. These folders were removed. `unknown` lists folders that
-    another program may have made. These folders were kept.
+    `removed` lists the removed folders, whose exports were killed. `unknown` lists the folders that were not removed,
+    because another program may have made them.
     """
 
     removed: list[Path]
@@ -128,8 +129,8 @@ class Leftovers(NamedTuple):
 def remove_leftovers(target: Path) -> Leftovers:
     """Remove the hidden folders of earlier exports to `target` that were killed.
 
-    These folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an export
-    to `target` is still running. Also raises OSError.
+    The hidden folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an
+    export to `target` is still running. Also raises OSError.
     """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")

@@ -1,4 +1,4 @@
-"""Make tables of message groups for the questions that count messages."""
+"""Make tables of message groups for the jobs that count messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqctl.spark.source.message_schema import messages_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# a column of a group of one message, by the column of the message
+# the columns of a group with one message, by the column of the message
 _OF_ONE = {
     "size": ("bytes", "minSize", "maxSize"),
     "bodyLength": ("bodyBytes",),
@@ -19,10 +19,10 @@ _OF_ONE = {
 
 
 def groups_of(records: DataFrame) -> DataFrame:
-    """Return groups of messages, also if `records` has one row for each message.
+    """Return a table of message groups, made from `records`.
 
-    The columns are those of `rocketmq-groups`. Records that the data source `rocketmq-groups` made are returned
-    unchanged.
+    The columns are those of the data source `rocketmq-groups`. If `records` come from `rocketmq-groups`, they are
+    returned unchanged. If `records` come from `rocketmq`, each message becomes a group.
     """
     from pyspark.sql import functions as f
 

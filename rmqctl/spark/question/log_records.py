@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
-# it drops, after their reading, parts of a plan that came to no rows, and what was observed in them
+# this rule removes a part of a plan that had no rows, after it was read, and loses its observations
 EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 class Scan(NamedTuple):
-    """The result of a job's reading: counts of records, and splits.
+    """The counts of the records that a job read, and the splits that were read.
 
     The counts and the splits are for all stores that were read as one table. A check has shown that each split begins
     where the previous split ended.
@@ -38,10 +38,10 @@ class Scan(NamedTuple):
 
 
 class LogRecords(NamedTuple):
-    """The records of the stores at `paths`, with only some `columns`.
+    """The log records of the stores at `paths`, with the columns `columns`.
 
-    `options` are options of the data source `source`. This data source must be registered in the session `spark`. The
-    source is `rocketmq`, or `rocketmq-groups` for counts of messages instead of records.
+    `options` are options of the data source `source`. The data source must be registered in the session `spark`.
+    `source` is `rocketmq`, or `rocketmq-groups` for counts of messages instead of records.
     """
 
     spark: SparkSession
@@ -54,7 +54,7 @@ class LogRecords(NamedTuple):
         """Return a table of the records in `splits`.
 
         If `splits` is empty, the data source makes its own splits. With `ranges`, the table also has the rows and
-        columns of a `Proof`.
+        columns that a `Proof` needs.
         """
         needed = dict.fromkeys((*(NEEDED if ranges else ("kind",)), *self.columns))
         options = {**self.options, "columns": ",".join(needed), "ranges": str(ranges).lower()}
@@ -63,15 +63,15 @@ class LogRecords(NamedTuple):
         return self.spark.read.format(self.source).options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
-        """Return a table of the records in `splits`, and its `Proof`.
+        """Return a table of the records in `splits`, and the `Proof` of the table.
 
-        After the first action on the table, the `Proof` shows whether the action read all these records.
+        After the first action on the table, the `Proof` shows whether the action read all records of the table.
         """
         return with_coverage(self.table(splits, ranges=True))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
-    """Return the result of `question`, and a report of what was read.
+    """Return the result of `question`, and a `Scan` for each item of `records`.
 
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
     all these DataFrames.
@@ -94,8 +94,8 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
     """Make Spark keep all observations of the actions in the block.
 
-    By default, Spark removes a part of its plan if this part has no rows. The observations that were made in this part
-    are then lost. After the block, Spark's setting is restored.
+    By default, Spark removes a part of its plan that has no rows, and loses the observations of the removed part. After
+    the block, Spark's setting is restored.
     """
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))

@@ -1,6 +1,6 @@
-"""`rmqctl job lost`: find messages in the log that no queue reaches.
+"""`rmqctl job lost`: find messages in the log to which no queue points.
 
-No consumer ever receives these messages.
+No consumer ever receives a message to which no consume queue points.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "supe
 
 
 def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
-    """Count, for each queue, the messages that no unit of this queue points to.
+    """Count, for each queue, the messages to which no unit of the queue points.
 
     `records` come from the data source `rocketmq`, and `units` from `rocketmq-queues`.
 
@@ -36,9 +36,10 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
     Each row is for one queue and one value of `why`. Columns: broker, store, topic, queueId, why, messages, bytes,
     firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
-    `why` has one of these values. missing-unit: consumers should receive the messages (`verify` reports missing-unit or
-    unit-mismatch). deleted-topic: `known_topics` (columns store and topic) lists topics of this store, but not the
-    topic of the messages. superseded: the messages were stored before their topic was deleted and created again.
+    The column `why` can have the following values. missing-unit: consumers should receive the messages (`verify`
+    reports missing-unit or unit-mismatch). deleted-topic: `known_topics` (columns store and topic) lists topics of this
+    store, but not the topic of the messages. superseded: the messages were stored before their topic was deleted and
+    created again.
     """
     from pyspark.sql import functions as f
 
@@ -87,11 +88,11 @@ def _light_places() -> Column:
     """Return the places of a message in LMQ queues.
 
     One property of a message has the names of its LMQ queues, and another property has its offsets in these queues. If
-    the number of names differs from the number of offsets, the result is empty. Names and offsets that are not valid
-    are skipped.
+    the number of names differs from the number of offsets, the result is empty. An LMQ name or an offset that is not
+    valid is skipped.
 
-    Later brokers keep some topics out of LMQ. For a message of these topics, the result is also empty, because the
-    offsets in the message may be copies of the offsets of another message (`rmqctl.store.dispatch.light_queues`).
+    Brokers of 5.2 and later keep the messages of some topics out of LMQ. For a message of such a topic, the result is
+    also empty, because its LMQ offsets may be copied from another message (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -122,7 +123,7 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 
     A queue begins again if its topic is deleted and created again. `begins` is true for messages to which a unit points
     and whose queue offset is 0. A queue last began at the last message with queue offset 0 to which a unit points.
-    `begin` is null if a queue has no such message.
+    `begin` is null if no unit of the queue points to a message with queue offset 0.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f

@@ -1,6 +1,6 @@
 """A table of messages, with the proof that one action read the whole table.
 
-While Spark reads the table, each task reports which range of the log it read. The proof checks these ranges.
+While Spark reads the table, each task reports which range of the log it read. The proof checks the reported ranges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 class Proof:
     """The proof that the first action on a table read all splits.
 
-    Call the methods only after this action has ended.
+    Call the methods only after the first action on the table has ended.
     """
 
     def __init__(self, observation: Observation) -> None:
@@ -29,13 +29,14 @@ class Proof:
     def coverage(self) -> Coverage:
         """Return whether each split begins where the previous split ended.
 
-        If a split does not begin where the previous split ended, `splits` of the result must be read instead.
-        `splits_to_json` turns these splits into the option `splits`. Raises Unreadable if a split is missing.
+        If a split does not begin where the previous split ended, a new table must be read, with `splits` of the result
+        as its splits. `splits_to_json` makes the value of the option `splits` for the new table. Raises Unreadable if a
+        split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
     def check(self) -> None:
-        """Raise Unreadable if the action did not read each byte of each log once."""
+        """Raise Unreadable if the action did not read each byte of each log exactly once."""
         found = self.coverage()
         if not found.joined:
             hint = f"read {len(found.splits)} other splits: option `splits`"
@@ -44,10 +45,9 @@ class Proof:
             )
 
     def _observed(self) -> dict[str, Any]:
-        """Return what Spark observed while it read the table.
+        """Return the observations that Spark made while Spark read the table.
 
-        If Spark did not need to read the table, PySpark raises an error. The function ignores this error, and returns
-        an empty result.
+        If Spark did not need to read the table, the function ignores PySpark's error, and returns an empty result.
         """
         from py4j.protocol import Py4JError
 

@@ -50,8 +50,8 @@ def is_named(view: str, query: str) -> bool:
 def columns_of(query: str) -> list[str]:
     """Return the columns of messages and damage that a query may need.
 
-    A column is returned if the query names the column. If the query may use columns without naming these columns (for
-    example with `*`), all columns are returned.
+    A column is returned if the query names the column. If the query may use columns that it does not name (for example
+    with `*`), all columns are returned.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -64,14 +64,13 @@ def columns_of(query: str) -> list[str]:
 def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
-    Raises BadRequest if Spark does not understand the query, or if the query would change something. Also raises
-    BadRequest if two columns of the answer have the same name. Each row becomes a JSON object, in which every name must
-    be different.
+    Raises BadRequest if Spark does not understand the query, or if the query would change data. Also raises BadRequest
+    if two columns of the answer have the same name, because each row becomes a JSON object.
     """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # what has a name there is nothing else than a query
+        spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # only a query can have a name in WITH
         answer = spark.sql(query)
     except (ParseException, AnalysisException) as error:
         raise _refused(error) from error
@@ -88,7 +87,7 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Return all rows as dicts, with values that can be written as JSON.
 
-    If the query fails while it runs, raises BadRequest or the rmqctl error that caused the failure.
+    If the query fails while it runs, the function raises BadRequest or the rmqctl error that caused the failure.
     """
     from pyspark.errors import PySparkException
 

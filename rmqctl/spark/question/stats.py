@@ -18,13 +18,13 @@ COLUMNS = (
 def stats(records: DataFrame) -> DataFrame:
     """Return one row of statistics for each queue that has messages.
 
-    A queue is a broker, store, topic and queueId. `records` come from the data source `rocketmq` or, in less time, from
-    `rocketmq-groups`. Sizes are bytes of whole records. `bodyBytes` counts the bytes of bodies as they are stored.
-    Timestamps are ms since 1970.
+    A queue is identified by its broker, store, topic and queueId. `records` come from the data source `rocketmq`, or
+    from `rocketmq-groups`, which takes less time. Sizes are bytes of whole records. `bodyBytes` is the total size of
+    the stored bodies, which may be compressed. Timestamps are ms since 1970.
 
-    `minQueueOffset` and `maxQueueOffset` are the queue offsets of messages, so the queue ends one offset after
-    `maxQueueOffset`. `messagesPerSecond` is the number of messages divided by the seconds between the first and the
-    last message. `messagesPerSecond` is null if the first and the last message were stored at the same time.
+    `minQueueOffset` and `maxQueueOffset` are the lowest and the highest queue offset of a message. `messagesPerSecond`
+    is the number of messages divided by the seconds between the first and the last message. `messagesPerSecond` is null
+    if the first and the last message were stored at the same time.
     """
     from pyspark.sql import functions as f
 

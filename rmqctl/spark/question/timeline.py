@@ -1,4 +1,4 @@
-"""`rmqctl job timeline`: how many messages were stored in each interval."""
+"""`rmqctl job timeline`: the number of messages stored in each time interval."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COLUMNS = ("broker", "store", "topic", "firstStoreTimestamp", "messages", "bytes
 
 
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
-    """Return the number of messages that a broker stored in each interval.
+    """Return the number of messages that a broker stored in each time interval.
 
-    Each interval is `interval_ms` long, and begins at a multiple of this length since 1970. Columns: broker, store,
-    topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970), messages, bytes. An interval
-    without messages has no row.
+    Each time interval is `interval_ms` ms long, and begins at a multiple of `interval_ms` after the start of 1970
+    (UTC). Columns: broker, store, topic (with `by_topic`), `timestamp` (the beginning of the interval, ms since 1970),
+    messages, bytes. An interval without messages has no row.
 
-    `records` come from the data source `rocketmq` or, in less time, from `rocketmq-groups`. The option `intervalMs` of
-    `rocketmq-groups` must then be `interval_ms`, or a part of it.
+    `records` come from the data source `rocketmq`, or from `rocketmq-groups`, which takes less time. With
+    `rocketmq-groups`, `interval_ms` must be the option `intervalMs` or a multiple of it.
     """
     from pyspark.sql import functions as f
 

@@ -1,6 +1,6 @@
-"""Times of records as text in UTC.
+"""Convert times of records to text in UTC.
 
-The time zone of the Spark session does not change these texts.
+The text does not depend on the time zone of the Spark session.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The reading of a log by Spark's tasks."""
+"""Scans of a log by Spark's tasks."""

@@ -1,13 +1,14 @@
-"""The scan of a log by Spark's tasks.
+"""Scan a log with Spark's tasks.
 
-The driver yields the items in the order of the log. A scan by one thread would yield the same items.
+The driver yields the items of the log (messages, blanks and damage) in log order. A scan by one thread would yield the
+same items.
 
 If a split is not the first of its file, its task guesses where the first record of the split begins. If the part that a
-task found does not begin where the previous part ended, the driver reads the task's split again (`PartJoin`). So each
-part begins where the previous part ended, or the job fails.
+task found does not begin where the previous part ended, the driver reads the task's split again (`PartJoin`). If the
+parts of a log cannot be joined without gaps, the job fails.
 
-The splits are read in waves. Each wave is one Spark job. The results of this job are small enough for the driver. While
-the driver works on one wave, Spark's tasks read the next wave.
+The splits are read in waves, with one Spark job for each wave. A wave is so small that the driver can receive the
+results of all its tasks. While the driver works on one wave, Spark's tasks read the next wave.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 SPLIT_SIZE = SPLIT_MIB * MIB
 WAVE_SIZE = (
     2 * 1024 * 1024 * 1024
-)  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
+)  # bytes of the log; for small messages, the results have half the size, and Spark allows 1 GiB
 ReadSplits = Callable[
     [Sequence[Split], Reading], dict[Split, Callable[[], Found]]
-]  # unpacked one by one, as they are needed
+]  # each result is unpacked when it is needed
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
@@ -60,10 +61,10 @@ def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = S
 
 
 class ClusterScan:
-    """A scan of the log of the store at `root`, by Spark's tasks.
+    """A scan of the log of one store by Spark's tasks.
 
-    Each task reads `split_size` bytes of the log. A wave is a group of splits that one Spark job reads. `read` runs the
-    tasks of one wave.
+    `root` is the folder of the store. Each task reads `split_size` bytes of the log. A wave is a group of splits that
+    one Spark job reads. `read` runs the tasks of one wave.
     """
 
     def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
@@ -74,9 +75,9 @@ class ClusterScan:
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
 
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        """Yield all items of the log.
+        """Yield all messages, blanks and damage of the log, in log order.
 
-        Raises Unreadable if a part is missing or if Spark fails.
+        Raises Unreadable if a part of the log is missing or if Spark fails.
         """
         found = self._found(builder)
         of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
@@ -89,7 +90,7 @@ class ClusterScan:
         )
 
     def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
-        """Yield the parts that the tasks found, in the order of the splits."""
+        """Yield the results of the tasks, in the order of the splits."""
         reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:
@@ -105,13 +106,13 @@ class ClusterScan:
                 for split in wave:
                     yield found.pop(split)()
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)  # a job that is under way ends with its session
+            executor.shutdown(wait=False, cancel_futures=True)  # a running job ends with its session
 
 
 class _Parts:
-    """All parts of the log, in log order, grouped by file.
+    """The results of all tasks, in log order, grouped by log file.
 
-    The caller asks for the items of one file after the other.
+    The caller must ask for the items of one log file after the other, in log order.
     """
 
     def __init__(
@@ -136,10 +137,10 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Return an item with the driver's queue numbers instead of the task's.
+        """Replace a task's queue numbers in an item with the driver's queue numbers.
 
-        Different tasks may number the same queue differently. Only a record run has queue numbers. Any other item is
-        returned unchanged.
+        Different tasks may number the same queue differently. Only a record run has queue numbers. An item that is not
+        a record run is returned unchanged.
         """
         if self._builder is None or not isinstance(item, RecordRun):
             return item

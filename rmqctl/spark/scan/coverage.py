@@ -1,13 +1,13 @@
-"""The check that all splits of a log were read, without gaps between splits.
+"""Check that Spark's tasks read all splits of a log, without gaps.
 
-The check reads no file. The check uses only the report of each task about its own split.
+The check reads no file, because each task reports which range of the log it read for its split.
 
-A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The driver does
-not correct a wrong guess here. Instead, if a split does not begin where the previous split ended, both splits must be
-read again, as one split. If no record begins in a split, the whole split counts as part of the previous split.
+A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The check does
+not correct a task's wrong guess of the first record. If the range of a split does not begin where the previous range
+ended, both splits must be read again, as one split. If no record begins in a split, the whole split counts as part of
+the previous split.
 
-Spark may run a task twice (speculation, or a lost executor). In this case, the range of the task's split is reported
-twice, but counts once.
+If Spark runs a task twice (speculation, or a lost executor), the task's range is reported twice, but counts once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Range(NamedTuple):
     """The physical offsets [begin, end) that a task read for its split.
 
-    If `begin` equals `end`, the range is empty. `of` is the number of ranges that all tasks of the job must report
-    together. `counts` are the counts of what the task read.
+    If `begin` equals `end`, the range is empty. `of` is the number of ranges that the tasks of the job must report in
+    total. `counts` are the counts of messages, blanks and damage in the range.
     """
 
     split: Split
@@ -42,8 +42,8 @@ class Range(NamedTuple):
 class Coverage(NamedTuple):
     """The result of checking the ranges of a job.
 
-    If `joined` is True, each range begins where the previous range ended, and `counts` are the counts of all ranges. If
-    `joined` is False, `splits` must be read instead.
+    If `joined` is True, each range begins where the previous range ended, and `counts` are the sums over all ranges. If
+    `joined` is False, the job must run again, with `splits` as its splits.
     """
 
     joined: bool
@@ -52,10 +52,9 @@ class Coverage(NamedTuple):
 
 
 def sequence_split(root: str) -> Split:
-    """Return the split that represents the sequence of a log's files.
+    """Return a split without bytes, for the damage between the files of a log.
 
-    The split for the sequence of files has no bytes. The range of the split counts the damage between files, such as a
-    missing file.
+    The range of the split counts the damage between files, such as a missing file. The split itself is never read.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
@@ -69,11 +68,11 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
-    """Return whether the ranges of one job join in every file, without gaps.
+    """Check whether the ranges of one job join in every file, without gaps.
 
-    If a range does not begin where the previous range ended, `splits` of the result must be read again. Raises
-    Unreadable if a split is missing, if all splits are missing, if the splits of a file leave out a part of the file,
-    or if two tasks found different records in one split.
+    If a range does not begin where the previous range ended, the job must run again, with `splits` of the result as its
+    splits. Raises Unreadable if one or all splits are missing, or if the splits of a file leave out a part of the file.
+    Also raises Unreadable if two tasks report different ranges or counts for the same split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
@@ -116,10 +115,10 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """Return the splits of a file. Neighbours that do not join become one split.
+    """Merge neighbouring splits of a file that do not join; return all splits.
 
-    If a split does not begin where the previous split ended, both splits become one split. Empty splits between these
-    two splits also become part of this split.
+    If the range of a split does not begin where the previous range ended, both splits become one split. An empty split
+    between two merged splits becomes a part of the merged split.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

@@ -1,6 +1,6 @@
-"""The reading of a split: what a task receives, and what it returns.
+"""Read a split in a Spark task, and send the result to the driver.
 
-One task reads one split.
+Each task reads one split.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Found(NamedTuple):
     """The result of a task: a part of the log, and the queues of its messages.
 
-    `queues` is a list of (topic, queueId). In the columns of the part, the number of a queue is the position of this
-    queue in `queues`. If dispatch columns were not requested, `queues` is empty.
+    `queues` is a list of (topic, queueId). The dispatch columns of the part identify a queue by its position in
+    `queues`. If dispatch columns were not requested, `queues` is empty.
     """
 
     part: Part
@@ -59,9 +59,9 @@ class _Pickler(pickle.Pickler):
 
 
 def packed(found: Found) -> bytes:
-    """Return what a task found, packed into bytes.
+    """Return the result of a task as bytes.
 
-    The task sends these bytes to the driver.
+    The task sends the bytes to the driver.
     """
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
@@ -69,20 +69,20 @@ def packed(found: Found) -> bytes:
 
 
 def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """Return what a task found, unpacked from the result of `packed`.
+    """Return the result of a task, unpacked from the bytes that `packed` made.
 
-    The bytes must come from a task of this job, because unpickling runs code.
+    The bytes must come from a task of the same job, because unpickling can run code.
     """
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Read a split, and return what the split contains.
+    """Read a split, and return the part of the log that the split contains.
 
     Without `position`, the returned part of the log begins at the first record of the split. If `position` is given,
-    the part begins at this position in the file, where an item must begin. Raises Unreadable if the file does not
-    exist, or if it differs from the file on the driver's host.
+    the part begins at this position in the file, and a message, blank or damage must begin there. Raises Unreadable if
+    the file does not exist, or if the driver's host has a different file.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
@@ -104,5 +104,5 @@ def warm_up_once(*modules: KernelModule) -> None:
     """
     cache_in(find_folder())
     warm_up(*modules)
-    # PySpark collects garbage after each task: with the compiler's objects, that takes twice what a task does
+    # PySpark collects garbage after each task; with the compiler's objects, that would take twice as long as the task
     gc.freeze()

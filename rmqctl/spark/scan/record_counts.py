@@ -21,8 +21,8 @@ class RecordCounts(NamedTuple):
     """Counts of whole messages, their bytes, blanks and damaged places.
 
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
-    message, blank or damage. `begin` is None if nothing was found. `end` is the physical offset after the last message
-    or blank. `end` is None if no message and no blank was found.
+    message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
+    after the last message or blank. `end` is None if no message and no blank was found.
     """
 
     messages: int = 0
@@ -36,8 +36,7 @@ class RecordCounts(NamedTuple):
     def plus(self, other: RecordCounts) -> RecordCounts:
         """Return the sum of these counts and of `other`.
 
-        Of the two values of `begin`, the sum has the lower value. Of the two values of `end`, the sum has the higher
-        value.
+        The sum has the lower `begin` and the higher `end` of both counts.
         """
         return RecordCounts(
             self.messages + other.messages,

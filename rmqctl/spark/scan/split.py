@@ -1,6 +1,6 @@
-"""The splits of a log, and how a task opens the file of a split.
+"""Divide a log into splits, and open the file of a split in a task.
 
-Spark's planner calls this module in processes of its own, so the module does not need the compiler of kernels.
+Spark's planner uses this module in separate processes, so the module works without numba.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 def head_of(file: MappedFile) -> str:
     """Return the first 64 bytes of a log file in hex.
 
-    With an IPv4 born host, these bytes include the store time of the first record. The result is empty if the file
-    cannot be read.
+    If the first record has an IPv4 born host, the 64 bytes include the store time of the record. The result is empty if
+    the file cannot be read.
     """
     try:
         return file.read(0, HEAD_SIZE).hex()
@@ -70,23 +70,23 @@ def head_of(file: MappedFile) -> str:
 def opened(split: Split) -> Iterator[MappedFile]:
     """Open the file of a split, and close the file after the block.
 
-    Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host.
+    Raises Unreadable if the file does not exist, or if the driver's host has a different file.
     """
     storage = storage_of(
         root_path(split.root), follow_links=True
-    )  # whether links are followed was settled when the splits were made
+    )  # follow_links was already applied when the splits were made
     with MappedFile(storage, root_path(split.path), split.file_from_offset, split.size, kept=False) as file:
         _check_is_the_same(file, split)
         yield file
 
 
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Raise Unreadable if this host has another file than the driver's host.
+    """Raise Unreadable if the file on this host is not the driver's file.
 
-    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the 64 bytes, or
-    if all of them were zero.
+    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the first 64
+    bytes, or if all of them were zero.
     """
-    if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
+    if not split.head.strip("0"):  # the driver could not read it, or it was not written yet
         return
     try:
         head, why = file.read(0, HEAD_SIZE).hex(), "another file than the driver sees"

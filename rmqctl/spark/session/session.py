@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 APP_NAME = "rmqctl"
 _MASTERS = ("spark://", "yarn", "k8s://", "local")
-# a progress bar of Spark's own would go between our lines; a command needs no web page
+# Spark's own progress bar would appear between the lines of rmqctl; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-# of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to
-# read 256 MiB
+# for Spark 4.1 and later: over TCP, the first and last messages between a task and its worker wait 40 ms for each
+# other, as long as reading 256 MiB takes
 _FAST = {"spark.python.unix.domain.socket.enabled": "true"}
 LOOPBACK = "127.0.0.1"
-# the JVM of a local master talks to itself and to its Python workers: nobody else needs to reach it
+# the JVM of a local master talks only to itself and to its Python workers, so no other host needs to reach the JVM
 _LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
-# Python puts the folder that it is started in before its own modules: in a store's folder, anybody's gzip.py would run
+# Python searches the current folder before its own modules: in a store's folder, a gzip.py of anybody would run
 _SAFE_PATH = "PYTHONSAFEPATH"
-# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes
-# the root logger to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an
-# appender there
+# Failures reach rmqctl as exceptions, except that a cluster has no workers or loses its workers. PySpark sets the root
+# logger to WARN, and prints this if the logger had another level. Spark replaces settings of a root logger without an
+# appender by its own settings.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.none.ref = none
@@ -60,8 +60,8 @@ class Target(NamedTuple):
     """The place where a job runs.
 
     `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
-    neither `remote` nor `master` is set, the job uses the existing session. If there is no session, the job uses the
-    master of spark-submit, or otherwise all cores of this host.
+    neither `remote` nor `master` is set, the job uses the existing session. If no session exists, the job uses the
+    master of spark-submit. Without spark-submit, the job uses all cores of this host.
     """
 
     master: str | None = None
@@ -73,8 +73,8 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
     """Yield a Spark session.
 
     If this function starts the session, the session ends after the block. `environ` is the environment of this process,
-    which Spark's launcher reads. Raises Unreadable if no Spark answers. Raises BadRequest if there is no suitable Java,
-    if the master is not valid, or if a package for Spark Connect is missing.
+    which Spark's launcher reads. Raises Unreadable if no Spark server answers. Raises BadRequest if there is no
+    suitable Java, if the master is not valid, or if a package for Spark Connect is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -145,14 +145,12 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
     settings = SparkConf().setAppName(APP_NAME).setExecutorEnv(_SAFE_PATH, "1")
     environ[_SAFE_PATH] = "1"
     is_ours = "SPARK_ENV_LOADED" not in environ
-    if is_ours:  # else spark-submit has found a Java, a Python and a master
+    if is_ours:  # otherwise, spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("SPARK_HOME", str(_spark_home()))
         settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
-        settings.set(
-            "spark.sql.warehouse.dir", (folder / "warehouse").as_uri()
-        )  # not in the folder that this is run in
+        settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the current folder
     if master:
         settings.setMaster(master)
     if is_ours and _is_local(settings.get("spark.master")):
@@ -160,7 +158,7 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         settings.setAll(list(_LOCAL.items()))
     settings.setAll(list((_QUIET | _FAST).items()))
     with signals_held():
-        SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
+        SparkContext._ensure_initialized(conf=settings)  # only starts the JVM
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     say_nothing_of_its_end(spark)
     _hear_no_workers(spark)
@@ -168,11 +166,11 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 
 
 def _hear_no_workers(spark: SparkSession) -> None:
-    """Discard what the Python workers of this JVM print.
+    """Discard the output of the Python workers of this JVM.
 
-    A worker prints a traceback if Spark closes the connection before the worker has sent its last data. Spark may close
-    the connection at the end of a task, of a plan or of the session. In this case, the traceback does not report a real
-    error. Real errors of a worker reach rmqctl as exceptions.
+    Spark may close the connection to a worker at the end of a task, of a plan or of the session. If the worker has not
+    sent its last data before, the worker prints a traceback that does not report a real error. Real errors of a worker
+    reach rmqctl as exceptions.
 
     Spark's own log is still shown, because Spark opened stderr for this log before the call of this function. No output
     of another program is lost, because this JVM runs only for rmqctl, also under spark-submit.
@@ -195,15 +193,15 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 
 
 def _spark_home() -> Path:
-    """Return the folder of the Spark that belongs to this PySpark.
+    """Return the folder of the Spark installation that belongs to PySpark.
 
-    If PySpark does not know the folder of its Spark, PySpark first searches the parent of the current folder, and would
-    run any program that it finds in this parent folder.
+    Without SPARK_HOME, PySpark searches for Spark first in the parent of the current folder, and would run a program
+    from there.
     """
     import pyspark
 
     home = Path(pyspark.__file__).absolute().parent
-    candidates = (home / "spark-distribution", home, home.parent.parent)  # a download of pip's; the wheel; a checkout
+    candidates = (home / "spark-distribution", home, home.parent.parent)  # a download by pip; the wheel; a checkout
     return next((folder for folder in candidates if (folder / "bin" / "spark-submit").is_file()), home)
 
 
@@ -219,8 +217,8 @@ def _is_local(master: str | None) -> bool:
 def _logging(folder: Path) -> str:
     """Return the JVM option that makes Spark log only scheduler warnings.
 
-    Only the warnings and errors of Spark's task scheduler are logged. Other failures reach rmqctl as exceptions. The
-    settings of the log are written to a file in `folder`.
+    Only the warnings and errors of Spark's task scheduler are logged. All other failures of Spark reach rmqctl as
+    exceptions. The settings of the log are written to a file in `folder`.
     """
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The check whether a Spark server answers at a URL.
+"""Check whether a Spark server answers at a URL.
 
-The check runs before Spark's own clients connect. If no server answers, these clients try again for minutes.
+The check runs before a client of Spark connects, because Spark's client retries for minutes if no server answers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from rmqctl.errors import Unreadable
 
-CONNECT_SECONDS = 10  # to connect; and as much for the first word of an answer
+CONNECT_SECONDS = 10  # to connect; then the same time for the first bytes of an answer
 MASTER, CONNECT = "spark", "sc"
 _PORTS = {MASTER: 7077, CONNECT: 15002}
 _FILE = b"/files/rmqctl"
 _STREAM_REQUEST = 6
-# what to say so that it answers at once, and logs nothing: a master has no such file; a Connect server (HTTP/2) says
-# its settings
+# requests that a server answers at once and does not log: for a master, a file that it does not have; for a Connect
+# server, the HTTP/2 settings
 _WORDS = {
     MASTER: struct.pack(">qBi", 13 + len(_FILE), _STREAM_REQUEST, len(_FILE)) + _FILE,
     CONNECT: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
@@ -28,8 +28,8 @@ _WEB_PAGE = b"HTTP/"
 def check_answers(url: str) -> None:
     """Raise Unreadable if no host of `url` answers.
 
-    The check is only for the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host). For other
-    URLs, nothing is raised.
+    The check is only for the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host). For any other
+    URL, the function does nothing.
     """
     scheme = urlsplit(url).scheme
     whys = (
@@ -42,10 +42,10 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Return the reason why no Spark server is at a host and port.
+    """Return the reason why no Spark server answers at a host and port.
 
-    The result is empty if a Spark server is at this port. The result is also empty if the host closes the connection,
-    because Spark itself will then report what the host requires.
+    The result is empty if a Spark server answers. The result is also empty if the host closes the connection, because
+    Spark's client can report what the host requires.
     """
     try:
         with socket.create_connection(

@@ -36,9 +36,9 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 def one_line(error: Exception) -> str:
     """Return the reason for an error of Spark, in one line.
 
-    If the error's text has a Python traceback, the reason is the exception at the end of the last traceback. Otherwise,
-    the reason is the last cause of a Java exception. If there is no such cause, the reason is the first line of the
-    text.
+    If the error's text has a Python traceback, the reason is the exception at the end of the last traceback. Without a
+    Python traceback, the reason is the last `Caused by` of a Java exception. Without a `Caused by`, the reason is the
+    first line of the error's text.
     """
     text = str(error).strip()
     _, traceback, behind = text.rpartition("Traceback (most recent call last):")
@@ -63,8 +63,8 @@ def own_error(error: Exception) -> RmqctlError | None:
 def of_spark(error: Exception, what: str) -> RmqctlError:
     """Turn an error of Spark into an rmqctl error.
 
-    If a task or a data source raised an rmqctl error, this error is returned (`own_error`). Otherwise Unreadable is
-    returned. The message of Unreadable has the text `what` and the reason.
+    If a task or a data source raised an rmqctl error, this error is returned (`own_error`). For any other error, the
+    result is Unreadable, with `what` and the reason in its message.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
@@ -74,7 +74,8 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 def spark_errors(what: str) -> Iterator[None]:
     """Turn Spark's exceptions in the block into rmqctl's errors (`of_spark`).
 
-    An exception that an interruption caused becomes KeyboardInterrupt. Any other OSError is raised unchanged.
+    An exception that an interruption caused becomes KeyboardInterrupt. An OSError that no interruption caused is raised
+    unchanged.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -92,7 +93,7 @@ def spark_errors(what: str) -> Iterator[None]:
 def quiet_query_logs() -> None:
     """Stop PySpark from logging a query that Spark refuses.
 
-    The log is not needed, because PySpark also raises an exception for such a query.
+    PySpark also raises an exception for a refused query, so the log is not needed.
     """
     from pyspark.logger import PySparkLogger
 

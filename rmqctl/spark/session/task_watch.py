@@ -19,9 +19,9 @@ LOOK_SECONDS = 0.2
 def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
     """Report the progress of the tasks while the block runs.
 
-    A thread calls `told` with the number of finished tasks and the number of all tasks. Both numbers are for the stages
-    of Spark jobs that run at this time. With Spark Connect, nothing is reported, because the server does not give these
-    numbers.
+    A thread calls `told` with the number of finished tasks and the number of all tasks. Both numbers count only tasks
+    of stages that are running at the time of the call. With Spark Connect, no progress is reported, because the server
+    does not give the numbers of tasks.
     """
     from pyspark.errors import PySparkException
 
@@ -44,7 +44,7 @@ def _watch(context: SparkContext, told: Callable[[int, int], None], ended: threa
     from py4j.protocol import Py4JError
 
     before = None
-    with suppress(Py4JError, OSError):  # the JVM is gone: whoever waits for the tasks is told
+    with suppress(Py4JError, OSError):  # the JVM has ended: the code that waits for the tasks gets an error
         tracker = context.statusTracker()
         while not ended.wait(LOOK_SECONDS):
             stages = [

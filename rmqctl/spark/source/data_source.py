@@ -33,13 +33,13 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """The input of a format: the tasks, and the rows of each task.
+    """The part of a format that reads stores: its tasks, and the rows of a task.
 
     The driver calls `tasks`. Each task calls `read`.
     """
 
     def tasks(self) -> Sequence[Any]:
-        """Return a list with one item for each task: the data that the task must read."""
+        """Return one item for each task; the item describes what the task must read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
         """Return the record batches (pyarrow) of a task."""
@@ -61,10 +61,11 @@ class Format(NamedTuple):
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats in a session.
+    """Register the data sources of rmqctl in a Spark session.
 
-    If the Spark setting PUSHDOWN is on when this function is called, Spark will push filters down to `rocketmq`. If
-    PUSHDOWN is off, filters cannot be pushed down, because Spark refuses readers that accept filters.
+    If the Spark setting PUSHDOWN is on at the call of `register`, Spark pushes filters down to the data source
+    `rocketmq`. If PUSHDOWN is off, the registered reader accepts no filters, because Spark would refuse a reader that
+    accepts filters.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
@@ -85,7 +86,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _stream_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceStreamReader:
-    from rmqctl.spark.source.stream_source import StreamSource  # numba: who plans to read a table does without
+    from rmqctl.spark.source.stream_source import StreamSource  # imports numba, which planning does not need
 
     return stream_reader_class()(StreamSource(options, columns))
 
@@ -127,7 +128,7 @@ def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataS
             return [InputPartition(task) for task in self._source.tasks()]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            # Spark makes up a partition where there is none
+            # if there are no partitions, Spark calls `read` with the value None
             return iter(()) if partition.value is None else self._source.read(partition.value)
 
     class FilteringReader(Reader):

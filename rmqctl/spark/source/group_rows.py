@@ -1,7 +1,7 @@
-"""The rows of `rocketmq-groups` that a task makes of a split.
+"""Make the rows of `rocketmq-groups` from a split of the log.
 
-Each row counts the messages of one group in one split. Several rows may be for the same group, so a query must add the
-rows of a group.
+Each row counts the messages of one group in one split. Several rows may be for the same group, so a query must add up
+the counts of all rows of a group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class GroupRows:
     def of_run(self, columns: Columns) -> Any:
         """Count the messages of a record run.
 
-        Return the record batch of the groups if the table of groups is full. The result is None if all groups fit.
+        If the table of groups becomes full, the result is a record batch of its groups. If the table has room for all
+        groups, the result is None.
         """
         full = self._table.add(columns.buffer, columns.rows)
         return self._batch(np.concatenate(full)) if full else None
@@ -53,7 +54,7 @@ class GroupRows:
     def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
         """Return the row of a message that is too large for a record run.
 
-        The result is empty for other items, because `path` and other columns of damage are not columns of a group.
+        The result is empty for a blank or damage, because only messages are counted in groups.
         """
         del path
         if not isinstance(item, Message):
@@ -72,7 +73,7 @@ class GroupRows:
         return [row | {"firstStoreTimestamp": ms, "lastStoreTimestamp": ms}]
 
     def rest(self) -> Any:
-        """Return the record batch of all groups that were not returned yet."""
+        """Return a record batch of all groups that were not returned yet."""
         return self._batch(self._table.taken())
 
     def _batch(self, groups: Rows) -> Any:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rmqctl.format.index_entry import IndexHeader
     from rmqctl.store.read.index.index_service import IndexFile
 
-# timeDiff in seconds after the file's beginTimestamp; storeTimestamp is what both come to, in ms since 1970: entry 1 of
-# a file other than the first is told from the beginTimestamp that the file had before (FORMAT 4), so that its own may
-# be wrong
+# timeDiff is in seconds after the file's beginTimestamp, and storeTimestamp is their sum in ms since 1970. The sum may
+# be wrong for entry 1 of each file but the first, because the broker computes its timeDiff from an earlier
+# beginTimestamp of the file (FORMAT 4).
 INDEX_COLUMNS = {
     "broker": "string", "store": "string", "path": "string", "entry": "int", "slot": "int", "keyHash": "int",
     "phyOffset": "bigint", "timeDiff": "int", "storeTimestamp": "bigint", "prevIndex": "int",
@@ -49,7 +49,7 @@ class IndexSource:
     def tasks(self) -> list[IndexTask]:
         """Return one task for each index file.
 
-        Raises the errors of opening the stores.
+        Raises the errors of ReadOnlyStore if a store cannot be opened.
         """
         tasks = []
         for root in self._stores.roots:
@@ -60,7 +60,8 @@ class IndexSource:
     def read(self, task: IndexTask) -> Iterator[Any]:
         """Yield the record batches (pyarrow) of an index file.
 
-        Yields nothing if the file was deleted after its task was made. Raises Unreadable.
+        Yields nothing if the index file was deleted after its task was made. Raises Unreadable if the index file cannot
+        be read.
         """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:
@@ -74,7 +75,7 @@ class IndexSource:
 
 
 def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
-    """Yield the entries of an index file in blocks, each a dict of columns.
+    """Yield the entries of an index file in blocks; a block is a dict of columns.
 
     Yields nothing if the file is shorter than an index header. Raises OSError.
     """

@@ -1,6 +1,6 @@
-"""Rows of the items that cannot be read by the column reader.
+"""Make rows of blanks, damage, and messages too large for the column reader.
 
-These items are blanks, damage, and messages that are too large for the column reader.
+The items of a log are its messages, blanks and damage. The column reader reads all messages that are not too large.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ItemRows:
-    """A maker of rows for items of the store at `root`.
+    """A maker of rows for blanks, damage and very large messages of one store.
 
-    Each row is a dict of columns. `store` returns the open store, which is needed for values that the log does not
-    have.
+    Each row is a dict of columns. `root` is the folder of the store. `store` returns the open store, which has the
+    values that the log does not have.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
@@ -33,9 +33,9 @@ class ItemRows:
         self._same = {"broker": broker_of(root), "store": root}
 
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
-        """Return the row of an item.
+        """Return the row of a message, blank or damage.
 
-        `path` is the path of the item's file, as findings name this file.
+        `path` is the path of the log file, in the form that findings use.
         """
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))
@@ -52,7 +52,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """Return the columns that `rmqctl dump` lacks or shows in another form."""
+    """Return the columns that `rmqctl dump` does not print or prints differently."""
     found = message.properties
     time = message.store_timestamp
     return {

@@ -2,9 +2,9 @@
 
 A stream may read only the written part of the log.
 
-The rules are the same as those of `Dump.follow`. A whole record counts as written if other data follows the record, or
-if the record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a
-file are not read.
+The module finds the written part of the log by the same rules as `Dump.follow`. A whole record counts as written if
+other data follows the record, or if the record does not change for a while. Damage and zeros are skipped if whole
+records follow. Unwritten parts of a file are not read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """A part of the log with one or more items.
+    """A part of the log with one or more messages, blanks or damaged places.
 
-    `begin` and `end` are the physical offsets where the items begin and end. `last` is the message that ends at `end`.
-    This message may be incomplete, because a broker may still write it. `last` is None if the step does not end with a
-    message.
+    `begin` and `end` are the physical offsets where the part begins and ends. `last` is the message that ends at `end`.
+    The message `last` may be incomplete, because a broker may still be writing the message. `last` is None if the step
+    does not end with a message.
     """
 
     begin: int
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 class Written(NamedTuple):
     """The part of the log that is certainly written, up to the physical offset `end`.
 
-    `unsure` is a whole message at `end` after which nothing follows yet. `unsure` is None if there is no such message.
+    `unsure` is a whole message at `end`, if no data follows the message yet. Otherwise, `unsure` is None.
     """
 
     end: int
@@ -44,9 +44,10 @@ class Written(NamedTuple):
 
 
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
-    """Yield the steps of the log, beginning at a physical offset.
+    """Yield the log in steps, from a physical offset on.
 
-    An item must begin at the physical offset `position`. The last step ends where nothing is written yet.
+    A message, blank or damage must begin at the physical offset `position`. The last step ends where the written part
+    of the log ends.
     """
     columns = ColumnReader()
     while (step := _step(log, columns, position)) is not None:
@@ -55,7 +56,7 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """Return the part of the log that is written, searched from an offset.
+    """Find the end of the written part of the log, from an offset on.
 
     The search begins at the physical offset `position`, and stops soon after `most` bytes. If `most` is None, the
     search continues to the end of the log.
@@ -67,7 +68,7 @@ def written(log: CommitLog, position: int, most: int | None) -> Written:
         if most is not None and end - position >= most:
             return Written(end, None)
     if unsure is not None and isinstance(log.at(unsure.end), Damage) and log.queue.find(unsure.end) is not None:
-        return Written(unsure.end, None)  # a record in the making, or damage: something follows
+        return Written(unsure.end, None)  # an unfinished record or damage follows
     return Written(end, unsure)
 
 
@@ -88,8 +89,8 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
     """Return the step to the next file that has records.
 
-    The step skips the rest of a file, or missing files. The result is None if no later file has records. In this case,
-    the item at the physical offset `position` may not be complete yet.
+    The step skips the rest of a file, or missing files. The result is None if no later file has records. If the result
+    is None, a broker may still be writing at the physical offset `position`.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
@@ -99,8 +100,8 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 def _has_records(log: CommitLog, offset: int) -> bool:
     """Return whether the file that begins at `offset` has a record.
 
-    `offset` is a physical offset. A pre-allocated file begins with zeros and has no record. Such a file is not read to
-    its end.
+    `offset` is a physical offset. A file that begins with zeros is only pre-allocated and has no record, so the file is
+    not read to its end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

@@ -1,4 +1,4 @@
-"""Columns of good messages as Arrow arrays.
+"""Make Arrow arrays from the columns of good messages.
 
 The arrays are made without a Python object for each message. If a text is not valid UTF-8, the one-record decoder
 decodes the text.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
 
-VALUES = frozenset({"tagsCode", "tags", "keys", "uniqKey"})  # that stand in the properties
+VALUES = frozenset({"tagsCode", "tags", "keys", "uniqKey"})  # columns from the properties
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 US_PER_MS = 1000
 
@@ -64,7 +64,7 @@ class MessageColumns:
 class _Texts:
     """A table of different texts, such as topics or hosts.
 
-    Each text is converted once, even if many rows have this text.
+    Each text is converted only once, even if many rows have the same text.
     """
 
     def __init__(self, shown: Callable[[bytes], str]) -> None:
@@ -74,7 +74,7 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """Return the texts that have these numbers in the table, as an Arrow array."""
+        """Return the texts with the given numbers, as an Arrow array."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -103,15 +103,15 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """Return a numeric field that the scan of the log has already found."""
+        """Return a numeric field that the scan of the log has already read."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
 
     def head(self, field: str) -> Any:
-        """Return a numeric field that the scan did not find.
+        """Return a numeric field that the scan of the log did not read.
 
-        `row_scan.describe` reads this field from the head of each record.
+        `row_scan.describe` reads the field from the head of each record.
         """
         import pyarrow as pa
 

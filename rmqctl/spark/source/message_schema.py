@@ -1,6 +1,7 @@
 """The columns of `rocketmq` and `rocketmq-groups`, with their types.
 
-In `rocketmq`, each message, blank and damaged place is one row. In `rocketmq-groups`, a row counts messages.
+In `rocketmq`, each message, blank and damaged place is one row. In `rocketmq-groups`, each row has the counts of a
+group of messages.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ DIVISIONS = ("broker", "topic", "queue")
 class Division(NamedTuple):
     """The fields by which messages are divided into groups.
 
-    `by` is a name of DIVISIONS. `interval_ms` is the length of an interval of store time, in ms. If `interval_ms` is 0,
-    the groups are not divided by time.
+    `by` is one of DIVISIONS: broker, topic or queue. `interval_ms` is the length of an interval of store time, in ms.
+    If `interval_ms` is 0, the groups are not divided by time.
     """
 
     by: str

@@ -1,4 +1,4 @@
-"""The data source `rocketmq`: the splits of all stores, and the reading.
+"""The data source `rocketmq`, which reads the logs of stores in splits.
 
 Spark's planner and Spark's tasks call this module. Everything that the module needs is in the options of the data
 source.
@@ -28,8 +28,8 @@ INTERVAL_MS_MAX = 366 * 86_400_000
 class Task(NamedTuple):
     """The input of one task.
 
-    `part` is a split, or the damage between files. `of` is the number of tasks. The number is stored in each task and
-    not in the reader, because Spark copies the reader before the number is known.
+    `part` is a split, or the damage between files. `of` is the number of tasks. The number of tasks is stored in each
+    task and not in the reader, because Spark copies the reader before the number is known.
     """
 
     part: Split | Wrong
@@ -39,8 +39,8 @@ class Task(NamedTuple):
 class Wrong(NamedTuple):
     """The damage in the sequence of a log's files, such as a missing file.
 
-    `root` is the folder of the store. A separate task makes the rows of this damage, because the damage belongs to no
-    split.
+    `root` is the folder of the store. A separate task makes the rows of the damage between files, because this damage
+    belongs to no split.
     """
 
     root: str
@@ -53,10 +53,10 @@ class MessageSource:
     `columns` are the columns of the schema.
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
-    the log that each task reads. `ranges` adds a row of kind 'range' for each split. `splits` gives the splits to read,
-    as `splits_to_json` writes them. Without `splits`, the source makes the splits.
+    the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
+    the splits to read, in the form of `splits_to_json`. Without `splits`, the source makes the splits.
 
-    Raises BadRequest if an option is not valid, and NotAStore if nothing matches a pattern.
+    Raises BadRequest if an option is not valid, and NotAStore if a pattern of `path` or `paths` matches nothing.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ class MessageSource:
         self._division: Division | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Let this source leave out messages that `wanted` does not select.
+        """Let the source leave out messages that the filter `wanted` does not select.
 
         Messages are left out only if the filter can be applied cheaply. With the option `ranges`, the filter `wanted`
         is ignored, because each split must report its range.
@@ -79,8 +79,8 @@ class MessageSource:
     def tasks(self) -> list[Task]:
         """Return the tasks for all stores.
 
-        There is a task for each split that may have wanted items. There is also a task for each store with damage in
-        the sequence of its log's files. Raises the errors of opening the stores.
+        There is one task for each split that may have wanted messages. There is one more task for each store that has
+        damage between its log files. Raises the errors of ReadOnlyStore if a store cannot be opened.
         """
         wrong: list[Wrong] = []
         splits: list[Split] = []
@@ -90,14 +90,14 @@ class MessageSource:
                 damages = tuple(store.commit_log.queue.anomalies)
                 wrong += [Wrong(root, damages)] if damages else []
         splits = splits if self._given is None else self._given
-        if self._ranges and not splits:  # a log without files is read, too, and says so
+        if self._ranges and not splits:  # also report that a log without files was read
             splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
         parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
         return [Task(part, len(parts)) for part in parts]
 
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
-        from rmqctl.spark.source.split_rows import RowReading  # numba: Spark's planner does without
+        from rmqctl.spark.source.split_rows import RowReading  # imports numba, which Spark's planner does not need
 
         stores = self._stores
         reading = RowReading(
@@ -106,10 +106,10 @@ class MessageSource:
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
-        """Return whether a wanted item may begin in a split.
+        """Return whether the task of a split may read wanted messages.
 
-        The task of a split also reads the items after the last record of the split. These items may begin anywhere up
-        to the end of the file.
+        After the last record of a split, the task reads on up to the next record that it can find. The next record may
+        be anywhere in the rest of the file.
         """
         if self._wanted is None:
             return True
@@ -121,8 +121,9 @@ class MessageSource:
 class GroupSource(MessageSource):
     """The source of `spark.read.format("rocketmq-groups")`.
 
-    The options are those of `rocketmq`, and `by` and `intervalMs`. `by` is `queue` (the default), `topic` or `broker`.
-    `intervalMs` is the length of an interval of store time. Without `intervalMs`, groups are not divided by time.
+    The options are those of `rocketmq`, and also `by` and `intervalMs`. `by` is `queue` (the default), `topic` or
+    `broker`. `intervalMs` is the length of an interval of store time in ms. Without `intervalMs`, groups are not
+    divided by time.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -134,10 +135,10 @@ class GroupSource(MessageSource):
 
 
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """Return the record batches of what one task reads.
+    """Return the record batches that one task makes from its part of the log.
 
-    `exact` says that a split begins where an item begins, and ends where an item ends. Otherwise, the task looks for
-    the first record of the split.
+    If `exact` is set, a split must begin where a message, blank or damage begins, and must end where one ends. If
+    `exact` is not set, the task searches for the first record of the split.
     """
     from rmqctl.spark.source.split_rows import damage_batches, split_batches
 
@@ -147,14 +148,14 @@ def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = Fals
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:
-    """Return these splits as text for the option `splits`."""
+    """Return a list of splits as JSON text for the option `splits`."""
     return json.dumps(splits)
 
 
 def splits_from_json(text: str) -> list[Split]:
-    """Return the splits that `splits_to_json` wrote.
+    """Return the splits from a text that `splits_to_json` made.
 
-    Raises BadRequest for any other text.
+    Raises BadRequest if `splits_to_json` cannot have made the text.
     """
     try:
         splits = [Split(*split) for split in json.loads(text)]

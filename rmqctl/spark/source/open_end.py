@@ -1,4 +1,4 @@
-"""The check whether zeros at the end of a file are the end of the log.
+"""Check whether zeros at the end of a log file are the end of the log.
 
 If the log continues in a later file, the zeros are damage. The task that reads the zeros checks whether a later file
 has records.
@@ -31,10 +31,10 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Return whether the file before this file also ends in zeros.
+    """Return whether the file before the file with `zeros` also ends in zeros.
 
-    If the file before this file ends in zeros, the damage is reported for the earlier file. A file that has neither
-    readable items nor zeros is skipped.
+    If two successive files end in zeros, the damage is reported for the earlier file. A file that has neither readable
+    items nor zeros is skipped.
     """
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):

@@ -1,7 +1,7 @@
-"""The use of filters that Spark pushes down.
+"""Turn the filters that Spark pushes down into a filter for messages.
 
-Only filters that leave out messages cheaply are used. Spark applies every filter again. So the filters of this module
-may select too many messages, but must select every wanted message.
+rmqctl uses a filter of Spark only if the filter is cheap to apply. Spark applies every filter again. The filter of
+rmqctl may therefore select too many messages, but must select every wanted message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter as SparkFilter
 
-_TEXTS = {"tags": "tag", "uniqKey": "key"}  # `key` is UNIQ_KEY or a word of KEYS: that leaves out less, never more
+_TEXTS = {"tags": "tag", "uniqKey": "key"}  # `key` also matches words of KEYS, so it leaves out fewer messages
 _EQUAL = {"queueId": "queue_id", "queueOffset": "queue_offset"}
 _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 
@@ -35,8 +35,8 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
     """Return the fields of Filter that correspond to a filter of Spark.
 
-    Each item of the list is the name and the value of a field. The fields may select more messages than Spark's filter,
-    but not fewer. The list is empty if no field corresponds.
+    Each item of the list has the name and the value of a field of Filter. The fields may select more messages than
+    Spark's filter, but not fewer. The list is empty if no field corresponds to Spark's filter.
     """
     from pyspark.sql import datasource as spark
 

@@ -1,8 +1,8 @@
 """`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
-`rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same units. LMQ queues and the batch consume queues of 5.x are
-included. The first row of a queue is the unit of the queue's first message that the log still has. If the tagsCode of a
-unit is an address in the extension (consumequeue_ext), the row has the tagsCode that the extension has at this address.
+`rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same units for one queue. LMQ queues and the batch consume queues
+of 5.x are included. The rows of a queue begin with the unit of the first message that the log still has. If the
+tagsCode of a unit is an address in the extension (consumequeue_ext), the row has the tagsCode from the extension.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-# queueOffset and batchSize in units, the rest in bytes; batchSize: of how many queue offsets the unit is
+# queueOffset in units, offsets and sizes in bytes; batchSize is the number of queue offsets that the unit covers
 QUEUE_COLUMNS = {
     "broker": "string", "store": "string", "topic": "string", "queueId": "int", "queueOffset": "bigint",
     "physicalOffset": "bigint", "size": "int", "tagsCode": "bigint", "batchSize": "int",
 }  # fmt: skip
-TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms beside its reading
+TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms in addition to reading
 
 
 class QueueTask(NamedTuple):
@@ -63,9 +63,10 @@ class QueueSource:
         self._columns = tuple(columns)
 
     def tasks(self) -> list[QueueTask]:
-        """Return the tasks, each with some of the queues.
+        """Return the tasks; each task reads some of the queues.
 
-        Raises the errors of opening the stores, and Unreadable if the folder of a queue cannot be read.
+        Raises the errors of ReadOnlyStore if a store cannot be opened, and Unreadable if the folder of a queue cannot
+        be read.
         """
         tasks = []
         for root in self._stores.roots:
@@ -80,7 +81,7 @@ class QueueSource:
         """
         storage = storage_of(
             root_path(task.root), follow_links=True
-        )  # whether links are followed was settled when the tasks were made
+        )  # follow_links was already applied when the tasks were made
         schema = arrow_schema(QUEUE_COLUMNS, self._columns)
         for topic, queue_id, is_batch in task.queues:
             same = {"broker": broker_of(task.root), "store": task.root, "topic": topic, "queueId": queue_id}
@@ -116,7 +117,7 @@ def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
 def _units(
     storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the units of a queue in blocks, each a dict of columns.
+    """Yield the units of a queue in blocks; a block is a dict of columns.
 
     Raises OSError.
     """

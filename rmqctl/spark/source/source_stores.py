@@ -45,7 +45,7 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
     """Return the stores that the options name.
 
     The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. Raises BadRequest
-    if no store is named or if an option is not valid. Raises NotAStore if nothing matches a pattern.
+    if no store is named or if an option is not valid. Raises NotAStore if a pattern matches nothing.
     """
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
@@ -73,8 +73,8 @@ def _roots(pattern: str) -> list[str]:
 def broker_of(root: str) -> str:
     """Return the name that the rows of a store have in the column `broker`.
 
-    The result is the name of the store's folder. If this folder has the name `store`, the result is the name of its
-    parent folder.
+    The result is the name of the store's folder. If the store's folder has the name `store`, the result is the name of
+    its parent folder.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
@@ -83,8 +83,8 @@ def broker_of(root: str) -> str:
 def is_true(options: Mapping[str, str], name: str) -> bool:
     """Return whether the option `name` is set to `true`.
 
-    The result is False if the option is `false` or is not set. Upper and lower case are the same, as in Spark's own
-    options. Raises BadRequest for any other value.
+    The result is False if the option is `false` or is not set. Upper and lower case make no difference, as in Spark's
+    own options. Raises BadRequest if the value is neither `true` nor `false`.
     """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
@@ -93,7 +93,7 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return the option `name` as a whole number, or `default` if not set.
+    """Return the option `name` as a whole number, or `default` if it is not set.
 
     Raises BadRequest if the value is not a whole number in [low, high].
     """

@@ -1,10 +1,11 @@
-"""A split of a log as record batches.
+"""Read a split of a log as record batches.
 
-Good messages are read by the column reader. All other items are read one by one, as in `rmqctl dump --damaged`.
+The column reader reads good messages. Blanks, damage and very large messages are read one by one, as in `rmqctl dump
+--damaged`.
 
-If a split is not the first of its file, reading begins at the first record in the split. Reading ends at a record that
-the task of the next split can find. So damage or zeros between two records belong to the split of the first of these
-two records.
+If a split is not the first of its file, reading begins at the first record in the split. Reading ends at the first
+record that the task of the next split can find. Damage or zeros between two records therefore belong to the split of
+the earlier record.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class RowReading(NamedTuple):
     """The settings for making rows.
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
-    `ranges`, each task adds one row. This row has the range of the file that the task read, the counts of what the task
-    found, and the number of tasks. With `division`, the rows count the messages of groups, and there are no other rows
-    than those of groups and of ranges.
+    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the range of the log that the task read,
+    the counts of the records in it, and the number of tasks. With `division`, there are only rows that count the
+    messages of groups, and rows of kind 'range'.
     """
 
     names: tuple[str, ...]
@@ -71,12 +72,12 @@ class RowReading(NamedTuple):
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Yield the record batches (pyarrow) of a split.
 
-    Damage and places that cannot be read also have rows.
+    Damaged places and unreadable places also have rows.
 
-    `exact` says that the split begins where an item begins, and ends where an item ends.
+    If `exact` is set, the split must begin where a message, blank or damage begins, and must end where one ends.
 
-    Raises Unreadable if the file does not exist, or if it differs from the file on the driver's host. Raises the errors
-    of ReadOnlyStore.
+    Raises Unreadable if the file does not exist, or if the driver's host has a different file. Raises the errors of
+    ReadOnlyStore.
     """
     warm_up_once(scan, *((row_scan, filter_scan) if reading.division is None else (group_scan,)))
     with opened(split) as file:
@@ -86,7 +87,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
     """Yield the record batches of the damage between a log's files.
 
-    With `reading.ranges`, there is also a row of kind 'range' with the counts of this damage.
+    With `reading.ranges`, there is also a row of kind 'range' with the counts of the damage.
     """
     rows = ItemRows(root, _Store(root, reading))
     found = [] if reading.division else [rows.row(damage, damage.path) for damage in damages]
@@ -97,9 +98,9 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store of a task. The store is opened only if a row needs its data.
+    """The store that a task reads; opened only if a row needs data of the store.
 
-    A row needs the store if some data of the row is not in the split.
+    A row needs the open store if some data of the row is not in the split.
     """
 
     def __init__(self, root: str, reading: RowReading) -> None:
@@ -143,11 +144,11 @@ class _MessageRows:
         )
 
     def of_item(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
-        """Return a list with the row of an item."""
+        """Return a list with the row of a message, blank or damage."""
         return [self._others.row(item, path)]
 
     def rest(self) -> Any:
-        """Return None, because each row is returned as soon as its item is read."""
+        """Return None, because `of_run` and `of_item` have already returned all rows."""
         return None
 
 
@@ -163,7 +164,7 @@ class _SplitRows:
             if reading.division is None
             else GroupRows(split.root, self._schema, reading.division)
         )
-        self._went_on = split.start > 0  # begins with a record then
+        self._went_on = split.start > 0  # then the split begins with a record
         self._counts = RecordCounts()
 
     def batches(self, *, exact: bool) -> Iterator[Any]:
@@ -188,7 +189,7 @@ class _SplitRows:
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
         """Yield the record batches of all items, in log order.
 
-        A record run is one batch. The rows of other items are collected into batches.
+        A record run becomes one batch. The rows of blanks, damage and very large messages are collected into batches.
         """
         rows: list[dict[str, Any]] = []
         size = 0
@@ -211,7 +212,7 @@ class _SplitRows:
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
         """Return the rows of an item, and count the item.
 
-        The list is empty if the item is the zeros at the end of the log.
+        The list is empty if the item is only the zeros at the end of the log.
         """
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
@@ -225,10 +226,10 @@ class _SplitRows:
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-    """Yield the items of a split, up to where the next task can begin.
+    """Yield the items of a split, up to the record where the next task begins.
 
-    First, the function yields the items that begin before `stop`, a position in the file. The next task begins at the
-    first record that it can find after `stop`. The function also yields all items before this record.
+    The split ends at `stop`, a position in the file. The next task begins at the first record that it can find from
+    `stop` on. The function also yields the items between `stop` and the first record of the next task.
     """
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
@@ -236,9 +237,9 @@ def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterat
 
 
 def range_row(found: Range) -> dict[str, Any]:
-    """Return the row of kind 'range', which says what a task read.
+    """Return a row of kind 'range', with the range and the counts of a task.
 
-    `range_of` makes a Range from this row.
+    `range_of` turns a row of kind 'range' back into a Range.
     """
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}

@@ -1,6 +1,6 @@
 """The reader that Spark calls to read a stream, for PySpark 4.0 and later.
 
-PySpark 4.2 and later also say where the last batch ended, and how much data Spark wants.
+PySpark 4.2 and later also tell the reader where the last batch ended, and how much data Spark wants.
 """
 
 from __future__ import annotations

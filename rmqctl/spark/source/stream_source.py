@@ -1,8 +1,8 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
-A stream reads logs while brokers write them. For Spark, a stream has an offset, which here consists of one physical
-offset for each store. An item of the store's log begins at this physical offset. The driver first scans the new part of
-each log, so that each split begins where a record begins. The tasks of Spark then make the rows from these splits.
+A stream reads logs while brokers write them. The offset that Spark stores for a stream has one physical offset for each
+store. Each of the physical offsets is between two records, never inside a record. The driver first scans the new part
+of each log, so that each split begins where a record begins. Spark's tasks then make the rows from the splits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.commit_log import CommitLog
 
 BATCH_MIB, BATCH_MIB_MAX = 1024, 1024 * 1024
-SETTLE_SECONDS = 0.2  # a record that nothing follows counts as written when it stays the same for so long
+SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
 EARLIEST, LATEST = "earliest", "latest"
 
 
@@ -53,7 +53,7 @@ class StreamSource:
     def begin(self) -> dict[str, int]:
         """Return, for each store, the physical offset where a new stream begins.
 
-        Raises the errors of opening the stores.
+        Raises the errors of ReadOnlyStore if a store cannot be opened.
         """
         warm_up_once(scan)
         offsets = {}
@@ -69,8 +69,8 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return, for each store, the physical offset where the next batch ends.
 
-        A batch has about `most` bytes of the log of each store. A batch never ends after the written part of the log.
-        If `most` is None, the batch ends at the end of the written part.
+        A batch has about `most` bytes of the log of each store. A batch never contains data after the written part of
+        the log. If `most` is None, the batch ends at the end of the written part.
         """
         warm_up_once(scan)
         offsets = {}
@@ -83,7 +83,7 @@ class StreamSource:
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return the tasks for the data between the offsets `start` and `end`.
 
-        Each split begins where an item begins, and ends where an item ends.
+        Each split begins where a message, blank or damage begins, and ends where one ends.
         """
         warm_up_once(scan)
         parts: list[Split | Wrong] = []

@@ -1,4 +1,4 @@
-"""The settings of broker.conf (a Java properties file) for a store."""
+"""The settings that broker.conf, a Java properties file, has for a store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class BrokerConf(NamedTuple):
     """The settings of broker.conf that rmqctl uses.
 
-    Most of these settings define the layout of the store. Sizes are in bytes, times in ms. A value is None if the file
-    does not set the value.
+    Most settings define the layout of the store. Sizes are in bytes, times in ms. If broker.conf does not set a value,
+    the value is None or the broker's default.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class BrokerConf(NamedTuple):
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a broker.conf.
+    """Read the settings of the broker.conf file at `path`.
 
     Raises BadRequest if the file cannot be read, or if a value in the file is not valid.
     """
@@ -54,7 +54,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
 
 
 def broker_conf_of(said: JavaProperties) -> BrokerConf:
-    """Return the settings of a broker.
+    """Return the settings of a broker from its properties.
 
     Raises BadRequest if a value is not valid.
     """
@@ -87,9 +87,9 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
 def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
-    The result is None if broker.conf does not set the length. Brokers of 5.x do not round this length. If the length is
-    not a multiple of the size of a unit, brokers of 5.x do not load the queue. Raises BadRequest if the length is not a
-    multiple of the size of a unit.
+    The result is None if broker.conf does not set the length. Raises BadRequest if the length is not a multiple of 46
+    bytes, the size of a unit. Brokers of 5.x do not load a batch consume queue if its files have a wrong length,
+    because they do not round the length.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:
@@ -102,9 +102,10 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return the delays, in ms, of a text such as `1s 5s 10s`.
+    """Return the delays in a text such as `1s 5s 10s`, in ms.
 
-    If the text is empty, the result is the broker's own list. Raises BadRequest if a word is not a duration.
+    If the text is empty, the result is the list of delays that a broker has by default. Raises BadRequest if a word is
+    not a duration.
     """
     if not text.strip():
         return DELAYS_MS

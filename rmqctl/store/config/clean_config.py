@@ -1,6 +1,6 @@
-"""The settings that say when a broker deletes files, and how many.
+"""The settings for the deletion of files in a store.
 
-Some of the settings belong to RocketMQ's CleanCommitLogService. The other settings are rmqctl's own.
+Some settings are those of RocketMQ's CleanCommitLogService, and the other settings exist only in rmqctl.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ HOUR_MS = 3_600_000
 class ExpirySettings(NamedTuple):
     """The settings for the deletion of files; times in ms, sizes in bytes.
 
-    The defaults are the same as in the broker. The comment beside a setting gives the key of the setting in
-    broker.conf.
+    The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
     delete_when: tuple[int, ...] = (4,)  # deleteWhen: hours of the broker host's local time
-    max_disk_percent: float = 75.0  # diskMaxUsedSpaceRatio; brokers take 10 for less and 95 for more
+    max_disk_percent: float = 75.0  # diskMaxUsedSpaceRatio; brokers limit the value to 10 to 95
     force_percent: float = (
         85.0  # diskSpaceCleanForciblyRatio of 5.x; a system property of that name, 0 to 1, in all versions
     )
-    warning_percent: float = 90.0  # diskSpaceWarningLevelRatio, the same
+    warning_percent: float = 90.0  # diskSpaceWarningLevelRatio, as for force_percent
     clean_forcibly: bool = True  # cleanFileForciblyEnable
-    batch: int = 10  # deleteFileBatchMax of 5.x: files of the log in a round; 10 before
+    batch: int = 10  # deleteFileBatchMax of 5.x: log files in one round; 10 before 5.x
     replicas_per_disk: int = 1  # replicasPerDiskPartition of 5.x
     logical_force_percent: float = 80.0  # logicalDiskSpaceCleanForciblyThreshold of 5.x, 0 to 1
     manual: bool = False
@@ -55,7 +54,7 @@ USUAL_EXPIRY = ExpirySettings()
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
     """Return the settings for the deletion of files that broker.conf sets.
 
-    If broker.conf does not have a setting, the default is used. Raises BadRequest if a value is not valid.
+    If broker.conf does not set a value, the default is used. Raises BadRequest if a value is not valid.
     """
 
     def number(name: str, usual: float, least: int = 0) -> int:
@@ -77,10 +76,9 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 
 
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
-    """Return the settings that take effect in a broker of the profile.
+    """Return the settings that a broker of `profile` uses.
 
-    Only 5.x reads the keys of `batch`, `force_percent` and `warning_percent`. For 4.x, these settings have their
-    default values.
+    Brokers of 4.x do not read the keys of `batch`, `force_percent` and `warning_percent`, and use the default values.
     """
     if profile.force_level_asks:
         return said
@@ -89,14 +87,14 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 
 
 def parse_hours(text: str) -> tuple[int, ...]:
-    """Return the hours of a text such as `04` or `04;05`.
+    """Return the hours in a deleteWhen text, such as `04` or `04;05`.
 
-    Raises ValueError for any other text, for example a text with spaces or commas. If broker.conf has a text that is
-    not valid, a broker never deletes a file.
+    Raises ValueError for any other text, for example a text with spaces or commas. If deleteWhen in broker.conf is not
+    valid, a broker never deletes a file.
     """
     words = text.split(";")
     while words and not words[-1]:
-        words.pop()  # as Java's split
+        words.pop()  # as Java's split does
     if not words or not all(re.fullmatch(r"[+-]?[0-9]{1,9}", word) for word in words):
         raise ValueError(f"{text!r} is no hour, nor hours with semicolons between them, such as 04;05")
     return tuple(map(int, words))
@@ -115,9 +113,9 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
-    """Return a setting that is a fraction (such as 0.8) in percent.
+    """Return a fraction from broker.conf in percent, for example 0.8 as 80.
 
-    If broker.conf does not have the setting, the result is `usual`. Raises BadRequest if the value is not a fraction.
+    If broker.conf does not set a value, the result is `usual`. Raises BadRequest if the value is not a fraction.
     """
     text = said.text(name)
     if not text:

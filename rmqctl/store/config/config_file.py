@@ -1,9 +1,9 @@
-"""The files of config/ as a broker loads them.
+"""Load the files in config/ in the same way as a broker.
 
-A broker reads the `.bak` of a file if the main file does not exist, is empty or is not valid.
+A broker reads the `.bak` of a config file if the main file does not exist, is empty or is not valid.
 
-The files are JSON in fastjson's dialect. The text is in UTF-8 (5.x) or in the platform's charset (4.x). rmqctl reads a
-file that is not valid UTF-8 as Latin-1.
+The config files are JSON in fastjson's dialect. Brokers write the JSON in UTF-8 (5.x) or in the platform's charset
+(4.x). rmqctl reads a file as Latin-1 if the file is not valid UTF-8.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ConfigFile(NamedTuple):
     """A config file as a broker loads it.
 
     `content` is the content of the file. If the file cannot be loaded, `content` is None. `problem` describes the fault
-    of the main file or of its `.bak`. `source` is the path of the file that was loaded, which is the main file or its
-    `.bak`. If neither file was loaded, `source` is None.
+    of the main file or of its `.bak`. `source` is the path of the file that was loaded, either the main file or its
+    `.bak`. If no file was loaded, `source` is None.
     """
 
     name: str
@@ -54,9 +54,9 @@ class ConfigFile(NamedTuple):
 
 
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
-    """Load config/`name`, or its `.bak` if a broker would load the `.bak`.
+    """Load config/`name`, or its `.bak` if a broker would use the `.bak`.
 
-    If neither the file nor its `.bak` exists, the content is an empty dict. If at least one of these two files exists
+    If neither the main file nor its `.bak` exists, the content is an empty dict. If the main file or its `.bak` exists,
     but neither can be loaded, the content is None. If the content is None, a broker starts with an empty configuration.
     """
     path = folder / name
@@ -71,9 +71,10 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 
 def read_config(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the content of one file, and its problem.
+    """Return the content of one config file, and a text about its problem.
 
-    If the file does not exist, the result is (None, ""). If the file has a problem, the content is None.
+    If the file does not exist, the result is (None, ""). If the file has a problem, the content is None. If the file
+    has no problem, the text about the problem is empty.
     """
     try:
         kind = storage.entry(path).kind
@@ -110,16 +111,16 @@ def charset_of(raw: bytes) -> str:
 
 
 def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
-    """Return the folder in config/ that is a RocksDB database of the broker.
+    """Return the name of a folder in config/ that is a RocksDB database.
 
-    The result is None if the configuration is in files.
+    The result is None if the broker's configuration is in files.
     """
     names = (name for name in ROCKSDB_FOLDERS if storage.entry(folder / name / ROCKSDB_SIGN).kind is Kind.FILE)
     return next(names, None)
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
-    """Return the map with the name `key` of a config file.
+    """Return the map with the name `key` from a config file.
 
     The result is empty if the file has no such map.
     """
@@ -130,7 +131,7 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
     """Return the topics with batch consume queues (5.x, queue.type=BatchCQ).
 
-    `topics` is the content of topics.json, which has the attribute queue.type of each topic.
+    `topics` is the loaded file topics.json, in which a topic can have the attribute queue.type.
     """
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():

@@ -1,17 +1,17 @@
 """The types of values in config/*.json, as a broker's fastjson reads them.
 
-Only the values that rmqctl uses have types in this module. The rules describe the behaviour of the real brokers 4.9.7
-(fastjson 1.2.69) and 5.3.3 (fastjson 1.2.83).
+This module only has types for values that rmqctl uses. The types accept the same values as the brokers 4.9.7 (fastjson
+1.2.69) and 5.3.3 (fastjson 1.2.83).
 
-A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
-ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). If a field of an object has the
-value null, "" or "null", the broker uses the default of the field.
+A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). If a number is written as
+text, fastjson ignores commas in the text. The text of an int may end with a point and zeros ("1,000.0"). If a field of
+an object has the value null, "" or "null", the broker uses the default of the field.
 
-If the file has any other value where a number, an object or a map is expected, the broker deletes the file and reads
-the .bak. The broker also deletes the file and reads the .bak if a map contains a null. All other fields may have any
-value, and are kept unchanged.
+If a number, an object or a map has a value of a wrong type, the broker deletes the config file and reads its .bak. The
+broker also deletes the config file and reads its .bak if a map contains a null. Fields without a type in this module
+may have any value, and are kept unchanged.
 
-Numbers of queues and queueIds are Java's int. Offsets are Java's long.
+Queue numbers and queueIds have the Java type int, and offsets have the Java type long.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """Return the key of a map as a plain number.
+    """Return the key of a map as a plain number, such as "10" for "+10".
 
-    A broker reads the keys "1,0" and "+10" as 10. Raises ValueError if the key is not a number.
+    A broker also reads the key "1,0" as 10. Raises ValueError if the key is not a number.
     """
     number = _number(bits)(key, f"a key of {place}")
     if number is None:
@@ -142,9 +142,10 @@ FILES: dict[str, Kind] = {
 
 
 def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of config/`name` as a broker reads it.
+    """Return the content of the file config/`name` as a broker reads it.
 
-    Raises ValueError if a broker treats the file as not valid. The error gives the place and the reason.
+    Raises ValueError if a broker treats the file as not valid. The text of the ValueError gives the place in the file
+    and the reason.
     """
     found: dict[str, Any] = FILES.get(name, _anything)(content, "")
     return found

@@ -1,6 +1,6 @@
 """The dataVersion of a config file (RocketMQ's DataVersion).
 
-Name servers and slaves compare this version to detect changes of the file.
+Name servers and slaves compare the dataVersion to detect changes of a config file.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ COUNTERS = 2**63  # Java's long
 
 
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
-    """Return the version after `before`, as DataVersion.nextVersion does.
+    """Return the next dataVersion after `before` (DataVersion.nextVersion).
 
-    `before` is the dataVersion of the file. If the file has no dataVersion, `before` may have any other value. In 5.x,
-    the dataVersion also has a stateVersion.
+    `before` is the current dataVersion of a config file, or any other value if the file has none. In 5.x, a dataVersion
+    also has a stateVersion.
     """
     version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
     if isinstance(before, dict):

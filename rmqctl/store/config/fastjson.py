@@ -1,6 +1,6 @@
-"""JSON in the dialect of fastjson.
+"""Read and write JSON in the dialect of fastjson.
 
-Brokers write their configuration in this dialect.
+Brokers write their configuration files with fastjson.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 def fastjson_loads(text: str) -> Any:
     """Parse JSON as fastjson writes it.
 
-    Keys may be integers without quotes, as in `{0:375,1:375}`. These keys are returned as strings. The keys first get
-    quotes, and then `bounded_json` parses the JSON. Raises ValueError if the text is not JSON, if the JSON is nested
-    too deeply, or if the JSON is too large.
+    Keys may be integers without quotes, as in `{0:375,1:375}`. Integer keys are returned as strings. Raises ValueError
+    if the text is not JSON, is nested too deeply, or is too large.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
-    return bounded_json.loads(quoted, 2 * SIGNS_MAX)  # keys have got quotes
+    return bounded_json.loads(quoted, 2 * SIGNS_MAX)  # quoted keys need more signs
 
 
 def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
     """Return JSON as fastjson writes a broker's configuration, with tabs.
 
-    A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of such a map has
-    its own line. The integer keys have no quotes. Keys are written in the order of the map. fastjson sorts the fields
-    of a bean, but this function does not sort the keys.
+    A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of a map with
+    integer keys has its own line. Integer keys have no quotes. The keys keep the order of the map. fastjson sorts the
+    fields of a bean, but `fastjson_dumps` does not sort keys.
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
@@ -52,7 +51,7 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
 def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
     """Return a JSON text as bytes in a charset.
 
-    If the charset lacks a character, or the text has a lone surrogate, all characters outside ASCII are escaped.
+    All characters outside ASCII are escaped if the charset lacks one of them, or if the text has a lone surrogate.
     """
     try:
         return text.encode(charset)
@@ -61,5 +60,5 @@ def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
 
 
 def key_text(key: str | int) -> str:
-    """Return the key of a map in fastjson's form, with no quotes for an integer."""
+    """Return a map key as fastjson writes it: integers have no quotes."""
     return json.dumps(key)

@@ -1,10 +1,10 @@
-"""Change single values in a JSON text of fastjson's dialect.
+"""Change single values in a JSON text that is in the dialect of fastjson.
 
-All other bytes of the text stay unchanged. Therefore the order, the white space and values that rmqctl does not know
-are kept. A file keeps its form even if an operator edited it or a broker of any version wrote it.
+The bytes before and after a changed value stay unchanged. Therefore the order of the members, the white space and the
+values that rmqctl does not know are kept. A file keeps its form, even if an operator has edited it.
 
-A new member gets the same white space as the member before it. For example, the members of `{0:375,1:375}` stay on one
-line. If each number has its own line (as in 5.5.0), a new number also gets its own line.
+A new member gets the same white space as the member before it. For example, a new member of `{0:375,1:375}` is on the
+same line as the others. If each member is on its own line (as in 5.5.0), a new member also gets its own line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENING, _CLOSING = ("{", "["), ("}", "]")
 
 
 class _Member(NamedTuple):
-    """A member of an object, with the positions of its key and its value."""
+    """The positions of a JSON member's key and value in the text."""
 
     key_begin: int
     value_begin: int
@@ -32,7 +32,7 @@ class _Member(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object in the text, with the positions of its braces and its members."""
+    """The positions of a JSON object's braces and members in the text."""
 
     begin: int
     close: int
@@ -40,13 +40,12 @@ class _Object(NamedTuple):
 
 
 def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> str:
-    """Return the text with `members` in the object at `path`.
+    """Return the JSON text with `members` in the object at `path`.
 
-    The value of a member that exists is replaced. A member that does not exist is added at the end of the object.
-    Objects of the path that do not exist are added, too. Keys of `members` that are integers are written without
-    quotes.
+    If a member exists already, its value is replaced. A new member is added at the end of the object. If an object in
+    `path` does not exist, the object is added, too. Integer keys of `members` are written without quotes.
 
-    `text` is an object that `fastjson_loads` accepts.
+    `text` must be a JSON object that `fastjson_loads` accepts.
     """
     found = _object_at(text, text.index("{"))
     for depth, key in enumerate(path):
@@ -60,9 +59,9 @@ def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> 
 
 
 def _with(text: str, found: _Object, depth: int, members: Mapping[Any, Any]) -> str:
-    """Return the text with `members` in one object.
+    """Return the JSON text with `members` in the object `found`.
 
-    `depth` is the number of objects around the object.
+    `depth` is the number of objects that contain the object `found`.
     """
     on_lines = _NUMBER_ON_A_LINE.search(text) is not None
     values = {key: fastjson_dumps(value, depth + 2, numbers_on_lines=on_lines) for key, value in members.items()}
@@ -93,7 +92,7 @@ def _space_before(text: str, at: int) -> str:
 
 
 def _object_at(text: str, begin: int) -> _Object:
-    """Return the object whose `{` is at `begin`.
+    """Return the JSON object whose `{` is at position `begin` of the text.
 
     If two members have the same key, only the later member is used, as in fastjson.
     """

@@ -1,4 +1,4 @@
-"""The lengths of a store's files."""
+"""The lengths of the files in a store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """The lengths of a store's files in bytes, and the limits of the index.
+    """The lengths of a store's files in bytes, and the capacity of index files.
 
-    `index_slots` and `index_entries` are the numbers of slots and entries of an index file. The defaults are the same
-    as in the broker.
+    `index_slots` and `index_entries` are the numbers of slots and of entries in an index file. The defaults are the
+    same as in the broker.
     """
 
     commitlog_file_size: int = 1 << 30
@@ -26,9 +26,9 @@ class Geometry(NamedTuple):
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """Return the lengths that broker.conf sets.
+    """Return the file lengths that broker.conf sets.
 
-    If broker.conf does not set a length, the length is the broker's default.
+    If broker.conf does not set a length, the broker's default is used.
     """
     usual = Geometry()
     return Geometry(

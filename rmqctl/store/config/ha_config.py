@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class HAConf(NamedTuple):
-    """The settings for replication; sizes in bytes, times in ms.
+    """The settings for replication to slaves; sizes in bytes, times in ms.
 
     The defaults are the same as in the broker. The comment beside a setting gives its key in broker.conf.
     """
@@ -35,7 +35,7 @@ USUAL_HA = HAConf()
 def ha_conf(said: JavaProperties) -> HAConf:
     """Return the settings for replication that broker.conf sets.
 
-    If broker.conf does not have a setting, the default is used. Raises BadRequest if a number is not valid.
+    If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
     """
 
     def number(usual: int, *names: str, least: int = 1) -> int:

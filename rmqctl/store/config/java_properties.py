@@ -16,12 +16,11 @@ NUMBER_DIGITS_MAX = 15
 
 
 class JavaProperties:
-    """The properties of the file at `path`.
+    """The properties (keys and values) of the file at `path`.
 
-    If `said` has the properties, the file is not read, and only error texts use `path`.
+    If `said` gives the properties, the file is not read, and `path` is only used in error texts.
 
-    Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value that it reads is not
-    valid.
+    Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value of the key is not valid.
     """
 
     def __init__(self, path: Path, said: Mapping[str, str] | None = None) -> None:
@@ -29,14 +28,14 @@ class JavaProperties:
         self._said = _read(path) if said is None else said
 
     def text(self, name: str) -> str:
-        """Return the value of a key.
+        """Return the value of the key `name`.
 
-        The result is empty if the file does not set the key.
+        The result is an empty text if the file does not set the key.
         """
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return the paths of a comma-separated list.
+        """Return the paths in the comma-separated list that a key sets.
 
         The result is empty if the file does not set the key `name`. Raises BadRequest if a path is not valid.
         """
@@ -46,7 +45,7 @@ class JavaProperties:
         return paths
 
     def path_of(self, name: str) -> str:
-        """Return the path that the key `name` sets; "" if the file does not set it.
+        """Return the path that the key `name` sets, or "" if the key is not set.
 
         Raises BadRequest if the path is not valid.
         """
@@ -59,18 +58,18 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Return whether a key is set to `true`.
+        """Return whether the value of a key is `true`.
 
-        The result is False if the key has another value, and None if the file does not set the key. The function
-        ignores the difference between upper case and lower case.
+        Upper case and lower case are not distinguished. The result is False if the key has a value other than `true`,
+        and None if the file does not set the key.
         """
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the number that is the value of the first key in `names`.
+        """Return the value of the first key in `names` that is set, as a number.
 
-        Keys that the file does not set are skipped. The result is None if the file sets none of `names`. Raises
-        BadRequest if the value is not a whole number, has more than 15 digits, or is less than `least`.
+        The result is None if the file sets no key of `names`. Raises BadRequest if the value is not a whole number, has
+        more than 15 digits, or is less than `least`.
         """
         for name in names:
             if name in self._said:

@@ -1,6 +1,6 @@
-"""The reader of the JSON files that rmqctl writes into a store.
+"""Read the JSON files that rmqctl writes into a store.
 
-The owner of the store may have replaced such a file with any content.
+The content of the files is checked, because anyone with access to the store can change its files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SIGNS_MAX = 4_000_000  # some 100,000 files of a journal
 
 
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
-    """Return the content of the file at `path`, as a value of type `of_type`.
+    """Return the content of the JSON file at `path` as a value of `of_type`.
 
     Raises Unreadable if the file is not a regular file, is too large, is not JSON, or has a value of another type. The
-    error text names `what` (a name for the file) and gives the reason.
+    error text contains `what` (a name for the file) and the reason.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()
@@ -37,10 +37,10 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 
 
 def can_be_read(text: bytes) -> bool:
-    """Return whether `read_json` accepts a file as large as `text`.
+    """Return whether a file with the content `text` is small enough to read.
 
-    The file is not accepted if the text has too many bytes or too many signs (`bounded_json.check_signs`), or is not
-    UTF-8.
+    `read_json` does not accept a file that has too many bytes, has too many signs (`bounded_json.check_signs`), or is
+    not UTF-8.
     """
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)

@@ -1,4 +1,4 @@
-"""The settings of broker.conf that are used when a store is written."""
+"""The settings of broker.conf for writing to a store."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class WritingConf(NamedTuple):
-    """The settings for writing; sizes in bytes, times in ms, pages of 4 KiB.
+    """The settings for writing to a store.
 
-    The defaults are the same as in the broker. The comment beside a setting gives the key of the setting in
-    broker.conf.
+    Sizes are in bytes, times in ms, and pages have 4 KiB. The defaults are the same as in the broker. The comment
+    beside a setting gives its key in broker.conf.
     """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
     property_crc: bool = False  # enabledAppendPropCRC
-    multi_dispatch: bool | None = None  # enableMultiDispatch and enableLmq; None: neither is there
+    multi_dispatch: bool | None = None  # enableMultiDispatch and enableLmq; None: neither is set
     os_page_cache_busy_ms: int = 1000  # osPageCacheBusyTimeOutMills
     pool_size: int = 0  # transientStorePoolSize, with transientStorePoolEnable and asynchronous flush
     warm_files: bool = False  # warmMapedFileEnable
@@ -37,7 +37,7 @@ POOL_SIZE = 5
 def writing_conf(said: JavaProperties) -> WritingConf:
     """Return the settings for writing that broker.conf sets.
 
-    If broker.conf does not have a setting, the default is used. Raises BadRequest if a number is not valid.
+    If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
     """
 
     def number(name: str, usual: int) -> int:

@@ -1,4 +1,4 @@
-"""The folder of a store: the places of its parts, and signs of its writer.
+"""The folder of a store: the paths of its parts, and signs of its broker version.
 
 | sign | brokers that create the sign |
 |---|---|
@@ -7,8 +7,8 @@
 | a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
 | `consumequeue/CURRENT`, without topics in `consumequeue` | 5.x, storeType=defaultRocksDB: only the log is read |
-| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds; read-only |
-| `dledger-ID/` | a broker of a DLedger group, its log in `data/`, each record with a header: only the log is read |
+| `consumequeue/CURRENT` with topics, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, files and RocksDB: read-only |
+| `dledger-ID/` | brokers of a DLedger group, log in `data/`, a header before each record: only the log is read |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EPOCH_FILE, BROKER_IDENTITY = "epochFileCheckpoint", "brokerIdentity"  # with a 
 LOCK = "lock"
 MIRROR = "rmqctl-mirror.json"  # `rmqctl replicate` wrote the store; no broker knows the file
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
-SIGN_OF_5_4 = "rocksdbstore"  # each start makes it, whatever is kept in it
+SIGN_OF_5_4 = "rocksdbstore"  # each start of a 5.4 broker creates this folder
 SIGNS_OF_5 = (
     SIGN_OF_5_4,
     ABORT_BAK,
@@ -58,7 +58,7 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 
 
 class Layout(Enum):
-    """The place where a store has its queues.
+    """The kind of storage for the queues and the log of a store.
 
     FILES means that the queues are in files. COMBINED means that the queues are in files and in RocksDB. ROCKSDB means
     that the queues are only in RocksDB. DLEDGER means that the queues are in files, and that a DLedger group writes the
@@ -83,12 +83,12 @@ def is_rocksdb_name(name: str) -> bool:
 
 
 class StorePath:
-    """The parts of the store at `root`.
+    """The paths of the parts of the store in the folder `root`.
 
-    `conf` can also show which layout the store has. `log_only` says that the caller reads only the log.
+    The layout of the store is found from its files and from `conf`. A caller that reads only the log sets `log_only`.
 
-    Raises NotAStore if there is no store at `root`. Without `log_only`, raises LayoutNotSupported if the store's layout
-    is DLedger, or RocksDB without queue files. Raises Unreadable if the folder cannot be opened.
+    Raises NotAStore if `root` is not the folder of a store, and Unreadable if the folder cannot be opened. Without
+    `log_only`, raises LayoutNotSupported if the layout is DLEDGER or ROCKSDB.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class StorePath:
         )
 
     def part(self, name: str) -> Path:
-        """Return the path of one of the store's parts, such as `index`."""
+        """Return the path of a part of the store, for example `index`."""
         return self.root / name
 
     def check_can_be_changed(self) -> None:
         """Raise LayoutNotSupported if rmqctl must not change this store.
 
-        rmqctl must not change a store with queues in RocksDB, because a broker does not start if the store's files and
-        RocksDB differ. rmqctl must not change a DLedger store either, because only the group may change the log of a
-        member.
+        rmqctl must not change a store with queues in RocksDB, because a broker does not start if RocksDB differs from
+        the store's files. rmqctl must not change a DLedger store, because only the DLedger group may change its
+        members' logs.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
@@ -147,15 +147,15 @@ class StorePath:
     def has_abort(self) -> bool:
         """Return whether `abort` exists.
 
-        If `abort` exists, a broker is running or did not stop cleanly. A folder with the name `abort` has the same
-        effect, because brokers only check whether the path exists (new File(abort).exists()).
+        If the file `abort` exists, a broker is running or did not stop cleanly. A folder with the name `abort` counts,
+        too, because brokers only check whether the path exists (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
-        """Return the signs in this store that a broker of 5.x wrote the store.
+        """Return the signs that show that a broker of 5.x wrote the store.
 
-        The signs are names of files and folders, and PID_IN_ABORT. The list is empty if there is no sign.
+        The signs are names of files and folders, and PID_IN_ABORT. The list is empty if the store has no sign of 5.x.
         """
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
@@ -167,24 +167,23 @@ class StorePath:
     def has_lock_file(self) -> bool:
         """Return whether the file `lock` exists.
 
-        Brokers from 4.3 on create the file `lock`. Brokers of 4.1 do not create this file.
+        Brokers create the file `lock` from 4.3 on, but not in 4.1.
         """
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 
 
 def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the folders of the log that broker.conf names.
+    """Return the commit log folders that broker.conf names.
 
-    The result is empty if broker.conf names no such folder.
+    The result is empty if broker.conf names no commit log folder.
     """
     return [from_root(root, path) for path in conf.commitlog_paths]
 
 
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the folders in which a broker creates new files of the log.
+    """Return the folders in which a broker creates new commit log files.
 
-    The folders have the same order as in MultiPathMappedFileQueue, which creates each new file in the next folder of
-    this order.
+    The order of the folders is the same as in MultiPathMappedFileQueue, which creates each new file in the next folder.
     """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
@@ -210,10 +209,10 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 
 
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
-    """Return the folder of DLedger's log.
+    """Return the folder with the log of a DLedger store.
 
-    The result is None if the store has an ordinary log. Raises LayoutNotSupported if this folder does not exist, or if
-    the store has several such folders and broker.conf names none of these folders.
+    The result is None if the store has an ordinary log. Raises LayoutNotSupported if the DLedger log that broker.conf
+    names does not exist, or if the store has several DLedger logs and broker.conf names none.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

@@ -1,6 +1,7 @@
-"""Topics that every broker has, even if topics.json does not list them.
+"""The topics that every broker has, even if topics.json does not list them.
 
-The names come from TopicValidator, up to 5.3.3. The prefixes of the topics of consumer groups come from MixAll.
+The topic names come from RocketMQ's class TopicValidator, up to 5.3.3. The prefixes %RETRY% and %DLQ% come from
+RocketMQ's class MixAll.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def is_copy_topic(topic: str) -> bool:
-    """Return whether a broker puts copies of messages of other topics into a topic.
+    """Return whether a topic is for copies of messages from other topics.
 
-    The copies are half messages, delayed messages, retries and dead letters.
+    A broker stores half messages, delayed messages, retries and dead letters as copies.
     """
     return topic in (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC) or topic.startswith(GROUP_PREFIXES)
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Return whether a topic is a broker's own topic, or an LMQ topic.
+    """Return whether a topic is a system topic of brokers, or an LMQ topic.
 
     LMQ topics have their own consumer groups.
     """
@@ -46,9 +47,9 @@ def is_broker_topic(topic: str) -> bool:
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Return whether a topic is known.
+    """Return whether a topic counts as existing.
 
-    A topic is known if `listed` (the topics of topics.json) contains the topic, or if the topic is one of a broker's
-    own topics. If `listed` is empty, the result is always True, because nothing shows which topics are unknown.
+    `listed` has the names of the topics in topics.json. A broker's own topic and an LMQ topic exist even if topics.json
+    does not list them. If `listed` is empty, the result is always True, because topics.json may be missing.
     """
     return not listed or topic in listed or is_broker_topic(topic)

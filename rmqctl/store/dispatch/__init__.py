@@ -1,1 +1,1 @@
-"""The rules that say which queue units and index keys a message gets."""
+"""The rules of dispatch: which queue units and index entries a message gets."""

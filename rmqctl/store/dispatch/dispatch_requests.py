@@ -1,4 +1,4 @@
-"""Dispatch requests of many messages, as columns for queues and the index."""
+"""The dispatch requests of many messages, as columns of numpy arrays."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 class DispatchColumns(NamedTuple):
-    """Dispatch requests as columns.
+    """The dispatch requests of several messages, as numpy arrays.
 
-    `messages` is a numpy array of DISPATCH_COLUMNS in log order. `hashes` is an int32 array with the key hashes of all
-    messages.
+    `messages` is a numpy array of DISPATCH_COLUMNS in log order. `hashes` is an int32 array that contains the key
+    hashes of all messages.
     """
 
     messages: Rows
@@ -50,17 +50,17 @@ class NotPassed:
     """A filter that leaves out messages that the index already has.
 
     A broker does not index a message if the previous message with keys has a higher physical offset
-    (IndexService.buildIndex). The previous message can have a higher physical offset only if files of the log overlap.
+    (IndexService.buildIndex). The previous message can have a higher physical offset only if log files overlap.
     """
 
     def __init__(self) -> None:
         self._end_phy_offset = 0
 
     def take(self, described: DispatchColumns) -> DispatchColumns:
-        """Return the dispatch columns without messages that the index already has.
+        """Return `described` without the messages that the index already has.
 
-        The index already has a message if its physical offset is lower than the offset of the last message with keys in
-        earlier calls.
+        Messages are left out if their physical offset is lower than the offset of the last message with keys in earlier
+        calls.
         """
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
@@ -70,10 +70,11 @@ class NotPassed:
 
 
 class DispatchRequestBuilder:
-    """Makes dispatch columns from scanned columns, in any thread.
+    """Makes dispatch columns from scanned columns; any thread may call the methods.
 
-    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in this list. Keys are hashed
-    only if `with_keys` is set. TAGS is hashed only if `with_tags` is also set. Only brokers from 5.4.0 on index TAGS.
+    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in `queues`. Keys are hashed
+    only if `with_keys` is set. TAGS is hashed only if both `with_keys` and `with_tags` are set. Only brokers from 5.4.0
+    on index TAGS.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -89,7 +90,7 @@ class DispatchRequestBuilder:
         self.with_keys = self.with_tags = False
 
     def take(self, columns: Columns) -> DispatchColumns:
-        """Return the dispatch columns of a record run."""
+        """Return the dispatch columns for the messages of a record run."""
         rows = columns.rows
         if runs_plain(dispatch_scan):
             return self._of_all(columns.message(row) for row in range(len(rows)))
@@ -119,11 +120,11 @@ class DispatchRequestBuilder:
         return described
 
     def of(self, message: Message) -> DispatchColumns:
-        """Return the dispatch columns of one message."""
+        """Return the dispatch columns for one message."""
         return self._of_all([message])
 
     def _of_all(self, messages: Iterable[Message]) -> DispatchColumns:
-        """Return the dispatch columns of messages, by the one-record rules."""
+        """Return the dispatch columns for messages, without the kernel."""
         rows: list[tuple[int, ...]] = []
         hashes: list[int] = []
         for message in messages:
@@ -139,9 +140,9 @@ class DispatchRequestBuilder:
         return DispatchColumns(np.array(rows, DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """Return the number of a queue.
+        """Return the number of a queue, which is its position in `queues`.
 
-        A queue that has no number yet gets a new number.
+        If a queue has no number yet, the queue is added to `queues`.
         """
         key = (topic, queue_id)
         with self._lock:
@@ -157,10 +158,10 @@ class DispatchRequestBuilder:
         return table
 
     def _room_for_hashes(self, room: int) -> Numbers:
-        """Return this thread's array for at least `room` hashes.
+        """Return an array of the calling thread for at least `room` hashes.
 
-        The next call in the same thread may return the same array. In this case, the hashes in the array are
-        overwritten.
+        A later call in the same thread may return the same array. Therefore the caller must copy the hashes before the
+        next call.
         """
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
@@ -170,10 +171,10 @@ class DispatchRequestBuilder:
         table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:
-        """Return the hashes of a message's keys in the kernel's order.
+        """Return the key hashes of a message, in the same order as the kernel.
 
-        The first hash is the hash of UNIQ_KEY. After it, the list has the hashes of the words in KEYS, and then the
-        hash of TAGS. The list is empty for a rollback record, or if `with_keys` is not set.
+        The list has, in this order, the hash of UNIQ_KEY, the hashes of the words in KEYS, and the hash of TAGS. The
+        list is empty if the message is a rollback record, or if `with_keys` is not set.
         """
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
@@ -183,7 +184,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Replace one row by the values of `message`, which was decoded separately.
+        """Replace one row by the values of the separately decoded `message`.
 
         Returns the changed dispatch columns. The hashes of the message are appended to `hashes`.
         """

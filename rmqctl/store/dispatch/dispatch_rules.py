@@ -1,6 +1,6 @@
 """The rules of dispatch: the units that a message gets in queues.
 
-These are the rules of ConsumeQueue and LMQ.
+The rules for a message's own queue come from ConsumeQueue, and the rules for light queues from LMQ.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ INNER_NUM_MAX = 2**15 - 1
 
 
 class DispatchTarget(NamedTuple):
-    """The unit that a message gets in one queue.
+    """The unit that dispatch makes for a message in one queue.
 
-    `queue_offset` is the place of the unit in the queue. If `scheduled` is True, the unit's tagsCode is a delivery time
-    instead of `tags_code`.
+    `queue_offset` is the queue offset of the unit. If `scheduled` is True, the tagsCode of the unit is a delivery time,
+    and not `tags_code`.
     """
 
     topic: str
@@ -35,10 +35,10 @@ class DispatchTarget(NamedTuple):
 
 
 def queue_destinations(message: Message) -> list[DispatchTarget]:
-    """Return the units that dispatch makes for a message.
+    """Return the units that dispatch makes for a message in all its queues.
 
-    The first unit is in the message's own queue. All other units are in LMQ queues. A prepared or rollback record has
-    no units.
+    The first unit is in the message's own queue. The other units are in the light queues (LMQ) of the message. Dispatch
+    makes no units for a prepared or rollback record.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -51,10 +51,10 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 
 
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
-    """Return the units of a message in light queues (LMQ).
+    """Return the units that a message gets in light queues (LMQ).
 
-    Each of these units has the same tagsCode as `own`, the unit in the message's own queue. The tagsCode of `own` is
-    copied even if this tagsCode is a delivery time.
+    `own` is the unit in the message's own queue. The units in light queues have the same tagsCode as `own`, even if
+    this tagsCode is a delivery time.
     """
     return [
         own._replace(
@@ -67,18 +67,18 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 def batch_size(message: Message) -> int:
     """Return how many queue offsets a message has in a batch consume queue.
 
-    For an inner batch, the number is the property INNER_NUM. For any other message, or if INNER_NUM is not valid, the
-    number is 1.
+    An inner batch has as many queue offsets as its property INNER_NUM says. A message has one queue offset if it is not
+    an inner batch, or if its INNER_NUM is not valid.
     """
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return the first queue offset of a record, and the number of its offsets.
+    """Return the first queue offset of a batch, and its number of queue offsets.
 
-    The record is in a batch consume queue. The values are the properties INNER_BASE and INNER_NUM
-    (CommitLog.setBatchSizeIfNeeded). If one of these properties is not valid, the function returns the record's queue
+    A record in a batch consume queue is a batch. The result comes from the properties INNER_BASE and INNER_NUM of the
+    record (CommitLog.setBatchSizeIfNeeded). If INNER_BASE or INNER_NUM is not valid, the result is the record's queue
     offset and the number 1.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
@@ -88,11 +88,11 @@ def batch_of(message: Message) -> tuple[int, int]:
 
 
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
-    """Return whether `code` is the tagsCode that dispatch writes.
+    """Return whether `code` is a right tagsCode for the unit `target`.
 
-    The right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store time plus a delay
-    of whole seconds. The function accepts any delay of whole seconds, because the broker's configuration sets the
-    delays (messageDelayLevel).
+    For most messages, the right tagsCode is the hash of TAGS. For a scheduled message, the right tagsCode is the store
+    time plus a delay in whole seconds. Any delay in whole seconds is accepted, because the broker's configuration sets
+    the delays (messageDelayLevel).
     """
     if not target.scheduled:
         return code == target.tags_code

@@ -1,9 +1,9 @@
-"""The places of messages in light message queues (LMQ, since 4.9.3).
+"""The rules for messages in light message queues (LMQ, since 4.9.3).
 
 The property INNER_MULTI_DISPATCH of a message names its light queues. The broker gives the message a queue offset in
-each light queue, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each light queue
-(MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). Real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0,
-5.3.3 and 5.5.0 show these differences between versions:
+each light queue, and writes the offsets into the property INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each
+light queue (MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue). The following differences between broker
+versions were found in real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0:
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
@@ -11,24 +11,24 @@ each light queue, and writes these offsets into INNER_MULTI_QUEUE_OFFSET. Dispat
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-A message of a topic that LMQ leaves out gets no unit in light queues. If a message is a copy of an original message,
-the properties of the copy still contain the offsets of the original message. A half message (sysFlag prepared or
-rollback) never gets a unit.
+LMQ leaves out some topics: their messages get no unit in light queues. If a broker copies a message to another topic,
+the properties of the copy still contain the light queue offsets of the original message. A half message (sysFlag
+prepared or rollback) never gets a unit.
 
-Dispatch adds a unit at the end of a light queue, even if the message's offset for this queue is different from the
-queue's end. This rule has two exceptions. If the offset is greater than 0 and less than the queue's end, the queue
-already has this message, and dispatch adds no unit. If the queue is new, the queue begins at the offset of its first
-message. Therefore, if a queue has units, a message with offset 0 gets a unit at the queue's end. Messages with offset 0
-exist in queues with units, because 4.9.3 and 4.9.4 count from 0 again after each start of the broker, and because 5.5.0
-keeps copied offsets in %DLQ%.
+Dispatch normally adds a unit at the end of a light queue, even if the message has another offset for this queue. If the
+message's offset is greater than 0 and less than the light queue's end, the light queue already has the message, and
+dispatch adds no unit. A new light queue begins at the offset of its first message. A message with offset 0 gets a unit
+at the end of the light queue, even if the queue already has units. Brokers of 4.9.3 and 4.9.4 count light queue offsets
+from 0 again after each start, and 5.5.0 keeps copied offsets in %DLQ%.
 
-A name without the prefix %LMQ% is the name of a topic, and means the queue of this topic with the message's queueId. Up
-to 5.1.4, the broker counts light messages and the topic's own messages together when the broker gives offsets in this
-queue. Brokers of 5.2 and later write an empty offset for a name without the prefix. Let `x` be a name without the
-prefix. If `x` is the only name, the message has no offset. With `%LMQ%a,x`, the message has one offset too few, because
-Java's split drops an empty last part. If `x` is the only name, or with `%LMQ%a,x`, dispatch adds no unit. With
-`x,%LMQ%a`, every attempt to dispatch the message ends with an exception, because the first offset is not a number. A
-broker whose recovery reaches this message does not load the store (5.3.3).
+A name `x` without the prefix %LMQ% in INNER_MULTI_DISPATCH is a topic. The light queue for the name `x` is the queue of
+topic `x` with the message's queueId. Up to 5.1.4, light messages and the own messages of topic `x` get their queue
+offsets from one counter. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. If a name without
+%LMQ% is the only name, a message from 5.2 and later has no offset, and dispatch adds no unit. With the names
+`%LMQ%a,x`, a message from 5.2 and later has one offset too few, because Java's split drops an empty last part. For a
+message with one offset too few, dispatch adds no unit. With the names `x,%LMQ%a`, every attempt of 5.2 and later to
+dispatch the message ends with an exception, because the first offset is not a number. A broker of 5.3.3 does not load
+the store if its recovery reaches a message with the names `x,%LMQ%a`.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
 OFFSET_DIGITS_MAX = len(str(PLACES_MAX))
-LONG_DIGITS_MAX = 1000  # with leading zeros; Java has no limit
-NAME_MAX = 255  # bytes: a queue's name is a folder's
+LONG_DIGITS_MAX = 1000  # including leading zeros; Java has no limit
+NAME_MAX = 255  # bytes: the name of a queue is the name of a folder
 _PROPERTY_END, _NAME_END = properties.PROPERTY_SEPARATOR.encode(), properties.NAME_VALUE_SEPARATOR.encode()
 LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 
 
 def is_left_out_topic(topic: str) -> bool:
-    """Return whether 5.2 and later keep the messages of a topic out of LMQ.
+    """Return whether brokers of 5.2 and later exclude a topic from LMQ.
 
-    Messages of a topic that is kept out of LMQ have no place in light queues (MixAll.topicAllowsLMQ).
+    Messages of an excluded topic get no unit in light queues (MixAll.topicAllowsLMQ).
     """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
 
 def light_offsets(message: Message) -> list[tuple[str, int]]:
-    """Return the light queues of a message, and its queue offset in each queue.
+    """Return (name, queue offset) for each light queue of a message.
 
-    The list is empty if the message names more or fewer queues than offsets. The list is also empty if the message is a
-    copy that 5.2 or later kept out of LMQ. A queue is skipped if its name has a `/`, or if the offset for this queue is
-    not a valid queue offset.
+    The list is empty if the numbers of queue names and of offsets in the message are different. The list is also empty
+    if the message is a copy that a broker of 5.2 or later excluded from LMQ. A light queue is left out if its name
+    contains a `/`, or if its offset is not a valid queue offset.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -79,13 +79,13 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
-    """Return whether a message gets no unit in a light queue.
+    """Return whether dispatch adds no unit for a message to a light queue.
 
-    `queue_offset` is the message's offset for this queue. `queue_end` is the queue's end offset.
+    `queue_offset` is the message's offset for the light queue. `queue_end` is the end offset of the light queue.
 
-    The result is True if `queue_offset` is less than `queue_end`, and if one of two conditions is met. The first
-    condition is that `queue_offset` is greater than 0. The second condition is that LMQ leaves out the topic of the
-    message. If LMQ leaves out the topic, the offset may be copied from another message, and may also be 0.
+    If `queue_offset` is greater than 0 and less than `queue_end`, the light queue already has the message, and the
+    result is True. If LMQ leaves out the topic, a `queue_offset` of 0 is treated in the same way, because the offset
+    may be copied from another message.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -93,7 +93,7 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 def is_light_name(name: str) -> bool:
     """Return whether a name can be the name of a light queue.
 
-    Brokers accept any name that a folder can have, for example MQTT names with + and #.
+    Brokers accept any name that a folder can have. For example, names from MQTT may contain + and #.
     """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
@@ -111,18 +111,18 @@ def java_split(text: str) -> list[str]:
 
 
 def is_offset(text: str) -> bool:
-    """Return whether a text is a number that can be an offset in a queue.
+    """Return whether a text is a valid queue offset.
 
-    The result is False if the text is not a number, or if the offset is too large for any queue.
+    A text is not a valid queue offset if it is not a decimal number, or if the number is too large for any queue.
     """
     return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
 
 def undispatchable_offset(message: Message) -> str | None:
-    """Return the first of a message's LMQ offsets at which dispatch fails.
+    """Return the first light queue offset of a message at which dispatch fails.
 
-    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is the text of
-    this offset, or None if a broker can dispatch the message.
+    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is the text of the
+    offset, or None if a broker can dispatch the message.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -139,12 +139,11 @@ def _is_java_long(text: str) -> bool:
 
 
 def _is_left_out_copy(message: Message) -> bool:
-    """Return whether a message is a copy that 5.2 or later kept out of LMQ.
+    """Return whether a message is a copy that 5.2 or later excluded from LMQ.
 
-    The result is True if the topic of the message is kept out of LMQ, and if the message's properties show a broker of
-    5.2 or later. The properties from a broker of 5.2 or later end with 0x02. The properties from 5.2.0 and 5.3.0 can
-    also end with 20 bytes that are not a property. The properties from brokers of 4.9.1 to 5.1.4 never end in these
-    ways.
+    The result is True if the topic is excluded from LMQ, and if the end of the properties shows a broker of 5.2 or
+    later. Brokers of 5.2 and later end the properties with 0x02. Brokers of 5.2.0 to 5.3.0 can also end the properties
+    with 20 unused bytes. Properties from brokers of 4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -1,6 +1,6 @@
-"""The queue offsets and the number of the messages in each queue.
+"""The range of queue offsets and the number of messages, for each queue.
 
-The queue offsets and the numbers are updated with each batch of messages that is read.
+The range and the number of each queue are updated whenever more messages are read from the log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class QueueSpans:
-    """The queue offsets [first, end) of the messages in each queue.
+    """The range [first, end) of queue offsets in each queue.
 
-    If a topic was deleted and created again, only the offsets of messages of the new topic are counted. `message_at`
-    decodes the message at a physical offset. `message_at` is used for LMQ and for batch consume queues. `records` is
-    the number of all messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
+    If a topic was deleted and created again, the range has only queue offsets of the new topic. `message_at` decodes
+    the message at a physical offset, which is necessary for LMQ and for batch consume queues. `records` is the number
+    of all messages, and `bytes` is their total size. `records` and `bytes` also count messages without a queue unit.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -57,7 +57,7 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return the first offset, the end offset and the message count of a queue.
+        """Return a queue's first offset, end offset and number of messages.
 
         All three numbers are 0 if the queue has no messages.
         """
@@ -67,16 +67,16 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end of a batch consume queue.
+        """Return the end offset of a batch consume queue.
 
-        The end is the queue offset after the last batch.
+        The end offset is the queue offset after the last batch.
         """
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)
 
     def counts(self) -> dict[QueueKey, int]:
-        """Return the number of messages in each queue that has messages."""
+        """Return the number of messages in each queue that is not empty."""
         queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
         return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
 

@@ -1,4 +1,4 @@
-"""Which messages get a unit, and the units of batch consume queues."""
+"""Functions that find which messages get a unit, and make batch queue units."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Flags:
-    """Return, for each message, whether it gets a unit in its queue.
+    """Return, for each message, whether the message gets a unit in its queue.
 
-    `messages` is an array of DISPATCH_COLUMNS. The result is a bool array. Prepared and rollback records get no unit.
+    `messages` is an array of DISPATCH_COLUMNS. The result is a bool array. Prepared and rollback records get no queue
+    unit.
     """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     found: Flags = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
@@ -28,7 +29,7 @@ def have_units(messages: Rows) -> Flags:
 
 
 def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Rows:
-    """Return the units of a batch consume queue, one unit for each message.
+    """Return the batch consume queue units for `rows`, one for each message.
 
     `rows` is a numpy array of DISPATCH_COLUMNS. The result is a numpy array of BATCH_UNITS. `message_at` decodes the
     message at a physical offset.

@@ -1,18 +1,19 @@
 """The header that DLedger puts before each record of its log.
 
-The files of the log are in `dledger-ID/data/`. An entry is this header and one ordinary record.
+The files of DLedger's log are in `dledger-ID/data/`. An entry is a header and one ordinary record.
 
 {table}
 
-A file ends with a blank: the magic code -1 and the number of bytes left in the file, 4 bytes each.
+A file of DLedger's log ends with a blank. A blank has the magic code -1 and the number of bytes left in the file, 4
+bytes each.
 
 A header is valid if: (1) MAGIC is 1; (2) POS is the physical offset of the entry; (3) SIZE is BODYSIZE plus the 48
 bytes of the header, and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers
 write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
 term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 
-DLedger's own index and its checkpoint (`committedIndex`) are not read. It is possible that the group has not agreed
-on entries after `committedIndex`.
+rmqctl does not read DLedger's own index and checkpoint (`committedIndex`). The DLedger group may not have agreed on
+entries after `committedIndex`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __doc__ = (__doc__ or "").format(table=ENTRY_HEADER.table())
 
 
 class EntryHeader(NamedTuple):
-    """The 48 bytes before a record; sizes and `pos` in bytes."""
+    """The 48 bytes before a record; sizes and `pos` are in bytes."""
 
     magic: int
     size: int
@@ -75,5 +76,5 @@ class EntryHeader(NamedTuple):
 
 
 def decode_entry_header(raw: bytes | memoryview, position: int = 0) -> EntryHeader:
-    """Return the header of 48 bytes at `position` of `raw`."""
+    """Decode the header of an entry (48 bytes) at `position` in `raw`."""
     return EntryHeader._make(ENTRY_HEADER.struct.unpack_from(raw, position))

@@ -1,10 +1,10 @@
-"""The records of one file of DLedger's log.
+"""Read the records in one file of DLedger's log.
 
-Each record has a header of 48 bytes before it. The reader checks the header and returns the record.
+In DLedger's log, a header of 48 bytes is before each record. The reader checks the header and returns the record.
 
-Normally, an item begins at a header. If a header is damaged but the record after the header is whole, the header and
-the record are two items. The first of these two items is the damaged header, and the second item is the message. A
-record can also be read at its own physical offset, because queue units and message ids contain the record's own offset.
+Normally, each item that the reader returns begins at a header. If a header is damaged but the record after the header
+is whole, the reader returns two items: first the damaged header, and then the message. A record can also be read at its
+own physical offset, because queue units and message ids contain the record's own offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAGIC = struct.Struct(">4xI")
 
 
 class EntryReader(RecordReader):
-    """Decodes the records that follow the headers.
+    """Decodes the records that follow the headers of DLedger's entries.
 
     The parameter `position` of the methods is normally the position of a header. All methods raise OSError if the file
     cannot be read.
@@ -92,7 +92,7 @@ class EntryReader(RecordReader):
     def _problem(self, position: int) -> str:
         """Return the fault of the header at `position`; empty if it has no fault.
 
-        The previous entry is not considered.
+        The header is not compared with the previous entry.
         """
         room = self.file.size - position
         if room < ENTRY_HEADER.size:
@@ -102,9 +102,9 @@ class EntryReader(RecordReader):
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
         """Return the fault of an entry's index or term; empty if both are right.
 
-        The function compares index and term with the index and term of the previous entry, but only if the reader has
-        just read the previous entry. After an entry with a wrong index, the next entry may continue from the wrong
-        number or from the expected number.
+        The function compares index and term with the previous entry, but only if the reader has just read the previous
+        entry. After an entry with a wrong index, the next entry may continue from the wrong index or from the expected
+        index.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -138,8 +138,8 @@ class EntryReader(RecordReader):
     def _blank_behind(self, position: int) -> int | None:
         """Return the position of the blank that ends the file.
 
-        After this blank, the file has only zeros. The result is None if the file has no such blank at or after
-        `position`.
+        Only zeros may follow the blank in the file. The result is None if the file does not end with a blank at or
+        after `position`.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):

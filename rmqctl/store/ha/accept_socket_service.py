@@ -17,8 +17,8 @@ AFTER_ERROR_SECONDS = 1.0  # for example, no descriptor is free
 class AcceptSocketService:
     """Listens on a port of `host`.
 
-    Each new socket is given to `on_connect`, with the host and the port of its peer. Port 0 means any free port. The
-    attribute `port` is the number of the port in use. Raises OSError if the port cannot be used.
+    For each new connection, `on_connect` is called with the socket, the peer's host and the peer's port. Port 0 means
+    any free port. The attribute `port` is the number of the port in use. Raises OSError if the port cannot be used.
     """
 
     def __init__(self, host: str, port: int, on_connect: Callable[[socket.socket, str, int], None]) -> None:

@@ -1,33 +1,33 @@
 """The frames of AutoSwitchHA: 5.x with a controller (enableControllerMode).
 
-A slave connects to `haListenPort`. All numbers are big-endian. The field `state` says which frame it is: 1 HANDSHAKE, 2
-TRANSFER.
+A slave connects to `haListenPort`. All numbers are big-endian. The field `state` is the type of the frame: 1 HANDSHAKE,
+2 TRANSFER.
 
-A slave sends this handshake first:
+First, a slave sends a handshake:
 
 {slave_handshake}
 
-A master answers with this header, and then with its epochs, 12 bytes each:
+A master answers with a handshake header, and then with its epochs, 12 bytes each:
 
 {master_handshake}
 
 {epoch}
 
-Then a slave sends reports:
+After the handshakes, a slave sends reports:
 
 {report}
 
-A master sends transfers: this header, then `bodySize` bytes of the log. The bytes of a transfer never cross the end of
-a file or of an epoch. A transfer with bodySize 0 is a heartbeat.
+A master sends transfers. A transfer is a header and `bodySize` bytes of the log. A transfer never crosses the end of a
+log file or of an epoch. A transfer with bodySize 0 is a heartbeat.
 
 {transfer}
 
 A transfer is valid iff its state is 2, and the rules of DefaultHA hold (`rmqctl.store.ha.frames`). A handshake is valid
-iff (1) its state is 1; (2) bodySize is a multiple of 12, and at most 1000 epochs follow; (3) epochs and start offsets
-grow.
+iff (1) its state is 1; (2) bodySize is a multiple of 12, and at most 1000 epochs follow; (3) epochs increase and start
+offsets never decrease.
 
-A master does not count a slave that sends isAsyncLearner = 1. If a slave does not send isAsyncLearner = 1, and the
-controller does not know this slave, every later put fails.
+A slave that sends isAsyncLearner = 1 is not counted as a replica by the master. If a slave is unknown to the controller
+and does not send isAsyncLearner = 1, every later put fails.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ __doc__ = (__doc__ or "").format(
 
 
 class EpochEntry(NamedTuple):
-    """A time in which one broker was the master; `start_offset` in bytes."""
+    """An epoch, in which one broker was the master; `start_offset` is in bytes."""
 
     epoch: int
     start_offset: int
@@ -119,7 +119,7 @@ def encode_auto_switch_report(max_offset: int) -> bytes:
 def decode_epochs(raw: bytes) -> list[EpochEntry]:
     """Return the epochs after the header of a master's handshake.
 
-    Raises ValueError if epochs or start offsets do not grow.
+    Raises ValueError if epochs do not increase, or if start offsets decrease.
     """
     found = [EpochEntry._make(values) for values in EPOCH.struct.iter_unpack(raw)]
     for before, after in not_growing(found):
@@ -128,7 +128,10 @@ def decode_epochs(raw: bytes) -> list[EpochEntry]:
 
 
 def not_growing(epochs: list[EpochEntry]) -> list[tuple[EpochEntry, EpochEntry]]:
-    """Return the successive epochs whose numbers or start offsets do not grow."""
+    """Return each pair of successive epochs that are not in ascending order.
+
+    Two epochs are in ascending order if the number increases and the start offset does not decrease.
+    """
     return [
         (before, after)
         for before, after in pairwise(epochs)

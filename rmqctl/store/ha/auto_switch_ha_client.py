@@ -1,4 +1,4 @@
-"""RocketMQ's AutoSwitchHAClient, always as an asynchronous learner."""
+"""RocketMQ's AutoSwitchHAClient, which here is always an asynchronous learner."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rmqctl.store.ha.auto_switch_frames import (
 from rmqctl.store.ha.frames import HA_HOUSEKEEPING_INTERVAL, TransferHeader
 from rmqctl.store.ha.ha_client import HAClient
 
-LEARNER_ID = 2**31 - 1  # of no broker: a master looks at the ids of slaves that count
+LEARNER_ID = 2**31 - 1  # no broker's id; a master checks only the ids of slaves that it counts
 
 
 class AutoSwitchHAClient(HAClient):
     """A connection to the HA port of a master that runs with a controller.
 
-    `epochs` are the master's epochs, from its handshake and from later transfers. See HAClient.
+    `epochs` are the master's epochs, from the handshake and from later transfers. The class HAClient describes the
+    other attributes.
     """
 
     sends_last_file_for_0 = False

@@ -1,4 +1,4 @@
-"""The files of a broker with a controller (5.x), as the broker reads them.
+"""Read the files of a broker with a controller (5.x), as the broker does.
 
 | file | content |
 |---|---|
@@ -28,7 +28,7 @@ IDENTITY_SIZE_MAX = 4096  # bytes
 
 
 class BrokerIdentity(NamedTuple):
-    """The names and the id by which a controller knows the broker of a store."""
+    """The cluster name, the broker name and the broker id in brokerIdentity."""
 
     cluster_name: str
     broker_name: str
@@ -36,10 +36,11 @@ class BrokerIdentity(NamedTuple):
 
 
 class ControllerFiles(NamedTuple):
-    """The content of both files.
+    """The content of epochFileCheckpoint and brokerIdentity.
 
-    `epochs` is empty, and `identity` is None, if there is no valid file. A problem says what is wrong with a file; it
-    is empty if the file is valid or does not exist.
+    `epochs` is empty if the store has no valid epochFileCheckpoint. `identity` is None if the store has no valid
+    brokerIdentity. `epochs_problem` and `identity_problem` say what is wrong with a file. If the file is valid or does
+    not exist, its problem is empty.
     """
 
     epochs: list[EpochEntry]
@@ -49,15 +50,15 @@ class ControllerFiles(NamedTuple):
 
 
 def controller_files(store: ReadOnlyStore) -> ControllerFiles:
-    """Return the files of the controller mode.
+    """Return the content of the files of the controller mode.
 
-    If the broker of the store has no controller, all fields are empty.
+    If the broker of the store has no controller, all fields are empty or None.
     """
     return ControllerFiles(*read_epochs(store.storage, store.path.root), *_identity(store))
 
 
 def read_epochs(storage: Storage, root: Path) -> tuple[list[EpochEntry], str]:
-    """Return the epochs of the store at `root`, and what is wrong with its file."""
+    """Return the epochs of a store, and the fault of epochFileCheckpoint."""
     epochs, problem = _epochs(storage, root / EPOCH_FILE)
     if problem:
         epochs, backup_problem = _epochs(storage, root / (EPOCH_FILE + BACKUP_SUFFIX))
@@ -87,7 +88,7 @@ def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
 
 
 def _content(storage: Storage, path: Path, size_max: int) -> tuple[bytes | None, str]:
-    """Return the content of a file, and why it cannot be read.
+    """Return the content of a file, or None and why the file cannot be read.
 
     If the file does not exist, the result is (None, "").
     """

@@ -1,13 +1,13 @@
 """Read and write epochFileCheckpoint (5.x with a controller).
 
-The file says which epoch each part of the log belongs to.
+epochFileCheckpoint shows to which epoch each part of the log belongs.
 
     COUNT
     CRC                     CRC-32 & 0x7FFFFFFF of the next lines; 0: not checked
     EPOCH-STARTOFFSET       COUNT lines
 
-A file is valid iff (1) it has COUNT lines after the second one; (2) CRC is right or 0; (3) epochs and start offsets
-grow.
+The file is valid iff (1) it has COUNT lines after the second line; (2) CRC is right or 0; (3) epochs increase and start
+offsets never decrease.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ EPOCH_FILE_SIZE_MAX = 1024 * 1024  # bytes; a master keeps at most 1000 epochs
 
 
 def encode_epochs(entries: list[EpochEntry]) -> bytes:
-    """Return the content of the file."""
+    """Return the content of an epochFileCheckpoint with `entries`."""
     lines = "".join(f"{entry.epoch}-{entry.start_offset}\n" for entry in entries).encode()
     return f"{len(entries)}\n{masked_crc32(lines)}\n".encode() + lines
 
 
 def decode_epoch_file(content: bytes) -> list[EpochEntry]:
-    """Return the epochs of a file.
+    """Return the epochs in the content of an epochFileCheckpoint.
 
-    Raises ValueError if the file is not valid.
+    Raises ValueError if the content is not valid.
     """
     count, crc, *lines = content.decode("ascii").splitlines()
     body = "".join(f"{line}\n" for line in lines).encode()

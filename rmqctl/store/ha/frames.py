@@ -6,16 +6,16 @@ A slave sends reports:
 
 {report}
 
-A master sends transfers: this header, then `size` bytes of the log.
+A master sends transfers. A transfer is a header and `size` bytes of the log:
 
 {transfer}
 
-A transfer ends at any byte, also inside a record, but never crosses the end of a file. Blanks and the unused ends of
-files are sent as they are, so the bodies together are the log byte for byte. A transfer with size 0 is a heartbeat;
-its offset is the next byte that the master will send.
+A transfer may end at any byte, even inside a record, but never crosses the end of a log file. A master also sends the
+blanks and the unused ends of log files. Therefore the bodies of all transfers together are an exact copy of the log. A
+transfer with size 0 is a heartbeat. The offset in a heartbeat is the offset of the next byte that the master will send.
 
-A transfer is valid iff (1) its offset is the next byte that the slave expects, also in a heartbeat; (2) its size is
-not negative, and not above what the reader allows.
+A transfer is valid iff (1) its offset is the offset of the next byte that the slave expects, also in a heartbeat; (2)
+its size is not negative, and not larger than the reader's limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __doc__ = (__doc__ or "").format(report=REPORT.table(), transfer=TRANSFER.table(
 
 
 class TransferHeader(NamedTuple):
-    """The 12 bytes before a part of the log; `size` in bytes."""
+    """The header of a transfer (12 bytes); `size` is in bytes."""
 
     offset: int
     size: int
@@ -47,7 +47,8 @@ class TransferHeader(NamedTuple):
     def problem(self, expected: int, largest: int) -> str:
         """Return the fault of the header; empty if the header is valid.
 
-        `expected` is the physical offset that comes next. `largest` is the largest body in bytes.
+        `expected` is the physical offset of the next byte that the slave expects. `largest` is the size limit for a
+        body, in bytes.
         """
         if self.offset != expected:
             return f"the transfer begins at offset {self.offset}; the next byte is {expected}"
@@ -62,15 +63,15 @@ def encode_report(max_offset: int) -> bytes:
 
 
 def decode_report(raw: bytes | memoryview) -> int:
-    """Return the maxOffset of the 8 bytes of a report."""
+    """Return maxOffset from the 8 bytes of a report."""
     return int(REPORT.struct.unpack(raw)[0])
 
 
 def encode_transfer(offset: int, size: int) -> bytes:
-    """Return the 12 bytes before a body of `size` bytes from `offset`."""
+    """Return the header of a transfer of `size` bytes from `offset` on."""
     return TRANSFER.struct.pack(offset, size)
 
 
 def decode_transfer(raw: bytes | memoryview) -> TransferHeader:
-    """Return the header of the 12 bytes before a body."""
+    """Decode the header of a transfer (12 bytes)."""
     return TransferHeader._make(TRANSFER.struct.unpack(raw))

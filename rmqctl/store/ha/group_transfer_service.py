@@ -1,6 +1,7 @@
-"""RocketMQ's GroupTransferService: ends each put when slaves have its message.
+"""RocketMQ's GroupTransferService: finishes puts when slaves have their messages.
 
-A broker handles the puts one after the other. Here, each round looks at all puts: the results are the same.
+A broker handles the waiting puts one after the other. In rmqctl, each round checks all waiting puts, which gives the
+same results.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ GROUP_TRANSFER_INTERVAL_SECONDS = 0.01
 
 
 class GroupTransferService(ServiceThread):
-    """Finishes the puts that wait for slaves.
+    """Finishes the puts that wait for acknowledgements from slaves.
 
-    A put gets PUT_OK if `is_acknowledged` is true, and FLUSH_SLAVE_TIMEOUT after its deadline. When the service stops,
-    every put that still waits gets FLUSH_SLAVE_TIMEOUT.
+    A put gets PUT_OK if `is_acknowledged` returns True, or FLUSH_SLAVE_TIMEOUT after the put's deadline. When the
+    service stops, every put that still waits gets FLUSH_SLAVE_TIMEOUT.
     """
 
     def __init__(self, is_acknowledged: Callable[[GroupCommitRequest], bool]) -> None:

@@ -1,9 +1,9 @@
 """The slave's side of DefaultHA: RocketMQ's HAClient.
 
 HAClient receives the log of a master, and checks the header of each transfer (`rmqctl.store.ha.frames`). HAClient
-writes no file, and does not look into the log: `rmqctl.store.ha.received_log` checks the records.
+writes no file, and does not check the records of the log. `rmqctl.store.ha.received_log` checks the records.
 
-A master closes a connection on which no report arrives for 20 s. So `receive` repeats the last report every 5 s. A
+A master closes a connection if no report arrives for 20 s. Therefore `receive` repeats the last report every 5 s. A
 master sends a heartbeat at least every 5 s. If nothing arrives for 20 s, `receive` raises PeerError.
 """
 
@@ -32,11 +32,11 @@ READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024  # a real slave's buffer, in bytes: no la
 TRANSFER_SIZE_MAX = READ_MAX_BUFFER_SIZE - TRANSFER.size
 CONNECT_TIMEOUT = 10.0  # seconds
 LEAST_WAIT = 0.1  # seconds
-LEAST_TIMEOUT = 0.001  # seconds; 0 would mean something else to a socket
+LEAST_TIMEOUT = 0.001  # seconds; 0 would make the socket non-blocking
 
 
 class Transfer(NamedTuple):
-    """A part of the master's log from the physical offset `offset` on.
+    """A part of the master's log that begins at the physical offset `offset`.
 
     `body` is empty in a heartbeat. The next call of `receive` overwrites `body`.
     """
@@ -53,10 +53,10 @@ class Transfer(NamedTuple):
 class HAClient:
     """A connection to the HA port of a master at `host`:`port`.
 
-    `silence` is the longest time, in seconds, in which a master may send nothing. Methods raise PeerError if the master
-    cannot be reached, closes the connection, or breaks the protocol.
+    `silence` is the longest time in seconds that may pass without data from the master. Methods raise PeerError if the
+    master cannot be reached, closes the connection, or breaks the protocol.
 
-    HAClient is a context manager, which connects and closes.
+    As a context manager, HAClient opens and closes the connection.
     """
 
     sends_last_file_for_0 = True  # a first report of 0 asks for the last file of the log
@@ -92,8 +92,8 @@ class HAClient:
     def begin(self, offset: int) -> None:
         """Ask for the log from the physical offset `offset`.
 
-        The first report of a connection asks for this offset. Each later report acknowledges the log up to the reported
-        offset.
+        The first report of a connection has the offset where the transfers begin. Each later report acknowledges the
+        log up to the reported offset.
         """
         self._expected = offset
         self.report(offset)
@@ -104,7 +104,7 @@ class HAClient:
         self._send(self._encode_report(max_offset))
 
     def repeat_report(self) -> None:
-        """Repeat the last report if it is 5 seconds old.
+        """Repeat the last report if it is at least 5 seconds old.
 
         Without reports, a master closes the connection.
         """
@@ -115,7 +115,7 @@ class HAClient:
         """Return the transfers that have arrived, in order.
 
         The call waits at most `timeout` seconds for the first transfer, and reads at most `size_max` bytes. The list is
-        empty if no whole transfer has arrived.
+        empty if no complete transfer has arrived.
         """
         self.repeat_report()
         if self._read(timeout, size_max):
@@ -132,7 +132,7 @@ class HAClient:
         return found
 
     def _next(self) -> Transfer | None:
-        """Return the next whole transfer of the buffer."""
+        """Return the next complete transfer in the buffer, or None."""
         begin = self._start + self.header_size
         if begin > self._end:
             return None
@@ -153,7 +153,7 @@ class HAClient:
         return decode_transfer(raw)
 
     def _exactly(self, size: int) -> bytes:
-        """Return the next `size` bytes of the master."""
+        """Return the next `size` bytes that the master sends."""
         end = time.monotonic() + self._silence
         while self._end - self._start < size:
             if not self._read(LEAST_WAIT, size) and time.monotonic() >= end:
@@ -166,7 +166,7 @@ class HAClient:
         return PeerError(f"the master breaks the protocol: {problem}", path=self.address)
 
     def _read(self, timeout: float, size_max: int) -> int:
-        """Read what has arrived; return the number of bytes."""
+        """Read the bytes that have arrived; return the number of bytes."""
         rest = self._end - self._start
         if self._start:
             self._buffer[:rest] = self._buffer[self._start : self._end]

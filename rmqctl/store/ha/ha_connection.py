@@ -1,10 +1,10 @@
-"""One slave's connection: RocketMQ's HAConnection.
+"""A master's connection to one slave: RocketMQ's HAConnection.
 
     ReadSocketService    reads the slave's reports; closes the connection after haHousekeepingInterval without a byte
     WriteSocketService   sends transfers, and a heartbeat after haSendHeartbeatInterval without a transfer
 
-Nothing is sent before the first report. A negative report is ignored. Of several reports that arrive together, only the
-last one counts.
+The master sends nothing before the slave's first report. The master ignores negative reports. If several reports arrive
+together, only the last report counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Master(Protocol):
         """Record that a slave has the log up to `offset`."""
 
     def remove_connection(self, connection: HAConnection, reason: str) -> None:
-        """Remove a connection that has ended, and tell the policy why."""
+        """Remove a connection that has ended, and give the policy the reason."""
 
 
 class ReportReader:
@@ -53,7 +53,7 @@ class ReportReader:
         self._rest = b""
 
     def last_report(self, data: bytes) -> int | None:
-        """Return the last whole report after `data` arrived; None if no report is whole."""
+        """Add `data`, and return the last complete report, or None."""
         received = self._rest + data
         end = len(received) - len(received) % REPORT.size
         self._rest = received[end:]
@@ -63,9 +63,9 @@ class ReportReader:
 class HAConnection:
     """The connection of `master` to the slave at `client_address`.
 
-    The connection owns `channel`. Offsets are in bytes; -1: not known yet. `slave_request_offset` is the first report.
-    `slave_ack_offset` is the last report that counts as an acknowledgement. `next_transfer_from_where` is the next byte
-    to send.
+    The connection owns `channel`. Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset
+    in the slave's first report. `slave_ack_offset` is the offset in the last report that counts as an acknowledgement.
+    `next_transfer_from_where` is the physical offset of the next byte to send.
     """
 
     def __init__(self, master: Master, channel: socket.socket, client_address: str) -> None:
@@ -95,12 +95,12 @@ class HAConnection:
     def is_end_of_transfer(self, offset: int) -> bool:
         """Return whether a transfer ended at `offset`.
 
-        Transfers that end before the last report do not count.
+        Transfers that end before the offset in the last report do not count.
         """
         return offset in self._ends.copy()
 
     def _stop(self, reason: str) -> None:
-        """Make both threads end; the first reason counts."""
+        """Stop both threads; only the first reason is kept."""
         self._reason = self._reason or reason
         self._stopped.set()
         try:
@@ -146,14 +146,14 @@ class HAConnection:
         return ""
 
     def _take(self, report: int) -> str:
-        """Process a report. The result says why the connection must be closed, if so."""
+        """Process a report; return why the connection must be closed, or "" if not."""
         log, policy = self._master.log, self._master.policy
         if report < 0:
             return ""
         problem = policy.problem(self, report, log)
         if problem:
             return problem
-        self._is_ahead = self._is_ahead or report > log.max_offset  # its log is another one, also when ours has grown
+        self._is_ahead = self._is_ahead or report > log.max_offset  # the slave has another log
         if not self._is_ahead:
             self.slave_ack_offset = report
         while self._ends and self._ends[0] < report:
@@ -189,7 +189,7 @@ class HAConnection:
                 seen = master.wait_notify_object.all_wait_for_running(WAIT_SECONDS, seen)
 
     def _transfer(self) -> bool:
-        """Send the next bytes of the log; return whether there were any. Raises OSError."""
+        """Send the next bytes of the log; return whether bytes were sent. Raises OSError."""
         offset = self.next_transfer_from_where
         data = self._master.log.read(offset, self._master.conf.transfer_batch_size)
         if not data:
@@ -201,5 +201,5 @@ class HAConnection:
 
 
 def _words(error: OSError) -> str:
-    """Return what failed, with the file of the log if it is one."""
+    """Return the text of an error, with its file name if the error has one."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

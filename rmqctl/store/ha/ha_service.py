@@ -4,10 +4,10 @@ In 5.x, the name of HAService is DefaultHAService.
 
     AcceptSocketService    accepts slaves
     HAConnection           one for each slave
-    GroupTransferService   tells puts that their messages are in slaves
+    GroupTransferService   finishes puts when enough slaves have their messages
 
-The protocol has no authentication, so anyone who can connect to the port can read the whole log. The frames are in
-`frames`.
+The protocol has no authentication, so anyone who can connect to the port can read the whole log.
+`rmqctl.store.ha.frames` describes the frames of the protocol.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class HAService:
     """The master that sends `log` to slaves.
 
     The service listens on the port `conf.listen_port` of `host`. `push2_slave_max_offset` is the largest offset (bytes)
-    that any slave has acknowledged; it never falls. The class is a context manager. The constructor binds the port, and
-    raises OSError if the port cannot be used.
+    that any slave has acknowledged, and never decreases. The class is a context manager. The constructor binds the
+    port, and raises OSError if the port cannot be used.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class HAService:
         self._group_transfer_service.start()
 
     def shutdown(self) -> None:
-        """Close the port and all connections, and finish the puts that wait."""
+        """Close the port and all connections, and finish all waiting puts."""
         self._accept_socket_service.shutdown()
         for connection in self.connection_list:
             connection.shutdown()
@@ -93,14 +93,19 @@ class HAService:
         self.wait_notify_object.wakeup_all()
 
     def is_slave_ok(self, master_put_where: int) -> bool:
-        """Return whether a slave is connected and not too far behind an offset (4.x)."""
+        """Return whether a slave is connected and its lag is small enough (4.x).
+
+        The lag from the largest acknowledged offset to `master_put_where` must be less than `slave_fallbehind_max`
+        bytes.
+        """
         lag = master_put_where - self.push2_slave_max_offset
         return bool(self.connection_list) and lag < self.conf.slave_fallbehind_max
 
     def in_sync_replicas_nums(self, master_put_where: int) -> int:
-        """Return how many brokers are not too far behind an offset (5.x).
+        """Return the number of brokers whose lag is small enough (5.x).
 
-        The master counts, too.
+        The lag of a slave's acknowledged offset must be less than `slave_fallbehind_max` bytes. The master itself is
+        counted, too.
         """
         lags = (master_put_where - connection.slave_ack_offset for connection in self.connection_list)
         return 1 + sum(lag < self.conf.slave_fallbehind_max for lag in lags)
@@ -112,7 +117,7 @@ class HAService:
         self._group_transfer_service.notify_transfer_some()
 
     def remove_connection(self, connection: HAConnection, reason: str) -> None:
-        """Remove a connection that has ended, and tell the policy why."""
+        """Remove a connection that has ended, and give the policy the reason."""
         with self._lock:
             self._connections.remove(connection)
         self.policy.on_close(connection, reason)
@@ -129,7 +134,7 @@ class HAService:
         connection.start()
 
     def _is_acknowledged(self, request: GroupCommitRequest) -> bool:
-        """Return whether enough brokers have the log up to the put's end."""
+        """Return whether enough brokers have the log up to the end of the put."""
         if request.ack_nums <= 1:
             return self.push2_slave_max_offset >= request.next_offset
         acks = (connection.slave_ack_offset >= request.next_offset for connection in self.connection_list)

@@ -17,31 +17,32 @@ OPEN_FILES_MAX = 8  # slaves read at different places
 
 
 class LogSource(Protocol):
-    """A log that several threads read at once; offsets and sizes in bytes."""
+    """A log that several threads read at once; offsets and sizes are in bytes."""
 
     @property
     def file_size(self) -> int:
-        """Return the size of the log's files."""
+        """Return the size of each log file."""
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte."""
+        """Return the physical offset of the log's first byte."""
 
     @property
     def max_offset(self) -> int:
         """Return the physical offset after the last byte that may be sent."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes from `offset`, all of one file.
+        """Return at most `size` bytes from `offset` on, all from one log file.
 
         The result is empty if the log has no byte at `offset`. Raises OSError.
         """
 
 
 class LogFiles:
-    """The log in `files()`, which is sorted and may grow, up to the offset `end()`.
+    """The log in the files that `files()` returns, up to the offset `end()`.
 
-    LogFiles opens each file itself, because the writer of a log closes a file when the file is full.
+    The files are in ascending order, and their number may grow. LogFiles opens each file itself, because the writer of
+    a log closes a file when the file is full.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class LogFiles:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte."""
+        """Return the physical offset of the log's first byte."""
         files = self._files()
         return files[0].file_from_offset if files else 0
 
@@ -66,7 +67,7 @@ class LogFiles:
         return self._end()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes from `offset`, all of one file.
+        """Return at most `size` bytes from `offset` on, all from one log file.
 
         The result is empty if the log has no byte at `offset`. Raises OSError.
         """

@@ -1,8 +1,8 @@
-"""Cut the log of a master into whole, checked records as it arrives.
+"""Cut a master's log into whole, checked records while the log arrives.
 
-A transfer ends at any byte, so a record may arrive in parts. ReceivedLog keeps such a part in memory until the rest
-arrives. A record is checked by the same rules as in a file (`rmqctl.format.message`): its size, its magic code, its
-PHYSICALOFFSET, its lengths and its checksums.
+A transfer may end at any byte, so a record may arrive in parts. ReceivedLog keeps an incomplete record in memory until
+the rest of the record arrives. A record is checked by the same rules as in a file (`rmqctl.format.message`): its size,
+its magic code, its PHYSICALOFFSET, its lengths and its checksums.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC
 
 
 class ReceivedPart(NamedTuple):
-    """A part of the log that has arrived whole, within one file.
+    """A complete part of the received log, within one log file.
 
     `item` is a run of good messages (Columns), or one message, one blank, or one damage. `data` has the bytes of the
-    part. These bytes are overwritten when more bytes are added to the log.
+    part. `data` is overwritten when more bytes are added to the log.
     """
 
     offset: int
@@ -56,11 +56,11 @@ class ReceivedPart(NamedTuple):
 
 
 class ReceivedLog:
-    """The log from the physical offset `offset` on, in files of `file_size` bytes.
+    """The log that arrives, from the physical offset `offset` on.
 
-    A record must begin at `offset`. `offset` is always the end of the last part that `parts` has returned. Findings
-    show `name` as their place. After damage, `parts` returns no more parts. With `lenient`, `parts` continues at the
-    next record.
+    Log files have `file_size` bytes. A record must begin at `offset`. When `parts` has returned a part, `offset` is the
+    end of this part. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after damage.
+    With `lenient`, `parts` continues at the next record after damage.
     """
 
     def __init__(self, offset: int, file_size: int, name: str = "", *, lenient: bool = False) -> None:
@@ -97,7 +97,7 @@ class ReceivedLog:
             self._move_to(np.empty(2 * CAPACITY, np.uint8) if is_large else self._buffer)
 
     def _move_to(self, target: Bytes) -> None:
-        """Move the remaining bytes to the start of a buffer."""
+        """Move all bytes that still wait in the buffer to the start of `target`."""
         target[: self.waiting] = self._buffer[self._start : self._end].copy()
         self._start, self._end, self._buffer = 0, self.waiting, target
 
@@ -124,7 +124,7 @@ class ReceivedLog:
         return self._item(here, room)
 
     def _item(self, here: Bytes, room: int) -> ReceivedPart | None:
-        """Return the item at the start of `here`; None if it has not arrived whole."""
+        """Return the item at the start of `here`; None if the item is incomplete."""
         if len(here) < min(BLANK_SIZE, room) or not len(here):
             return None
         data = here.data
@@ -142,7 +142,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, data[: item.size], item)
 
     def _damaged(self, damage: Damage) -> ReceivedPart | None:
-        """Return damage as a part; None if its end has not arrived yet."""
+        """Return damage as a part; None if the end of the damage has not arrived."""
         here = self._buffer[self._start : self._start + min(self.waiting, self._room)].data
         size = damage.size or (self._size_of_damage(bytes(here)) if self._lenient else len(here))
         if not size:
@@ -150,7 +150,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, here[:size], damage._replace(size=size, path=self._name))
 
     def _size_of_damage(self, here: bytes) -> int:
-        """Return the distance to the next record, or 0 if no record has arrived yet."""
+        """Return the distance to the next record; 0 if the record has not arrived."""
         found = [begin for magic in _MAGICS if (begin := self._next_start(here, magic)) is not None]
         if found:
             return min(found)
@@ -159,7 +159,7 @@ class ReceivedLog:
         return len(here) - MIN_SIZE if len(here) > CAPACITY else 0
 
     def _next_start(self, here: bytes, magic: bytes) -> int | None:
-        """Return where a record or blank with a magic code begins, after the first byte."""
+        """Return where the next record or blank with the magic code `magic` begins."""
         at = here.find(magic, MAGIC_OFFSET + 1)
         while at >= 0:
             begin = at - MAGIC_OFFSET

@@ -1,4 +1,4 @@
-"""How a master treats the reports of a slave."""
+"""The rules by which a master accepts slaves and answers their reports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Slave(Protocol):
-    """The part of a connected slave that a policy sees.
+    """The values of a connected slave that a policy uses.
 
-    Offsets are in bytes; -1: not known yet. `slave_request_offset` is the first report. `slave_ack_offset` is the last
-    report that counts as an acknowledgement.
+    Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset in the slave's first report.
+    `slave_ack_offset` is the offset in the last report that counts as an acknowledgement.
     """
 
     client_address: str
@@ -22,31 +22,31 @@ class Slave(Protocol):
     def is_end_of_transfer(self, offset: int) -> bool:
         """Return whether a transfer ended at `offset`.
 
-        Transfers that end before the last report do not count.
+        Transfers that end before the offset in the last report do not count.
         """
 
 
 class SlavePolicy(Protocol):
     """The decisions of a master about a slave.
 
-    Several threads call the methods.
+    Several threads may call the methods at the same time.
     """
 
     def admits(self, host: str) -> bool:
         """Return whether a slave with the IP address `host` may connect."""
 
     def first_offset(self, report: int, log: LogSource) -> int:
-        """Return where the transfers begin after a first report, which is 0 or more."""
+        """Return the offset where transfers begin after a first report of 0 or more."""
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
         """Return why the master closes the connection after a report.
 
-        The result is empty if the connection stays. For the first report, `slave.slave_request_offset` is negative.
-        Raises OSError if the log cannot be read: the connection is closed then.
+        The result is empty if the connection stays open. For the first report, `slave.slave_request_offset` is
+        negative. Raises OSError if the log cannot be read; the master then closes the connection.
         """
 
     def on_close(self, slave: Slave, reason: str) -> None:
-        """Process the end of a connection, which has this reason."""
+        """Process the end of a connection that was closed because of `reason`."""
 
 
 class BrokerPolicy:
@@ -57,9 +57,9 @@ class BrokerPolicy:
     | 0 | the begin of the last file |
     | any other | the report; if the log has no byte at this offset, only heartbeats are sent |
 
-    In 4.9, if the second or a later report is beyond the log's end, the connection is closed. 5.x keeps the connection,
-    and assumes that the slave has all messages. rmqctl does not count a slave that reports an offset beyond the log's
-    end.
+    4.9 closes the connection if the second or a later report is beyond the log's end. If a report is beyond the log's
+    end, 5.x keeps the connection, and assumes that the slave has all messages. In rmqctl, a slave that reports an
+    offset beyond the log's end is not counted.
     """
 
     def admits(self, host: str) -> bool:  # noqa: ARG002  # the protocol's signature
@@ -67,7 +67,7 @@ class BrokerPolicy:
         return True
 
     def first_offset(self, report: int, log: LogSource) -> int:
-        """Return the begin of the last file for 0, and otherwise the report."""
+        """Return `report`, or the begin of the last log file if `report` is 0."""
         end = log.max_offset
         return report or end - end % log.file_size
 

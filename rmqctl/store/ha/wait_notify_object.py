@@ -6,7 +6,7 @@ import threading
 
 
 class WaitNotifyObject:
-    """An event that several threads wait for, each without losing a wake-up."""
+    """An event that several threads wait for; no thread misses a wake-up."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -19,10 +19,10 @@ class WaitNotifyObject:
             self._condition.notify_all()
 
     def all_wait_for_running(self, interval: float, seen: int) -> int:
-        """Wait at most `interval` seconds for a wake-up after the wake-up `seen`.
+        """Wait at most `interval` seconds for a wake-up that is newer than `seen`.
 
-        Return the number of the last wake-up. The thread passes this number as `seen` in its next call, and 0 in its
-        first call.
+        Return the number of the last wake-up. In the next call, the thread passes the returned number as `seen`. In its
+        first call, a thread passes 0 as `seen`.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._wake_ups != seen, interval)

@@ -1,8 +1,8 @@
 """The changes that a repair makes to an existing store.
 
-A change is a frozen object in a list of changes. The list is first shown to the user, and then a `Journal` makes the
-changes. Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside
-the root.
+A change is a frozen object in a list of changes. The list of changes is first shown to the user, and then a `Journal`
+makes the changes. Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit
+log outside the root.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Install:
 class BlockWrite(Protocol):
     """A change that overwrites `size` bytes at `offset` of a file with `data`.
 
-    `data` is computed only when it is read. Changes of this class write blocks of placeholders.
+    `data` is computed only when it is read. A BlockWrite writes blocks of placeholders.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The rules that limit a journal to changes that rmqctl makes in a store.
 
-A journal is a folder in the store, and the person who made the store may also have written the journal. Therefore a
-journal is checked when it is read, and also before it is written.
+A journal is a folder in the store, so a store from an unknown source may contain a forged journal. Therefore a journal
+is checked when it is read, and also before it is written.
 
 | change | allowed paths |
 |---|---|
@@ -9,11 +9,11 @@ journal is checked when it is read, and also before it is written.
 | moved or installed path | all paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
 | made folder, or restored time of a folder | the folders above these paths |
 
-QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. FILE is a name of 20 digits; in `index`, a name of
-digits. CONFIG is `config/FILE`, a config file of brokers or its `.bak`. A file of the log may also be in another folder
-that the user named. If this folder is outside the store, the path is absolute. Kept files and staged files are in the
-journal's folder, and have names in the form that rmqctl uses. The size of a file of kept bytes is exactly the number of
-these bytes.
+In the table, QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. In the table, FILE is a name of 20 digits,
+or of any number of digits in `index`. In the table, CONFIG is a broker's config file in the folder `config`, or the
+`.bak` of this file. A log file may also be in another folder that the user named. The path of a log file outside the
+store is absolute. Kept files and staged files are in the journal's folder, and have names in the form that rmqctl uses.
+A file of kept bytes has exactly the size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 def may_write(path: str, named: Collection[str]) -> bool:
     """Return whether rmqctl ever changes the file at `path` in place.
 
-    `named` are the folders of the log that the user named.
+    `named` are the log folders that the user named.
     """
     if path == CHECKPOINT or _is_named_log_file(path, named):
         return True
@@ -86,8 +86,8 @@ def fault_of(manifest: Manifest, named: Collection[str]) -> str:
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     """Return the first fault of the files in a journal's folder.
 
-    A file has a fault if rmqctl never writes a file in this form. The result is empty if no file has a fault. Raises
-    OSError.
+    A file has a fault if rmqctl never writes a file of this type or size. The result is empty if no file has a fault.
+    Raises OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
@@ -135,7 +135,7 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a relative path.
 
-    The result is empty if rmqctl would not write the path in this form, or if the path may be outside the store.
+    The result is empty if a name in the path is empty, `.` or `..`, or contains a zero byte.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts

@@ -1,6 +1,6 @@
-"""The journals of a store, for reading: the changes that rmqctl made.
+"""Read the journals of a store; each journal is a change that rmqctl made.
 
-The journals also show whether a change is unfinished.
+The files of a journal also show whether its change is unfinished.
 
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
     STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
@@ -53,7 +53,7 @@ class JournalState(Enum):
     BEGUN = "begun"
     DONE = "done"
     UNDOING = "undoing"
-    DAMAGED = "damaged"  # not as rmqctl writes it: nobody may follow it
+    DAMAGED = "damaged"  # rmqctl did not write it in this form: no command may use it
 
 
 class JournalEntry(NamedTuple):
@@ -61,7 +61,7 @@ class JournalEntry(NamedTuple):
 
     `manifest` is None if the journal has no journal.json. `done` is None if the change was not finished. A DAMAGED
     journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True if the change of a damaged
-    journal was completed. In this case, the store is complete, and does not need this journal.
+    journal was completed. If the change of a damaged journal was completed, the store does not need the journal.
     """
 
     number: int
@@ -75,7 +75,7 @@ class JournalEntry(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Return the verb as on a command line: `recover`, or `config set-offset`."""
+        """Return the verb as the user types it: `recover`, or `config set-offset`."""
         return self.verb.replace(CONFIG_VERB, "config ", 1) if self.verb.startswith(CONFIG_VERB) else self.verb
 
     @property
@@ -92,7 +92,7 @@ def rmqctl_folder(root: Path) -> Path:
 def has_traces(storage: Storage, root: Path) -> bool:
     """Return whether the store has a file or folder of rmqctl from a change.
 
-    Raises OSError. Raises Unreadable if the path of rmqctl's folder is not a folder.
+    Raises OSError. Raises Unreadable if `.rmqctl` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
@@ -104,8 +104,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    If a journal does not have the form that rmqctl writes, its state is DAMAGED. Raises OSError, and Unreadable if the
-    path of the journals' folder is not a folder.
+    The state of a journal is DAMAGED if rmqctl would never write a journal with this content. Raises OSError. Raises
+    Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -116,7 +116,7 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 
 
 def next_number(entries: Sequence[JournalEntry]) -> int:
-    """Return the number of the change after `entries`.
+    """Return the number of the next change, after the journals `entries`.
 
     Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with longer
     numbers.
@@ -131,7 +131,7 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
 
 
 def expired_folder(storage: Storage, root: Path) -> Path | None:
-    """Return the folder of the files that `clean` is about to delete.
+    """Return the folder of the files that `clean` will delete.
 
     The result is None if the folder does not exist. Raises OSError and Unreadable.
     """
@@ -141,7 +141,7 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
     """Return the error for a command that stops because of a damaged journal.
 
-    The error text names the path of the fault, and advises the user about the next step.
+    The error text names the faulty path, and tells the user what to do next.
     """
     if entry.fault is None:
         raise ValueError(f"{entry.folder} is not damaged")
@@ -166,7 +166,7 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return a folder that belongs to rmqctl; None if it does not exist.
+    """Return a folder of rmqctl's own; None if the folder does not exist.
 
     Raises OSError. Raises Unreadable if the path is not a folder.
     """
@@ -194,15 +194,15 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 
 
 def named_folders(storage: Storage) -> list[str]:
-    """Return the folders of the log that the user named, in a journal's form.
+    """Return the log folders that the user named, as paths for a journal.
 
-    The path of a folder is relative to the store if the folder is in the store.
+    The path of a folder inside the store is relative to the store. The path of any other folder is absolute.
     """
     return [storage.display(folder) for folder in storage.named[1:]]
 
 
 def _is_finished(storage: Storage, folder: Path) -> bool:
-    """Return whether the change was completed and no undo of the change began.
+    """Return whether a change is complete and its undo has not begun.
 
     The content of the journal's files is not read.
     """
@@ -214,9 +214,9 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Return the entry of a journal in the form that rmqctl writes.
+    """Return the entry of an undamaged journal.
 
-    Raises Unreadable for any other journal. Raises OSError.
+    Raises Unreadable if the journal is damaged. Raises OSError.
     """
     for path in (folder, folder / KEPT, folder / STAGING):
         _folder(storage, path)
@@ -249,9 +249,10 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 
 
 def to_json(value: Manifest | FileStates) -> bytes:
-    """Return a manifest or file states as the JSON bytes that are written.
+    """Return a manifest or file states as JSON bytes.
 
-    File names that are not UTF-8 have lone surrogates, which only Python's own JSON module accepts.
+    In Python, file names that are not UTF-8 have lone surrogates. Only Python's own JSON module accepts lone
+    surrogates.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
@@ -278,8 +279,8 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
-    A damaged journal is accepted if the journal's files show that the change was completed. Any other damaged journal
-    raises Unreadable. Raises NeedsRecovery if a change is half done.
+    A damaged journal is accepted if the journal's files show that its change was completed. Raises Unreadable if a
+    damaged journal is not accepted. Raises NeedsRecovery if a change is half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -293,7 +294,7 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
     """Return the states of paths, and of all files and folders below the paths.
 
-    A comparison of an earlier state with a later state shows whether a file was written. The state of a file is its
+    If an earlier and a later state of a file differ, the file was written in the meantime. The state of a file is its
     size in bytes and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is
     None. Raises OSError.
     """
@@ -324,12 +325,11 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 
 
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
-    """Return the paths whose state differs from the state after a change.
+    """Return the paths that were changed after a change by rmqctl.
 
-    The result contains two kinds of paths. The first kind are paths that the change touched. The second kind are paths
-    that any use of the store changes. If the change is half done, the touched paths have no known state after the
-    change. In this case, a touched path is returned only if its file is missing. The result is empty if an undo of the
-    change has begun. Raises OSError.
+    The function checks the paths that rmqctl's change touched. The function also checks the log files and the
+    checkpoint, because any use of the store changes these files. If rmqctl's change is half done, a touched path is
+    returned only if its file is missing. The result is empty if an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []

@@ -20,12 +20,12 @@ FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtim
 class PreImage(msgspec.Struct, frozen=True):
     """The state of a file before some of its bytes were changed.
 
-    `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change reaches. `pieces` are
-    the parts of `ranges` that are not zero. The file `kept` has the bytes of all pieces, one piece directly after the
-    other.
+    `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change overwrites or cuts off.
+    `pieces` are the parts of `ranges` that have non-zero bytes. The file `kept` has the bytes of all pieces, one piece
+    directly after the other.
 
-    `path` has the same form as in the changes. `kept` is relative to the journal's folder. If the file has no pieces,
-    `kept` is None.
+    `path` is relative to the store's root, or absolute for a log file outside the root. `kept` is relative to the
+    journal's folder. If the file has no pieces, `kept` is None.
     """
 
     path: str
@@ -37,7 +37,7 @@ class PreImage(msgspec.Struct, frozen=True):
 
     @property
     def kept_bytes(self) -> int:
-        """Return how many bytes are kept."""
+        """Return the number of bytes in the file `kept`."""
         return sum(end - begin for begin, end in self.pieces)
 
 
@@ -58,10 +58,11 @@ class Moved(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The content of journal.json.
 
-    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the missing folders that were
-    created above installed paths.
+    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the folders that did not exist and
+    were created for installed paths.
 
-    `watched` has the states of files that the change does not touch, but that any use of the store changes.
+    `watched` has the states of the log files and the checkpoint, because any use of the store changes these files.
+    Files that the change itself touches are not in `watched`.
     """
 
     verb: str

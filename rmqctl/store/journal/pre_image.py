@@ -1,7 +1,7 @@
-"""Keep the bytes of a file before they are changed, and restore them.
+"""Keep the old bytes of a file before a change, and restore the old bytes.
 
-The bytes are kept in a file of the journal. Of each range, only blocks with at least one non-zero byte are kept. When
-the range is restored, the rest of the range is set to zero.
+The old bytes are kept in a file of the journal. Of each changed range, only blocks with at least one non-zero byte are
+kept. When a range is restored, its blocks that were not kept are set to zero.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges of the same bytes, with gaps between the ranges.
+    """Join ranges that touch or overlap, and return the ranges in order.
 
-    Ranges that touch or overlap are joined, and empty ranges are removed.
+    Empty ranges are removed.
     """
     found: list[Range] = []
     for begin, end in sorted(ranges):
@@ -39,7 +39,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[Range]:
-    """Yield the ranges of blocks in [begin, end) that have a non-zero byte.
+    """Yield the ranges in [begin, end) whose blocks have non-zero bytes.
 
     Neighbouring blocks are joined into one range. Raises OSError.
     """
@@ -59,7 +59,7 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
     """Yield the position of each block that has a non-zero byte.
 
-    Blocks are counted from `begin`.
+    The first block begins at `begin`.
     """
     position: int | None = begin
     while position is not None and position < end:
@@ -73,14 +73,14 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
                     yield position + at
         after = position + len(data)
         data_at = storage.next_data(descriptor, after)
-        # blocks stay where they are, counted from `begin`
+        # a block always begins at a multiple of the block size after `begin`
         position = None if data_at is None else max(after, data_at - (data_at - begin) % ZERO_BLOCK_SIZE)
 
 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
     """Copy the pieces of the file at `path` to `kept`, and flush `kept` to disk.
 
-    The name of `kept` is on disk only after a sync of the folder of `kept`. Raises OSError.
+    The name of `kept` is safe on disk only after a sync of its folder. Raises OSError.
     """
     source = storage.open(path)
     try:
@@ -95,7 +95,7 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 
 
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
-    """Restore a file's length, the bytes of its ranges and its mtime.
+    """Restore a file's length, its old bytes and its mtime.
 
     The file is flushed to disk. If the call fails, it can be repeated. Raises OSError.
     """
@@ -155,7 +155,7 @@ def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> Non
 
 
 def _gaps(image: PreImage) -> Iterator[Range]:
-    """Yield the parts of the ranges that were zero."""
+    """Yield the parts of the changed ranges that had only zeros before."""
     pieces = iter([*image.pieces, (image.size, image.size)])
     piece = next(pieces)
     for begin, end in image.ranges:
@@ -170,7 +170,7 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
-    """Copy the pieces from a file to the kept bytes, or in the other direction."""
+    """Copy the pieces of a file to the file of kept bytes, or back."""
     for at, kept_at, size in _parts(pieces):
         data = storage.read(source, kept_at if of_kept else at, size)
         if len(data) != size:
@@ -181,7 +181,7 @@ def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: in
 def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
     """Yield (position in the file, position in kept bytes, size) of each part.
 
-    A part is one block of a piece, or less.
+    A part is at most one block of a piece.
     """
     kept_at = 0
     for begin, end in pieces:

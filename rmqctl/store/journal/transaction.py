@@ -2,7 +2,7 @@
 
 The undo restores the store byte for byte, even if the change was interrupted at any point.
 
-A change has these steps, in this order. The steps "keep", "write" and "restore" include a flush to disk.
+The list shows the steps of a change, in order. The steps "keep", "write" and "restore" include a flush to disk.
 
     begin      take the store's lock; create a folder for the change
     execute    1. keep the bytes that will be overwritten
@@ -14,9 +14,8 @@ A change has these steps, in this order. The steps "keep", "write" and "restore"
                2. restore everything; each step can be repeated
                3. delete journal.json, and then the folder
 
-`journals.py` describes the layout of the folder, and reads the folder. If journal.json exists without `done`, or with
-`undoing`, the store may be half changed. No other program may change a half changed store before `undo_last` is
-finished.
+`journals.py` describes and reads the folder of a change. If journal.json exists without `done`, or with `undoing`, the
+store may be half changed. No other program may change a half changed store before `undo_last` is finished.
 """
 
 from __future__ import annotations
@@ -76,16 +75,16 @@ REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def nothing() -> None:
-    """Do nothing. This function is the default `commit` callback."""
+    """Do nothing. The function `nothing` is the default `commit` callback."""
 
 
 class Journal:
-    """A change of the store at `root`, made by `begin`.
+    """A change of the store at `root`; `begin` returns a new Journal.
 
-    This class is a context manager. If the block ends without a call of `execute` or `suspend`, all files of the change
-    are removed from the store. A journal keeps the store's lock until the journal is closed. Until then, no other part
-    of this process may open the file `lock`. Files that are built in `staging` can be installed by a rename. `goes_on`
-    is True if `staging` has the files of an earlier, suspended change of the same verb.
+    This class is a context manager. If the `with` block ends without a call of `execute` or `suspend`, all files of the
+    change are removed from the store. A journal keeps the store's lock until the journal is closed. While a journal is
+    open, no other part of the process may open the file `lock`. Files that are built in `staging` can be installed by a
+    rename. `goes_on` is True if `staging` has the files of an earlier, suspended change of the same verb.
     """
 
     goes_on = False
@@ -107,8 +106,8 @@ class Journal:
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
         """Lock the store, and make a folder for the change.
 
-        `summary` is a description of the change in one line, for the user. With `go_on`, the folder of the last journal
-        is used if that journal has the same verb and was suspended.
+        `summary` is a description of the change in one line, for the user. With `go_on`, the change continues in the
+        folder of the last journal, if the same verb has suspended this journal.
 
         Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
         """
@@ -141,16 +140,17 @@ class Journal:
     ) -> None:
         """End the change.
 
-        An OSError before `execute` is also raised as a ChangeFailed, unless the OSError is a BrokenPipeError.
+        If an OSError ends the `with` block before `execute`, ChangeFailed is raised instead. A BrokenPipeError is not
+        replaced by ChangeFailed.
         """
         try:
             if (
                 not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
-            ):  # that is stdout's reader
+            ):  # a BrokenPipeError is from stdout
                 self._is_over = True
                 raise self._taken_back(error) from error
             if not self._is_over:
-                with suppress(OSError) if error is not None else nullcontext():  # what came first is told
+                with suppress(OSError) if error is not None else nullcontext():  # the first error is reported
                     self.abandon()
         finally:
             self.close()
@@ -158,18 +158,19 @@ class Journal:
     def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
         """Carry out the changes, in order.
 
-        After this call, the changes are flushed to disk, and can be undone.
+        When `execute` returns, all changes are on disk, and can be undone.
 
-        `commit` is called when the change is prepared and no file is changed yet. An exception from `commit` stops the
+        `commit` is called after the preparation, before the first file is changed. An exception from `commit` stops the
         change.
 
         In-place changes of the same file may overlap. If a change deletes or installs a path, no other change may have
         this path or a path below this path.
 
-        Raises ValueError if two changes break this rule, if a journal must not change a path, if a range ends after the
-        end of a file, or if an installed file was not built in the journal's folder. Raises NoRoom, without any change
-        of the store, if the disk has too little room. Raises ChangeFailed if the system fails, if a path does not
-        exist, or if this user may not change a path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if a deleted or installed path is also the path of another change. Raises ValueError if no
+        journal may change a path, or if a range ends after the end of its file. Raises ValueError if an installed file
+        was not built in the journal's folder. Raises NoRoom if the disk has too little room; the store is not changed.
+        Raises ChangeFailed if the system reports an error, if a path does not exist, or if the user may not change a
+        path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:
@@ -181,7 +182,7 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Remove all staged files. Call this function only before `execute`.
+        """Remove all staged files. Call `abandon` only before `execute`.
 
         Raises OSError.
         """
@@ -192,14 +193,14 @@ class Journal:
     def suspend(self) -> None:
         """Keep the staged files for a later change that continues this change.
 
-        Call this function only before `execute`. A later change that does not continue this change removes the staged
-        files. Raises OSError.
+        Call `suspend` only before `execute`. If the next change does not continue the suspended change, it removes the
+        staged files. Raises OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
 
     def close(self) -> None:
-        """Release the store's lock. A second call does nothing."""
+        """Release the store's lock. A second call of `close` does nothing."""
         if self._lock is not None:
             self._storage.close(self._lock)
             self._lock = None
@@ -228,8 +229,8 @@ class Journal:
     def _modes_at(self, path: str) -> file_tree.Modes:
         """Return the modes of the file at `path`.
 
-        If `path` has no file, the result is the modes of files near the path. If no file is near the path, the result
-        is the modes of the log.
+        If no file exists at `path`, the function looks for a file below the folders above `path`, and then in the log.
+        The result has the modes of the first file that is found.
         """
         near = [
             self._root / path,
@@ -294,7 +295,7 @@ class Journal:
     def _check_room(self, manifest: Manifest) -> None:
         """Check that the disk has room for the change.
 
-        Files that are renamed into the journal need no room. Raises NoRoom.
+        Files that are renamed into the journal need no disk space. Raises NoRoom.
         """
         here = _present(self._storage, self._folder).device
         from_elsewhere = [
@@ -326,9 +327,9 @@ class Journal:
         return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
-        """Undo this change after a failure; return whether the undo succeeded."""
+        """Undo the change after a failure; return whether the undo succeeded."""
         with suppress(OSError):
-            self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
+            self._storage.unlink(self._folder / DONE)  # first, or the change would count as complete
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
             for entry in ours:
                 _undo(self._storage, self._root, entry, self._root_mtime_ns)
@@ -337,7 +338,7 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return an error with the system's message and the result of the change.
+    """Return an error with the system's message and the store's state.
 
     The error text names a path if the system's error has a path.
     """
@@ -350,8 +351,8 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     """Make the folder of the next change, and return it.
 
-    First, the folders of changes that changed nothing are removed. If the new folder cannot be made, no part of the new
-    folder is left.
+    The function first removes each folder whose change never began or was undone. If the new folder cannot be made, no
+    part of the new folder is left.
     """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
@@ -372,8 +373,8 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
     """Return the folder of the last journal if `verb` may continue it.
 
-    `verb` may continue the journal if the journal has the same verb and has changed nothing yet. Otherwise the result
-    is None.
+    `verb` may continue the last journal if the journal has the same verb and has changed nothing yet. If `verb` may not
+    continue the last journal, the result is None.
     """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
@@ -388,8 +389,8 @@ def undo_last(
 
     `commit` is called before the undo changes any file. An exception from `commit` stops the undo.
 
-    Raises ChangedSince if the store was changed after the change and `force` is False. Raises StoreInUse and
-    Unreadable. Raises ChangeFailed if the system fails. After ChangeFailed, the undo can be called again.
+    Raises ChangedSince if the store was written to after the change, and `force` is False. Raises StoreInUse and
+    Unreadable. Raises ChangeFailed if the system fails. After ChangeFailed, `undo_last` can be called again.
     """
     is_begun = False
 
@@ -440,9 +441,9 @@ def drop(
 ) -> list[JournalEntry]:
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
-    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten. In this case,
-    a damaged journal is kept if its change was completed. If `damaged` is the name of a folder, only the damaged
-    journal in this folder is forgotten. `commit` is called in the same way as by `undo_last`.
+    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten, and damaged
+    journals are kept. If `damaged` is the name of a folder, only the damaged journal in this folder is forgotten.
+    `commit` is called before any file is removed. An exception from `commit` stops `drop`.
 
     Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
     done. Raises StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
@@ -467,7 +468,7 @@ def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Cal
         for entry in dropped:
             _forget(storage, entry.folder)
         if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
-            storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it belongs to the store as it is now
+            storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays, because it now belongs to the store
         _tidy(storage, root, root_mtime_ns)
         return dropped
     finally:
@@ -486,8 +487,8 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """Lock the store, and return the descriptor of the file `lock`.
 
-    If the store has no file `lock` and no journal, a note of this fact is written before `lock` is created. Because of
-    this note, the last undo removes `lock` again.
+    If the store has no file `lock` and no journal, the file `lock-was-missing` is written before `lock` is created.
+    Because of the file `lock-was-missing`, the last undo removes `lock` again.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -521,7 +522,7 @@ def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) ->
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """Yield the byte range that each change reaches in a file.
+    """Yield the byte range that each change overwrites or cuts off in a file.
 
     The file has `size` bytes.
     """
@@ -539,9 +540,9 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 
 
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
-    """Raise ChangeFailed if a permission is missing for a change or an undo.
+    """Raise ChangeFailed if the user lacks a permission for a change or an undo.
 
-    Without this check, a change or an undo could stop before it is complete. Raises OSError.
+    Without a check of the permissions, a change or an undo could stop before it is complete. Raises OSError.
     """
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
@@ -551,7 +552,7 @@ def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) 
         *(root / name for name in manifest.folders),
         *folders,
     ):
-        if storage.stamp(path) is None:  # gone since, and to be undone all the same
+        if storage.stamp(path) is None:  # deleted by someone else
             continue
         try:
             storage.check_may_change(path)
@@ -633,8 +634,8 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Restore everything that the change has changed.
 
-    If the call fails, it can be repeated. The call writes only to files that are changed and not restored yet. An
-    unchanged file is not written, because a failed write to this file may be the reason for the undo.
+    If the call fails, it can be repeated. The undo writes only to files that are changed and not restored yet. The undo
+    does not write to an unchanged file, because an earlier write to this file may have failed.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -643,7 +644,7 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
         for made in reversed(manifest.made):
             _remove_if_empty(storage, root / made)
         for image in manifest.files:
-            if storage.stamp(root / image.path) is not None:  # gone since, and to be undone all the same
+            if storage.stamp(root / image.path) is not None:  # else someone deleted the file
                 _put_back(
                     storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None
                 )
@@ -659,7 +660,7 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
 
 def _put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
     if pre_image.is_as_it_was(storage, path, image, kept):
-        storage.sync_file(path)  # it may be back only in memory
+        storage.sync_file(path)  # the restored bytes may not be on disk yet
     else:
         pre_image.put_back(storage, path, image, kept)
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[str, Any]]:
-    """Return the steps as dicts for JSON.
+    """Return the steps of an undo as dicts for JSON.
 
     The step `put back` is for files that were deleted or replaced. The step `remove` is for new files. The step
-    `restore` is for changed bytes and lengths. If the change is half done, the steps are only for the files that were
-    changed. `bytes` is the number of restored bytes of a file. Raises OSError.
+    `restore` is for changed bytes and lengths. If a change is half done, its undo has steps only for the files that
+    were changed. `bytes` is the number of bytes that the step restores in a file. Raises OSError.
     """
     return list(_steps(storage, root, entry))
 

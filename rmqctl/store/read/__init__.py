@@ -1,1 +1,1 @@
-"""Reading a store: its log, its queues, its index and its offsets."""
+"""The modules that read a store's log, queues, index and offsets."""

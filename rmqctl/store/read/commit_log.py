@@ -1,14 +1,15 @@
 """Read the commit log from its first byte to its end.
 
-A scan has two modes. A strict scan stops at the first place that has no good record. The recovery of a broker also
-stops at this place. A lenient scan reports the damage and continues at the next record with right lengths and a
-PHYSICALOFFSET equal to the record's position. A lenient scan reads to the end of the last file.
+A scan of the log is either strict or lenient. A strict scan stops at the first damage. The recovery of a broker also
+stops at a damage, unless `is_served` is True for the damage. A lenient scan reports each damage and reads to the end of
+the last file. After a damage, a lenient scan continues at the next record with right lengths and the right
+PHYSICALOFFSET.
 
-The log ends at the first place that has eight zero bytes instead of the begin of a record. A broker leaves only zeros
-after this end. These zeros fill the rest of the file, and also the next file if the next file was allocated in advance.
-Any other data after the end is damage. The damage is a `hole` if whole records follow in the file. The damage is
-`bytes-behind-end` if bytes that are not zero follow, but no whole record. The damage is `no-blank` if the next file
-continues the log although this file does not end with a blank.
+The log ends at the first place where eight zero bytes are found instead of a record. A broker leaves only zeros after
+the end of the log, in the rest of the last file and in files that were allocated in advance. Any data except zeros
+after the end of the log is damage. The code `hole` means that whole records follow zero bytes in the same log file. The
+code `bytes-behind-end` means that other bytes follow zero bytes in a log file, but no whole record. The code `no-blank`
+means that a log file does not end with a blank, although the next file continues the log.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 
 FILE_OVERLAP = "file-overlap"
 NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
-# records that no broker stops at, and that it serves: it looks at none of this
+# damage that a broker does not check for: its scan continues after the record, and it serves the record
 SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})
 PROGRESS_BYTES = 4 * 1024 * 1024
-SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than it is large: it waits for its turn
+SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # if the results of `take` need more memory than the records
 
 
 @dataclass
@@ -67,7 +68,7 @@ class ScanSummary:
         return self.messages + self.blanks
 
     def count(self, item: ScanItem | RecordRun) -> None:
-        """Add one more item, or a run of good messages, to the counts."""
+        """Add one message, blank, damage or record run to the counts."""
         if isinstance(item, Damage):
             self.damages += 1
             self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
@@ -86,11 +87,11 @@ class ScanSummary:
 
 
 class CommitLog:
-    """The files of the log.
+    """The files of the commit log.
 
     A scan calls `on_progress` every few MiB, with the number of bytes read since the last call. `entries_in` is the
-    folder of DLedger's log files; each record in these files has a header before it. `entries_in` is None if the store
-    has no DLedger log.
+    folder of DLedger's log files, or None if the store has no DLedger log. In DLedger's log files, each record has a
+    header before it.
     """
 
     def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
@@ -113,10 +114,11 @@ class CommitLog:
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
-        """Return the item at a physical offset.
+        """Return the message, blank or damage at a physical offset.
 
-        If the log has eight zero bytes at the offset, no record was written at the offset, and the result is None. The
-        result is Damage `outside-log` if no file has the offset, and Damage `unreadable` if the file cannot be read.
+        If the log has eight zero bytes at the offset, no record was written at the offset, and the result is None. If
+        no file contains the offset, the result is Damage `outside-log`. If the file cannot be read, the result is
+        Damage `unreadable`.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -127,10 +129,11 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the offset of the first record or blank at or after an offset.
+        """Return the offset of the first record or blank from an offset on.
 
-        The two offsets are physical offsets in the same file. The result is None if the file has no record or blank
-        from the offset on, if no file has the offset, or if the file cannot be read.
+        The search starts at `physical_offset`, and ends at the end of the file that contains this offset. The result is
+        None if the search finds no record or blank. The result is also None if no file contains the offset, or if the
+        file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -142,9 +145,9 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a physical offset if its frame is whole.
+        """Return the message at a physical offset if its lengths are right.
 
-        The content of the record may be damaged. The result is None if no record with a whole frame begins at the
+        The content of the message may be damaged. The result is None if no message with right lengths begins at the
         offset.
         """
         return message_of(self.at(physical_offset))
@@ -152,7 +155,8 @@ class CommitLog:
     def files_in_use(self) -> list[MappedFile]:
         """Return the files up to the last file that begins with a record.
 
-        The pre-allocated files after that file are left out. Raises OSError if a file cannot be read.
+        Files that a broker allocated in advance, and that still have no record, are left out. Raises OSError if a file
+        cannot be read.
         """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
@@ -161,12 +165,12 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Return where a broker's scan of the log ends, and the last message.
+        """Return the end offset of a broker's scan of the log, and the last message.
 
         The result is (physical offset, message). Only the last file in use is scanned. The message is None if the scan
-        finds no message. `hint` is the physical offset of a record in the last file in use, for example of the record
-        to which a queue's last unit points. With `hint`, the scan begins at this record and does not read the records
-        before it. Raises OSError.
+        finds no message. `hint` is the physical offset of a record in the last file in use, for example the physical
+        offset in the last unit of a queue. With `hint`, the scan begins at the offset `hint` and does not read earlier
+        records. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -184,9 +188,9 @@ class CommitLog:
         return file.file_from_offset + position, last
 
     def path_of(self, physical_offset: int) -> str:
-        """Return the name of the file that has a physical offset.
+        """Return the name of the file that contains a physical offset.
 
-        If no file has the offset, return the name of the last file before the offset. If all files begin after the
+        If no file contains the offset, return the name of the last file before the offset. If all files begin after the
         offset, the name is empty.
         """
         file = self.queue.at_or_before(physical_offset)
@@ -200,7 +204,7 @@ class CommitLog:
         stop: int | None = None,
         strict: bool = False,
     ) -> Iterator[ScanItem]:
-        """Yield the items of [start, stop), including damage, in log order.
+        """Yield the messages, blanks and damages of [start, stop) in log order.
 
         `start` and `stop` are physical offsets. Without `start` and `stop`, the whole log is scanned. If `start` is
         inside a record, the scan begins with the next record. A strict scan ends after the first damage.
@@ -224,13 +228,13 @@ class CommitLog:
         segment_size: int | None = None,
         check_bodies: bool = True,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of the files of [start, stop), read by several threads.
+        """Scan the log from `start` to `stop` with several threads, and yield the items.
 
         `threads` is the number of threads; `start` and `stop` are physical offsets. Without `start` and `stop`, the
-        whole log is scanned. The scan begins at the first byte of the file that has `start`. The items are yielded in
-        log order. Good messages are yielded in record runs, and all other items one by one. The threads call `take`
-        with the columns of each record run. Without `check_bodies`, a record run may have messages whose body has a
-        wrong CRC. In DLedger's log, all items are yielded one by one.
+        whole log is scanned. The scan begins at the first byte of the file that contains `start`. The items are yielded
+        in log order. Good messages are yielded as `RecordRun`, and blanks and damages one by one. The threads call
+        `take` with the columns of each record run. Without `check_bodies`, a record run may contain messages with a
+        wrong body CRC. In DLedger's log, all items are yielded one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -259,8 +263,8 @@ class CommitLog:
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
         """Return the damage `no-blank` if the log continues after the zeros of a file.
 
-        `zeros` is the rest of the file, which has only zeros instead of a blank. The result is None if no later file
-        shows that the log continues.
+        `zeros` are the zero bytes from the last record of a file to the end of the file, where a blank should be. The
+        result is None if no later file shows that the log continues.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -281,8 +285,7 @@ class CommitLog:
     def _reader_of(self, file: MappedFile) -> type[RecordReader]:
         """Return the class that reads the records of a file.
 
-        A store of a DLedger group can also have files of an ordinary log, from the time before DLedger. The records of
-        these files have no DLedger headers.
+        In a DLedger store, log files from the time before DLedger have records without DLedger headers.
         """
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
@@ -326,7 +329,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, and the damage between one file and the next."""
+        """Yield the items of all files, and the damages between successive files."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -350,24 +353,24 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a damaged record that a broker serves.
+    """Return whether a broker serves a damaged record to consumers.
 
-    If a broker serves a damaged record, the broker's scan continues after the record. A record with an empty body and a
-    wrong checksum is also served, because brokers do not check an empty body.
+    The scan of a broker continues after a damaged record that the broker serves. A broker also serves a record with an
+    empty body and a wrong checksum, because brokers do not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether the scan of a starting broker continues after an item."""
+    """Return whether the scan by a starting broker continues after `item`."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return the message of an item if the frame of the message is whole.
+    """Return the message of an item if the lengths of the message are right.
 
-    The content of the message may be damaged. The result is None if the item is a blank or has no whole frame.
+    The content of the message may be damaged. The result is None if the item is a blank or a damage without a message.
     """
     if isinstance(item, Damage):
         return item.message
@@ -375,7 +378,7 @@ def message_of(item: ScanItem | None) -> Message | None:
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether an item shows that the log continues in the item's file.
+    """Return whether the log continues in the file in which `item` was found.
 
     The result is False if the item is a tail of zeros, or if the item cannot be read.
     """

@@ -1,9 +1,9 @@
-"""The reader of consume queues: their units, their begins and their ends.
+"""The reader of consume queues: their units, first offsets and end offsets.
 
-The name of a file is the byte offset in the queue at which the file's first unit begins. Unit n begins at byte n * unit
-size. The units in use begin in the first file and end before the first unit that is not in use (format/cq_unit.py). The
-end of the units in use is found by bisection, because only zeros follow this end. `verify` uses no bisection, but reads
-every unit.
+The name of a queue file is the byte offset, in the queue, of the file's first unit. Unit n begins at byte n * unit size
+of the queue. The units in use begin in the first queue file and end before the first unit that is not in use
+(format/cq_unit.py). Because only zeros follow the last unit in use, this unit is found by bisection. `verify` uses no
+bisection, but reads every unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLOTS_OF_BLOCK = 100  # 2000 bytes of a consume queue: a smaller read takes as 
 
 
 class UnitQueue(Protocol):
-    """The methods that consume queues and batch consume queues have in common."""
+    """The methods of both consume queues and batch consume queues."""
 
     topic: str
     queue_id: int
@@ -35,15 +35,15 @@ class UnitQueue(Protocol):
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first message that the log still has.
 
-        The log begins at `min_physical_offset`. If the log has no message of the queue any more, the result is the max
-        offset.
+        `min_physical_offset` is the offset at which the log begins. If the log has no message of the queue any more,
+        the result is the max offset.
         """
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset (by the rule of `min_offset`) and the max offset."""
+        """Return the min offset (as in `min_offset`) and the max offset of the queue."""
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return the min offset that a broker sets right after it loads the store."""
+        """Return the min offset that a broker sets when it loads the queue."""
 
     @property
     def max_offset(self) -> int:
@@ -51,47 +51,48 @@ class UnitQueue(Protocol):
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset in the queue after the last unit in use."""
+        """Return the byte offset in the queue at which the last unit in use ends."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Return the units of the queue offsets [start, end)."""
+        """Return the units at the queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end), but only from one file.
+        """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        This is the file that has the unit of `queue_offset`. The result is None if no file has this unit.
+        The queue file is the one that contains the unit at `queue_offset`. The result is None if no queue file contains
+        the unit at `queue_offset`.
         """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        Because the unit is found by bisection, `holds` must also return True for all later units. The result is None if
-        `holds` returns True for no unit.
+        The search is a bisection, so `holds` must also return True for all units after the first one. The result is
+        None if `holds` returns False for every unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit of a queue offset; None if this unit does not exist."""
+        """Return the unit at a queue offset, or None if no unit is there."""
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use; None if no unit is in use."""
+        """Return the last unit in use, or None if no unit is in use."""
 
 
 class UsedTest(Protocol):
-    """A test of whether the bytes of a slot are a unit in use."""
+    """A test that decides whether a slot contains a unit in use."""
 
     def __call__(self, raw: bytes, /) -> bool:
-        """Return whether the bytes of a slot are a unit in use."""
+        """Return whether `raw`, the bytes of a slot, is a unit in use."""
 
 
 def _end_of_data(file: MappedFile, unit_size: int) -> int:
-    """Return the number of a slot of the file from which on the file has only zeros."""
+    """Return a slot number from which on a queue file has only zeros."""
     return -(-file.known_data_end // unit_size)
 
 
 class _Slots:
-    """The slots of one file, read in blocks during one search.
+    """The slots of one queue file, which a search reads in blocks.
 
-    The last block is kept, because a bisection ends in one block.
+    The block that was read last is kept, because the last steps of a bisection are all in one block.
     """
 
     def __init__(self, file: MappedFile, unit_size: int) -> None:
@@ -114,9 +115,9 @@ class _Slots:
 
 
 class _Units:
-    """The slots in the files of a queue, all of one size.
+    """The slots in the files of a queue; all slots have the same size.
 
-    A slot is the room for one unit. Slot n begins at byte n * unit size of the queue.
+    A slot has space for one unit. Slot n begins at byte n * unit size of the queue.
     """
 
     def __init__(self, queue: MappedFileQueue, unit_size: int) -> None:
@@ -131,7 +132,7 @@ class _Units:
         return file.size // self.unit_size
 
     def raw(self, slot: int) -> bytes | None:
-        """Return the bytes of a slot; None if no file has the slot."""
+        """Return the bytes of a slot, or None if no queue file contains the slot."""
         file = self.queue.find((slot + 1) * self.unit_size - 1)
         if file is None:
             return None
@@ -141,7 +142,7 @@ class _Units:
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield the slots [start, end) in blocks: (number of the first slot, bytes).
 
-        The bytes are whole slots. Missing files, and holes of sparse files, are left out.
+        The bytes of a block are whole slots. Missing files, and holes of sparse files, are left out.
         """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
@@ -162,9 +163,9 @@ class _Units:
                 slot += whole
 
     def last_used(self, used: UsedTest) -> int | None:
-        """Return the number of the last slot in use; None if no slot is in use.
+        """Return the number of the last slot in use, or None if no slot is in use.
 
-        The last file that has a slot in use is searched by bisection.
+        The last slot in use is searched by bisection in the last file that has a slot in use.
         """
         for file in reversed(self.queue.files):
             count = self._used_in(file, used)
@@ -173,9 +174,9 @@ class _Units:
         return None
 
     def _used_in(self, file: MappedFile, used: UsedTest) -> int:
-        """Return the number of the slots of a file up to the last slot in use.
+        """Return how many slots a queue file has up to its last slot in use.
 
-        Most queues end in the first block of their file. The bisection then needs one read.
+        In most queues, the last slot in use is in the first block of its file, and the bisection needs only one read.
         """
         slots = _Slots(file, self.unit_size)
         count = self.slots_of(file)
@@ -210,9 +211,9 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Return the queue offset of the first slot in the files.
+        """Return the queue offset of the first slot in the queue's files.
 
-        The slot may be unused. The result is 0 if the queue has no file.
+        The first slot may be unused. The result is 0 if the queue has no file.
         """
         return self._units.first_slot
 
@@ -224,19 +225,19 @@ class ConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset in the queue after the last unit in use."""
+        """Return the byte offset in the queue at which the last unit in use ends."""
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first unit whose message the log still has.
 
-        The log begins at `min_physical_offset`. If the log has no message of the queue any more, the result is the max
-        offset.
+        `min_physical_offset` is the offset at which the log begins. If the log has no message of the queue any more,
+        the result is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset (by the rule of `min_offset`) and the max offset."""
+        """Return the min offset (as in `min_offset`) and the max offset of the queue."""
         count = self._units_in_memory(min_physical_offset)
         if count:
             return self.first_offset, self.first_offset + count
@@ -245,9 +246,10 @@ class ConsumeQueue:
         return first.queue_offset if first else end, end
 
     def _units_in_memory(self, min_physical_offset: int) -> int:
-        """Return the number of units of a queue whose only file is in memory.
+        """Return the number of units in memory, or 0 if the files must be searched.
 
-        The result is 0 if the queue needs a closer look: if a unit is not in use, is a pre-blank, or points to an
+        The units are in memory if the storage has kept the content of the queue's only file. The result is 0 if the
+        units are not in memory. The result is also 0 if a unit is not in use, is a pre-blank unit, or points to an
         offset before `min_physical_offset`.
         """
         content = self.queue.small_content
@@ -260,9 +262,9 @@ class ConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        Pre-blank units are never returned. Because the unit is found by bisection, `holds` must also return True for
-        all later units. The result is None if `holds` returns True for no unit. A caller that knows the max offset
-        gives the max offset as `end`.
+        Pre-blank units are never returned. The search is a bisection, so `holds` must also return True for all units
+        after the first one. The result is None if `holds` returns False for every unit. If the caller already knows the
+        max offset, `end` is the max offset.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -274,14 +276,14 @@ class ConsumeQueue:
         return self.find(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit in use at a queue offset; None if the unit is not in use."""
+        """Return the unit at a queue offset, or None if no unit in use is there."""
         raw = self._units.raw(queue_offset) if queue_offset >= self.first_offset else None
         if raw is None or not _cq_used(raw):
             return None
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use that is not a pre-blank, or None."""
+        """Return the last unit in use, or None if it is pre-blank or does not exist."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
@@ -294,21 +296,21 @@ class ConsumeQueue:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end), but only from one file.
+        """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The file is the one that has room for the unit of `queue_offset`. The result is None if no file has room for
-        this unit.
+        The queue file is the one that has a slot for the unit at `queue_offset`. The result is None if no queue file
+        has a slot for the unit at `queue_offset`.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return the min offset that a broker sets after it loads a queue.
+        """Return the min offset that a broker sets when it loads the queue.
 
-        `end` is the queue offset after the last loaded unit. The rule is ConsumeQueue.correctMinOffset. The first file
-        is searched for the first unit that points to `min_physical_offset` or a later offset. The min offset is the
-        queue offset of this unit. The unit may also be a pre-blank unit. If no unit of the first file points to
-        `min_physical_offset` or a later offset, the min offset is 0, even if the queue does not begin at 0. With
+        The rules are those of RocketMQ's ConsumeQueue.correctMinOffset. `end` is the queue offset after the last loaded
+        unit. The broker searches only the first queue file, for the first unit that points to `min_physical_offset` or
+        a later offset. The min offset is the queue offset of the unit that is found, which may also be a pre-blank
+        unit. If the broker finds no unit, the min offset is 0, even if the queue does not begin at 0. With
         `expired_begins_at_end` (5.x), the min offset is `end` if the last unit points to an offset before
         `min_physical_offset`.
         """
@@ -329,8 +331,8 @@ class ConsumeQueue:
     def end_by_scan(self) -> int:
         """Return the queue offset after the last unit in use, without bisection.
 
-        The files are scanned from the last file to the first file, until a file has a unit in use. Therefore the result
-        is also right for a damaged queue.
+        The queue files are scanned from the last file to the first, until a unit in use is found. Because there is no
+        bisection, the result is also right for a damaged queue.
         """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
@@ -348,15 +350,15 @@ class ConsumeQueue:
         return self.first_offset
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the units of [start, end) in blocks: (first queue offset, bytes).
+        """Yield the slots [start, end) in blocks: (first queue offset, bytes).
 
-        The bytes are whole units, in use or not. Missing files, and holes of sparse files, are left out.
+        The bytes of a block are whole slots, in use or not. Missing files, and holes of sparse files, are left out.
         """
         return self._units.blocks(start, end)
 
     @property
     def slots_end(self) -> int:
-        """Return the queue offset after the last slot of the last file.
+        """Return the queue offset after the last slot of the queue's last file.
 
         The result is 0 if the queue has no file.
         """
@@ -379,25 +381,25 @@ class BatchConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset in the queue after the last unit in use."""
+        """Return the byte offset in the queue at which the last unit in use ends."""
         return self._candidates().stop * BATCH_CQ_UNIT.size
 
     @property
     def max_offset(self) -> int:
-        """Return the queue offset after the last batch; 0 if the queue has no batch."""
+        """Return the queue offset after the last batch, or 0 if there is no batch."""
         last = self.last()
         return last.queue_offset + last.batch_size if last else 0
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the base offset of the first batch whose record the log still has.
+        """Return the base offset of the first batch that the log still has.
 
-        The base offset is the queue offset of the batch's first message. The log begins at `min_physical_offset`. If
-        the log has no batch of the queue any more, the result is the max offset.
+        The base offset of a batch is the queue offset of its first message. `min_physical_offset` is the offset at
+        which the log begins. If the log has no batch of the queue any more, the result is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
 
     def min_and_max(self, min_physical_offset: int) -> tuple[int, int]:
-        """Return the min offset (by the rule of `min_offset`) and the max offset."""
+        """Return the min offset (as in `min_offset`) and the max offset of the queue."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         end = self.max_offset
         return first.queue_offset if first else end, end
@@ -405,9 +407,9 @@ class BatchConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.
 
-        The broker searches only the first file, and finds the first batch whose record the log still has. The min
-        offset is the base offset of this batch. If the log no longer has a record of any batch in the first file, the
-        min offset is the queue offset at which the first file ends. If the queue has no batch, the min offset is -1.
+        The min offset is the base offset of the first batch whose record the log still has. To find the min offset, a
+        broker searches only the first queue file. If the log has no record of the batches in the first file any more,
+        the min offset is the queue offset at which this file ends. If the queue has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -420,8 +422,8 @@ class BatchConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first batch for which `holds` returns True.
 
-        Because the batch is found by bisection, `holds` must also return True for all later batches. The result is None
-        if `holds` returns True for no batch.
+        The search is a bisection, so `holds` must also return True for all batches after the first one. The result is
+        None if `holds` returns False for every batch.
         """
 
         def behind(slot: int) -> bool:
@@ -433,15 +435,15 @@ class BatchConsumeQueue:
         return self._unit(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the batch that contains a queue offset; None if no batch contains it."""
+        """Return the batch that contains a queue offset, or None if no batch does."""
         slot = self._slot_of(queue_offset)
         return None if slot is None else self._unit(slot)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the batches from `queue_offset` up to `end`, but only from one file.
+        """Return the batches from `queue_offset` to `end` that are in one queue file.
 
-        The first batch contains `queue_offset`. All batches are from the file of this batch, and begin before `end`.
-        The result is None if no batch contains `queue_offset`.
+        The first batch is the one that contains `queue_offset`. All other batches are in the same queue file as the
+        first batch, and begin before `end`. The result is None if no batch contains `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
@@ -451,7 +453,7 @@ class BatchConsumeQueue:
         return takewhile(lambda unit: unit.queue_offset < end, (unit for unit in units if unit is not None))
 
     def last(self) -> CqUnit | None:
-        """Return the last batch; None if the queue has no batch."""
+        """Return the last batch, or None if the queue has no batch."""
         last = self._units.last_used(_batch_used)
         return self._unit(last) if last is not None else None
 
@@ -464,7 +466,7 @@ class BatchConsumeQueue:
                     yield CqUnit(base, physical_offset, size, tags_code, count)
 
     def _slot_of(self, queue_offset: int) -> int | None:
-        """Return the slot of the batch that contains a queue offset.
+        """Return the slot number of the batch that contains a queue offset.
 
         The result is None if no batch contains the queue offset.
         """

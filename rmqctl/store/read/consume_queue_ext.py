@@ -1,7 +1,7 @@
 """The extension of a consume queue (enableConsumeQueueExt).
 
-The extension has extension units. A unit of the queue can have the address of an extension unit. This extension unit
-contains the tags code, the store time and the filter bitmap for the queue's unit.
+The extension consists of extension units. A unit of the queue can contain the address of an extension unit instead of a
+tagsCode. An extension unit contains the tagsCode, the store time and the filter bitmap of one unit.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ class ConsumeQueueExt:
     def size_at(self, address: int) -> int | None:
         """Return the size of the extension unit at an address, in bytes.
 
-        The size includes the bitmap. The result is None if no valid extension unit is at the address. Raises OSError.
+        The size of an extension unit includes its bitmap. The result is None if no valid extension unit is at the
+        address. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
 
     @property
     def end(self) -> int:
-        """Return the byte offset after the last unit of the last file.
+        """Return the byte offset after the last extension unit.
 
-        The last file is read from its first byte. The result is 0 if the extension has no file. Raises OSError.
+        To find the last extension unit, the last file is read from its first byte. The result is 0 if the extension has
+        no file. Raises OSError.
         """
         if not self.queue.files:
             return 0
@@ -54,8 +56,8 @@ class ConsumeQueueExt:
     def _unit_at(self, address: int) -> tuple[int, int] | None:
         """Return (size, tagsCode) of the extension unit at an address.
 
-        The result is None if no unit is at the address, or if the size of the unit does not agree with the length of
-        the unit's bitmap.
+        The result is None if no extension unit is at the address, or if its size does not agree with the length of its
+        bitmap.
         """
         offset = ext_offset(address)
         file = self.queue.find(offset)

@@ -1,8 +1,8 @@
-"""The scan of one commit log file, up to the file's blank or unused end.
+"""The scan of one commit log file, up to its blank or the zeros at its end.
 
-Damage does not end the scan. A damage is an item whose size is the size of the damaged part. The scan continues at the
-next record with right lengths and a PHYSICALOFFSET equal to the record's position. If a ColumnReader is given, good
-messages are yielded in record runs. Without a ColumnReader, good messages are yielded one by one.
+A damage does not end the scan. The scan yields each damage with the size of the damaged part. After a damage, the scan
+continues at the next record with right lengths and the right PHYSICALOFFSET. With a ColumnReader, good messages are
+yielded as `RecordRun`. Without a ColumnReader, good messages are yielded one by one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ SECTOR_SIZE = 512
 
 
 class ZeroTail(NamedTuple):
-    """The rest of a file after its last item, if the rest has only zeros.
+    """The zeros from the last item of a log file to the end of the file.
 
-    `physical_offset` is the offset of the first byte of this rest.
+    `physical_offset` is the offset of the first zero.
     """
 
     physical_offset: int
 
 
 class RecordRun(NamedTuple):
-    """A record run, which is a series of good messages without gaps.
+    """A record run: good messages that follow each other without gaps.
 
-    `messages` is the number of messages. `result` is the value that the scan's callback returned for the columns of
-    these messages. Without a callback, `result` is None.
+    `messages` is the number of messages in the record run. `result` is the return value of the scan's callback, which
+    was called with the columns of the messages. Without a callback, `result` is None.
     """
 
     physical_offset: int
@@ -55,10 +55,10 @@ ScanItem = Message | Blank | Damage
 
 
 class FileScan:
-    """The items of `file` from `position` on.
+    """The scan of the items (messages, blanks, damages) of `file`.
 
-    `position` is a byte position in the file at which an item must begin. While items are read, `position` is always
-    the position of the next item. `ended` is True when the file has no more items.
+    The scan starts at `position`, a byte position in the file at which an item must begin. During the scan, the
+    attribute `position` is the position of the next item. `ended` is True when the file has no more items.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class FileScan:
         self._take = take
 
     def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Yield the items that begin before `stop`, a position in the file.
+        """Yield the items of a file that begin before the position `stop`.
 
-        If `stop` is `end_position` of the file, all items are yielded.
+        If `stop` is the `end_position` of the file, all items are yielded.
         """
         while not self.ended and self.position < min(stop, end_position(self._file)):
             item = self._record_run(stop) or self._item()
@@ -109,14 +109,14 @@ class FileScan:
 def end_position(file: MappedFile) -> int:
     """Return the position after the last position at which an item can begin.
 
-    If a file ends without a blank, the missing blank is an item (Damage `no-blank`) that begins at the end of the file.
-    The result is 0 for an empty file.
+    If a file ends without a blank, the Damage `no-blank` can begin at the end of the file. The result is 0 for an empty
+    file.
     """
     return file.size + 1 if file.size else 0
 
 
 def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """Yield the segments of a file as (start, stop), positions in the file."""
+    """Cut a file into segments, and yield the positions (start, stop) of each."""
     end = end_position(file)
     for start in range(0, end, segment_size):
         behind = start + segment_size
@@ -130,8 +130,8 @@ def next_readable(
 ) -> int | None:
     """Return the position of the next record or blank in [position, stop).
 
-    Parts of the file that cannot be read are skipped. The first part that is skipped ends at the next sector (512
-    bytes), and later parts are larger, up to 1 MiB. The result is None if no record or blank is found.
+    If a part of the file cannot be read, the search continues at the next sector (512 bytes). After each further read
+    error, the search skips a larger part of the file, up to 1 MiB. The result is None if no record or blank is found.
     """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
@@ -145,9 +145,9 @@ def next_readable(
 
 
 def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
-    """Return the item at `position`.
+    """Return the message, blank, damage or ZeroTail at `position`.
 
-    If the item is a Damage without a size, the size is set to the size of the damaged part.
+    If a Damage has no size yet, its size is set to the size of the damaged part.
     """
     at = reader.file.file_from_offset + position
     item = reader.at(position)
@@ -159,12 +159,12 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 
 
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
-    """Return the position where a damage ends.
+    """Return the position in the file at which a damage ends.
 
-    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. If no record
-    follows any other damage, the damage ends at the later of two positions. The first position is the end that the
-    damaged record's size gives. The second position is the position after the last byte that is not zero. If fewer than
-    8 bytes of the file remain after the damage, these bytes also belong to the damage.
+    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file, and other
+    damage ends after the last byte that is not zero. If TOTALSIZE of a damaged record gives a later end, the damage
+    ends at this later end. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of
+    the file.
     """
     following = reader.next_record(position + 1)
     if following is not None:
@@ -176,9 +176,10 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Return the damage at eight zero bytes if other data follows these bytes.
+    """Return the damage for zero bytes that are followed by other data.
 
-    The damage is a `hole` if a whole record follows in the file. Otherwise the damage is `bytes-behind-end`.
+    If a whole record follows the zero bytes in the file, the damage has the code `hole`. If no whole record follows the
+    zero bytes, the damage has the code `bytes-behind-end`.
     """
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)

@@ -1,14 +1,13 @@
 """The topics that exist in a store.
 
-If a store has a topics.json, a topic that topics.json does not list was deleted. This rule has two exceptions.
+If a store has a topics.json, a topic that is missing in topics.json normally counts as deleted.
 
-The first exception is the brokers' own topics. Some topics of the brokers of 4.x are not in any file, for example
-RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 rebuilds the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC from the log, and needs
-this queue.
+The brokers' own topics always exist. Some topics of 4.x brokers are not in any file, for example
+RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 needs the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC, and rebuilds it from the
+log.
 
-The second exception is a topic in which a group has an offset. A topic with a group's offset is in use, even if
-topics.json does not list this topic. If a topic with a group's offset was deleted, a remaining queue of the topic does
-no harm.
+A topic also exists if a consumer group has an offset in the topic, even if topics.json does not list the topic. If a
+topic with a group's offset was deleted, its remaining queue does no harm.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    A broker gives the ids below the topic's readQueueNums in topics.json. A queue with one of these ids may have no
-    files.
+    The queueIds are 0 to readQueueNums - 1, where topics.json gives readQueueNums for the topic. A queue with one of
+    the returned queueIds may have no files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
@@ -39,7 +38,7 @@ def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
 class KnownTopics:
     """The topics of a store that were not deleted.
 
-    These are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics. If
+    The topics of topics.json, the topics in which groups have offsets, and the brokers' own topics are not deleted. If
     topics.json does not exist or is not valid, every topic is treated as existing.
     """
 

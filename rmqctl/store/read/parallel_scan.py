@@ -1,10 +1,10 @@
-"""A scan of a log by several threads, which keeps the order of the log.
+"""A scan of the commit log by several threads, with results in log order.
 
 Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
-the first record found in the segment. The begin of a later segment is a guess, because the body of a message may
-contain bytes that look like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first
-record begins. If the previous segment ended at another place, the segment is scanned again from the end of the previous
-segment. A scan by one thread has the same result.
+the first record found in the segment. The first record of a later segment is a guess, because bytes in a message body
+may look like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first record begins. If
+the previous segment ended at another place, the segment is scanned again, from the end of the previous segment. A
+parallel scan has the same result as a scan by one thread.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SEGMENTS_AHEAD = 2
 
 
 class _Segment(NamedTuple):
-    """A segment of the file `whole`.
+    """A segment of the log file `whole`, for one thread.
 
-    The segment has the positions [start, stop) of the file. `file` is the same file with a second descriptor, for the
-    thread that scans the segment.
+    The segment is the part [start, stop) of the file, in bytes. `file` is the same file as `whole`, opened a second
+    time for the thread that scans the segment.
     """
 
     whole: MappedFile
@@ -42,11 +42,11 @@ class _Segment(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The items of a part [start, stop) of a file.
+    """The items of one part of a log file.
 
-    `first` is the position of the first item. If no record begins in the part, `first` is None. `position` is the
-    position of the next item after the part. All positions are bytes in the file. `ended` is True if the file has no
-    more items.
+    `first` is the position of the first item in the part. If no record begins in the part, `first` is None. `position`
+    is the position of the next item after the part. All positions are in bytes from the start of the file. `ended` is
+    True if the file has no more items.
     """
 
     first: int | None
@@ -84,13 +84,13 @@ def scan_part(
 
 
 class PartJoin:
-    """Joins the parts of one file, in the order of the file.
+    """Joins the scanned parts of one log file, in the order of the file.
 
-    The position where a part begins is a guess. The guess is right if the previous part ended at the guessed position.
-    If the guess is wrong, the part must be read again. A guess is wrong if bytes in a body, or after a blank, look like
-    a record with the right PHYSICALOFFSET.
+    The position of a part's first record is a guess. The guessed position is right if the previous part ended at the
+    same position. If the guessed position is wrong, the part must be read again. A guessed position is wrong if bytes
+    in a body, or after a blank, look like a record with the right PHYSICALOFFSET.
 
-    `position` is where the next part must begin. `ended` is True if the file has no more items.
+    `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
     """
 
     def __init__(self) -> None:
@@ -100,14 +100,14 @@ class PartJoin:
     def skips(self, stop: int) -> bool:
         """Return whether a part that ends at `stop` can be skipped.
 
-        The result is True if the file has no more items, or if the previous parts end at or after `stop`.
+        A part can be skipped if the file has no more items, or if the previous parts end at or after `stop`.
         """
         return self.ended or self.position >= stop
 
     def joins(self, part: Part) -> bool:
         """Return whether a part begins where the previous part ended.
 
-        If the result is False, the part must be read again from `position`.
+        If a part does not begin where the previous part ended, the part must be read again from `position`.
         """
         return part.first == self.position
 
@@ -117,13 +117,14 @@ class PartJoin:
 
 
 class ParallelScan:
-    """A scan of `files` by `threads` threads.
+    """A scan of the log files `files` by `threads` threads.
 
-    These threads call `take` with the columns of each record run. The return value of `take` becomes the `result` of
-    the record run. In a record run, either all messages begin before the physical offset `border`, or all messages
-    begin at or after `border`. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
+    The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
+    `result` of the record run. In a record run, either all messages begin before the physical offset `border`, or all
+    messages begin at or after `border`. Without `check_bodies`, a record run may contain messages with a wrong body
+    CRC.
 
-    Use this class as a context manager, and request the items of each file only once, in the order of the files.
+    Use a ParallelScan as a context manager. Request the items of each file only once, in the order of the files.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A store that is open only for reading, with the look-ups of a broker.
+"""A message store that is open only for reading, with a broker's look-ups.
 
 A look-up finds a message by physical offset, id, key, queue offset or time.
 """
@@ -38,14 +38,14 @@ QUEUE_ID_DIGITS_MAX = 10
 
 
 class ReadOnlyStore:
-    """The store at `root`, read through `storage`.
+    """The message store in the folder `root`, read through `storage`.
 
-    If `conf` does not have a setting, the value is found from the files. If `storage` is None, the files at `root` are
-    read directly. No method writes. `foreign` has a Damage for each file or folder that does not belong to the store or
-    cannot be read.
+    If a setting is missing in `conf`, its value is found from the store's files. If `storage` is None, the files in
+    `root` are read directly. No method writes to the store. `foreign` has a Damage for each file or folder that does
+    not belong to the store or cannot be read.
 
-    `log_only` says that the caller reads only the log. With `log_only`, the queues may be only in RocksDB, and the log
-    may be DLedger's. If the queues are only in RocksDB, `queues` is empty.
+    A caller that reads only the log sets `log_only`. With `log_only`, DLedger stores and stores with queues only in
+    RocksDB are accepted. If the queues are only in RocksDB, `queues` is empty.
 
     Without `log_only`, raises LayoutNotSupported for a store with queues only in RocksDB and for a store with a DLedger
     log. Raises NotAStore or Unreadable.
@@ -64,7 +64,7 @@ class ReadOnlyStore:
         self.path = StorePath(root, self.conf, follow_links=follow_links, log_only=log_only, storage=storage)
         self.storage = self.path.storage
         self.foreign: list[Damage] = []
-        self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that has plain ones, too
+        self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that also has consume queues
         self._unread: set[tuple[str, ...]] = set()
         try:
             log_files = MappedFileQueue(self.storage, self.path.commitlogs, self.conf.commitlog_file_size)
@@ -77,9 +77,9 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Return all readable queues, by (topic, queueId).
+        """Return all readable consume queues, by (topic, queueId).
 
-        Queues are found only by listing the folders. The topic of a message is never used to make a path.
+        The queues are found by listing folders. The topic name in a message is never used as part of a path.
         """
         found: dict[QueueKey, UnitQueue] = {}
         for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
@@ -97,9 +97,9 @@ class ReadOnlyStore:
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        The files contradict broker.conf if the log has at least two files of the same size, and if this size is not the
-        size of broker.conf. For a contradiction, the difference between the offsets in two successive file names must
-        also be equal to the size of the files.
+        The files contradict broker.conf if all of at least two log files have the same size, but broker.conf sets
+        another size. For a contradiction, the offsets in successive file names must also differ by the size of the
+        files.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -115,8 +115,8 @@ class ReadOnlyStore:
     def check_one_queue_type(self) -> None:
         """Raise LayoutNotSupported if a topic has queues in both queue folders.
 
-        The folders are consumequeue and batchconsumequeue. Only the store's owner can decide which of the two queue
-        folders is right.
+        The queue folders are consumequeue and batchconsumequeue. Only the owner of the store can decide which folder
+        has the right queues.
         """
         if not self.queues or not self.conflicting_queues:
             return
@@ -132,15 +132,15 @@ class ReadOnlyStore:
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
-        """Return all readable extensions of queues, by (topic, queueId)."""
+        """Return all readable consume queue extensions, by (topic, queueId)."""
         found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
         return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
-        """Return whether a queue may exist that could not be read.
+        """Return whether the store may have a queue that could not be read.
 
-        The result is True if the queue's folder, or a folder above the queue's folder, cannot be listed or is a link
-        out of the store. Without `queue_id`, the result is True if such a queue of the topic may exist.
+        The result is True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store.
+        Without `queue_id`, the result is True if any queue of the topic may be unread.
         """
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
@@ -177,8 +177,8 @@ class ReadOnlyStore:
     def tags_are_indexed(self) -> bool | None:
         """Return whether the index has entries for TAGS.
 
-        The result is None if the index does not show whether it has such entries. The first call examines the index,
-        and the result is kept. Raises Unreadable.
+        The result is None if the index does not show whether it has entries for TAGS. The first call examines the
+        index, and later calls return the same result. Raises Unreadable.
         """
         return tags_are_indexed(self)
 
@@ -201,7 +201,7 @@ class ReadOnlyStore:
         del self.index
 
     def checkpoint(self) -> checkpoint.Checkpoint | None:
-        """Return the checkpoint.
+        """Return the content of the store's checkpoint file.
 
         The result is None if the checkpoint file does not exist or is too short. Raises OSError.
         """
@@ -211,9 +211,9 @@ class ReadOnlyStore:
         return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
 
     def config(self, name: str) -> ConfigFile:
-        """Return the config file config/`name`, loaded as a broker loads it.
+        """Load the config file config/`name` in the same way as a broker.
 
-        Each file is loaded only once.
+        Each config file is loaded only once.
         """
         if name not in self._configs:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
@@ -221,7 +221,7 @@ class ReadOnlyStore:
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """Return the topics in config/topics.json, each with the entry of the topic.
+        """Return the topics in config/topics.json, by name, with their entries.
 
         The result is empty if topics.json does not exist or is not valid.
         """
@@ -230,8 +230,8 @@ class ReadOnlyStore:
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        After this call, `foreign` also has the files and folders that cannot be read or do not belong to a queue or an
-        extension.
+        After this call, `foreign` also contains files and folders that cannot be read, or that do not belong to a queue
+        or an extension.
         """
         _ = self.queues, self.extensions
 
@@ -239,8 +239,7 @@ class ReadOnlyStore:
     def partly_read(self) -> bool:
         """Return whether a part of the store is missing or could not be read.
 
-        The part may be a link that is not followed, a folder that cannot be read, or a commit log folder that does not
-        exist.
+        For example, the store has a link that is not followed, or a commit log folder does not exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
@@ -248,15 +247,15 @@ class ReadOnlyStore:
     def has_unreadable(self) -> bool:
         """Return whether a part of the store could not be read.
 
-        The part may be a link that is not followed, or a folder that cannot be read.
+        For example, the store has a link that is not followed, or a folder that cannot be read.
         """
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the state of the files that every broker's start changes.
+        """Return the state of the files that a broker changes whenever it starts.
 
-        These files are the log files, the checkpoint and the abort file. The state of a file has its size, mtime, mode,
-        owner and device.
+        The fingerprint covers the log files, the checkpoint and the abort file. The state of a file consists of its
+        size, mtime, mode, owner and device.
 
         Raises OSError.
         """
@@ -282,14 +281,14 @@ class ReadOnlyStore:
         """
         try:
             return self.storage.lock_holder(self.path.part(store_path.LOCK))
-        except OSError:  # a lock file that cannot be opened tells nothing
+        except OSError:  # a lock file that cannot be opened does not show a holder
             return None
 
     def tags_code(self, message: Message) -> int:
         """Return the tagsCode of a message.
 
         For most messages, the tagsCode is the hashCode of TAGS. For a scheduled message, the tagsCode is the delivery
-        time, which is read from the message's unit. If no unit points to the scheduled message, the result is also the
+        time, which is read from the message's unit. If no unit points to a scheduled message, its tagsCode is also the
         hashCode of TAGS.
         """
         if message.topic == SCHEDULE_TOPIC:
@@ -299,10 +298,10 @@ class ReadOnlyStore:
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
-        """Return the tagsCode of the unit of a scheduled message.
+        """Return the tagsCode from the unit of a scheduled message.
 
-        If the unit has an address instead of a tagsCode, the tagsCode is read from the extension. If the extension does
-        not have this tagsCode, the result is the hashCode of TAGS.
+        If the unit contains the address of an extension unit, the tagsCode is read from the consume queue extension. If
+        the extension has no extension unit at the address, the result is the hashCode of TAGS.
         """
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
@@ -311,7 +310,7 @@ class ReadOnlyStore:
         return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
-        """Return the unit of a queue offset.
+        """Return the unit at a queue offset of a consume queue.
 
         The result is None if the queue or the unit does not exist.
         """
@@ -322,9 +321,8 @@ class ReadOnlyStore:
         """Yield the messages of `topic` that have `key`, in log order.
 
         A message has the key if `key` is one of its KEYS or its UNIQ_KEY. The messages are found by the index. If a
-        message is damaged, the function yields a Damage instead of the message. The index may point to bytes of the log
-        that contain no record any more. The function then yields the Damage of these bytes, because the lost record may
-        have had the key.
+        message is damaged, the function yields a Damage instead of the message. If the index points to damaged bytes
+        without a readable record, the function yields their Damage, because the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -337,8 +335,8 @@ class ReadOnlyStore:
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
         """Return a queue's first unit whose message was stored at `time` or later.
 
-        `time` is in ms. The store time is read from the message that the unit points to. The result is None if no
-        message of the queue was stored at `time` or later.
+        `time` is in ms. The store time is read from the message in the commit log. The result is None if no message of
+        the queue was stored at `time` or later.
         """
         low = self.commit_log.min_offset
 
@@ -351,7 +349,7 @@ class ReadOnlyStore:
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""
         self.commit_log.queue.close()
-        opened = vars(self)  # a cached property is there once it was asked for
+        opened = vars(self)  # has a cached property only after its first use
         for queue in [*opened.get("queues", {}).values(), *opened.get("extensions", {}).values()]:
             queue.queue.close()
         if "index" in opened:
@@ -360,9 +358,9 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        A commit log folder that does not exist is a problem. It is also a problem if the path of a single file (for
-        example the checkpoint) or of the folder config has an entry of another kind. A link out of the store is treated
-        as an entry of another kind.
+        A commit log folder that does not exist is a problem. A wrong type is also a problem: a folder instead of a
+        single file (for example the checkpoint), or a file instead of the folder config. A link out of the store also
+        counts as a wrong type.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
@@ -379,7 +377,8 @@ class ReadOnlyStore:
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
         """Yield (topic, queueId, files) of each readable queue in a queue folder.
 
-        `part` is the name of the queue folder. Every other entry of the folder is added to `foreign`.
+        `part` is the name of the queue folder. Entries of the queue folder that do not belong to a queue are added to
+        `foreign`.
         """
         for topic in self._folders(self.path.part(part)):
             for queue in self._folders(topic):
@@ -436,9 +435,9 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Record in `foreign` that a folder could not be listed.
+        """Record in `_unread` that a folder could not be listed.
 
-        The files in such a folder are unknown.
+        The folder may contain queues that are missing in `queues`.
         """
         self._unread.add(folder.relative_to(self.path.root).parts)
 

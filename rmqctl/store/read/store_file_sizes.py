@@ -1,4 +1,4 @@
-"""The sizes of a store's files, found from the files themselves."""
+"""The file sizes of a store, found from its files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
-    """Return the sizes of the store's files, found from the files themselves.
+    """Return the file sizes of a store, found from its files.
 
-    If the store has no file of a kind, the size is the size in broker.conf or the broker's default.
+    If the store has no file of a type, the size for this type comes from broker.conf, or is the broker's default.
     """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
@@ -36,15 +36,16 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def _most_common(sizes: list[int], default: int) -> int:
-    """Return the most common size; the first one if several are equally common."""
+    """Return the most common size, or the first of several equally common sizes."""
     return Counter(sizes).most_common(1)[0][0] if sizes else default
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
-    The number of entries is the number that a file has room for. If a file has room for fewer entries than the count in
-    its header, the file was cut, and is ignored. The result is None if every file is ignored. Raises OSError.
+    The number of entries is the number for which an index file has space. A file is ignored if its capacity is less
+    than the number of entries in its header, because such a file was cut off. The result is None if all index files are
+    ignored. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -56,10 +57,10 @@ def _is_long_enough(file: IndexFile) -> bool:
 
 
 def writes_extension(store: ReadOnlyStore) -> bool:
-    """Return whether new units get extension units (enableConsumeQueueExt).
+    """Return whether new queue units get extension units (enableConsumeQueueExt).
 
-    If broker.conf has the setting enableConsumeQueueExt, the result is this setting. Otherwise, the result is True if
-    the last unit of a queue has the address of an extension unit.
+    If broker.conf sets enableConsumeQueueExt, the result is the value of this setting. If broker.conf does not set
+    enableConsumeQueueExt, the result shows whether the last unit of any queue has the address of an extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

@@ -1,6 +1,6 @@
-"""The topic names that a store knows.
+"""The names of the topics in a store, and error texts for unknown names.
 
-For an unknown topic name, the error text proposes the nearest known name.
+If a topic name is unknown, the error text proposes the most similar known name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ NAMES_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     """Return the error text if a topic does not exist, and None otherwise.
 
-    A topic exists if it has a queue, or if topics.json lists the topic. The text proposes the nearest known name.
+    A topic exists if it has a queue, or if topics.json lists the topic. The error text proposes the most similar known
+    name.
 
-    The result is also None if the topic may have queues that could not be read.
+    If the topic may have queues that could not be read, the result is None, because the topic may exist.
     """
     known = {name for name, _ in store.queues} | set(store.listed_topics)
     if topic in known or store.is_unread(topic):
@@ -30,6 +31,6 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
 
 
 def nearest_name(wanted: str, known: list[str]) -> str | None:
-    """Return the known name that is most like the given name, or None."""
+    """Return the known name that is most similar to `wanted`, or None."""
     same = [name for name in known if name.lower() == wanted.lower()]
     return next(iter(same or get_close_matches(wanted, known[:NAMES_COMPARED_MAX], n=1)), None)

@@ -1,14 +1,14 @@
 """A guess of the broker version that wrote a store.
 
-First, the store is searched for signs of 5.x. Such signs are files, and parts of topics.json, that only 5.x writes. One
-of these files is `abort.bak`, which each start of 5.x creates. rmqctl also creates `abort.bak` when it writes in the
-format of 5.3 or 5.4. Without this file, a store without messages would look like a store of an older version.
+First, the store is searched for signs of 5.x: files, and parts of topics.json, that only 5.x writes. For example, a
+broker of 5.x creates the file `abort.bak` at each start. rmqctl also creates `abort.bak` when it writes in the format
+of 5.3 or 5.4. Without `abort.bak`, a store without messages would look like a store of an older version.
 
 If the store has no sign of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
-the last property. Brokers from 4.9.1 to 5.1.4 do not write this 0x02. Brokers from 5.2 on write 0x02 after the last
-property again.
+the last property. Brokers from 4.9.1 to 5.1.4 write no 0x02 after the last property. Brokers from 5.2 on write 0x02
+after the last property again.
 
-The signs of 5.4 are in `rmqctl.store.read.index.tag_index`.
+`rmqctl.store.read.index.tag_index` searches for signs of 5.4.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SAMPLE_RECORDS = 64
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """Return the profile of the broker that wrote the store.
 
-    If the store has no sign of the version, the result is the profile 4.9. The setting enabledAppendPropCRC shows 5.x,
-    because only 5.2 and later have this setting.
+    If the store has no sign of the version, the result is the profile 4.9. If broker.conf sets enabledAppendPropCRC, a
+    broker of 5.x wrote the store, because only 5.2 and later have this setting.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -43,7 +43,7 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 
 
 def shows_version(store: ReadOnlyStore) -> bool:
-    """Return whether the store shows which version wrote it.
+    """Return whether the store shows which broker version wrote it.
 
     The result is False if the store has no sign of 5.x and the first records have no properties.
     """
@@ -51,25 +51,22 @@ def shows_version(store: ReadOnlyStore) -> bool:
 
 
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
-    """Return the signs of 5.x that a store has.
-
-    No earlier version writes these signs.
-    """
+    """Return the signs of 5.x in a store, which no earlier version writes."""
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
 
 def _has_topic_attributes(store: ReadOnlyStore) -> bool:
-    """Return whether topics.json shows that 5.x wrote it."""
+    """Return whether topics.json has parts that only a broker of 5.x writes."""
     version, topics = table(store.config(TOPICS_CONFIG), "dataVersion"), store.listed_topics.values()
     return "stateVersion" in version or any("attributes" in topic for topic in topics if isinstance(topic, dict))
 
 
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
-    """Return whether the properties of the first records end with 0x02.
+    """Return whether the properties of the log's first records end with 0x02.
 
-    The majority of these records decides, because the client, and not the broker, writes the properties of a message in
-    a batch. The result is None if these records have no properties.
+    The majority of the first records decides. A single record can differ, because the client, and not the broker,
+    writes the properties of a message in a batch. The result is None if the first records have no properties.
     """
     votes = []
     position = store.commit_log.min_offset
@@ -84,11 +81,11 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 
 
 def looks_like_3x(store: ReadOnlyStore) -> bool:
-    """Return whether 3.x wrote the store.
+    """Return whether a broker of 3.x wrote the store.
 
-    The result is True if all of these conditions are true. The store has no file `lock` and no sign of 5.x. In every
-    index file, hashSlotCount is the number of entries. The index has entries, but no entry for UNIQ_KEY, which 4.x
-    indexes.
+    A store of 3.x has no file `lock` and no sign of 5.x. In every index file of 3.x, hashSlotCount is the number of
+    entries. The newest index entries of 3.x are not for UNIQ_KEY, which brokers of 4.x index. The result is False if
+    the index has no entries.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
@@ -110,6 +107,6 @@ def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
 def indexes_unique_keys(store: ReadOnlyStore) -> bool:
     """Return whether some of the newest index entries are for UNIQ_KEY.
 
-    4.0 and later write such entries.
+    Brokers of 4.0 and later write index entries for UNIQ_KEY.
     """
     return any(unique_key_hash(message) in hashes for message, hashes in newest_indexed(store))

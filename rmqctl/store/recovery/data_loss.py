@@ -1,9 +1,9 @@
 """The messages that a repair or a broker's restart loses.
 
 The losses of a repair and of a restart are counted by the same rules. A message is lost if its record, good or damaged,
-is after the log's new end. If a unit points to a place after the new end that has no record any more, the unit is
-counted as a lost message. A message is also lost if no queue points to the message any more, even if its record is
-before the log's new end.
+is after the log's new end. A unit that points to a place after the log's new end is counted as a lost message, even if
+its record does not exist any more. A message is also lost if no queue points to the message any more, even if its
+record is before the log's new end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 class LossCounter:
     """Counts messages and units after the log's new end.
 
-    The count includes messages, places that do not contain a record any more, and units whose message does not exist
-    any more. `good` is the number of messages without damage.
+    The counter includes damaged messages, the bytes of other damage, and units whose message does not exist any more.
+    `good` is the number of undamaged messages.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -47,8 +47,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        If the damage is a message whose PHYSICALOFFSET is not its position, the message is normally counted. The
-        message is not counted if the log also has the message at the position in PHYSICALOFFSET.
+        A damaged message is counted as a lost message, with one exception. If a damaged message has a wrong
+        PHYSICALOFFSET, and the log has the same message at that offset, only the bytes are counted.
         """
         message = damage.message
         if message is not None and self._is_copy(message):
@@ -97,7 +97,7 @@ class DataLoss(NamedTuple):
 
 
 class QueueOutcome(NamedTuple):
-    """A queue's new begin, its new end (both queue offsets), and its lost messages.
+    """A queue's new min offset and max offset, and the number of its lost messages.
 
     `moved` is the number of queue offsets that will belong to a different message or to no message.
     """

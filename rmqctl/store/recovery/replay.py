@@ -1,8 +1,9 @@
 """A simulation of the two passes in which a starting broker reads its log.
 
-The first pass is the scan of recovery. The second pass is the dispatch of start() (4.x). Another scan finds the good
-messages, and gives them to the simulation in batches. If the batch begins at the position where the broker continues to
-read, the whole batch is accepted. Every other record is checked by the broker's own rules.
+In the first pass, recovery scans the log. In the second pass, start() of 4.x dispatches the log. The caller scans the
+log too, and gives batches of good messages to the simulation. If a message of a batch begins at the broker's current
+position, the simulation accepts this message and the rest of the batch. The simulation checks all other records by the
+broker's own rules.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """Dispatches to `queues` the messages that one pass reads in the log.
+    """Dispatches the messages of one pass to the simulated queues `queues`.
 
-    Good messages are dispatched without a further check. If the broker's check accepts a message that is not good, the
-    message is dispatched with the fields of its record.
+    Good messages are dispatched without a further check. If the broker's check accepts a damaged message, the message
+    is dispatched with the fields in its damaged record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -56,10 +57,10 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row, from `start` on, whose message the broker does not know.
+        """Return the first row, from `start` on, whose record the broker does not know.
 
-        4.x does not know V2 records, which only long topics have. If the broker knows all messages, the result is the
-        number of rows.
+        4.x does not know V2 records, which only topics longer than 127 bytes have. If the broker knows all records, the
+        result is the number of rows.
         """
         if self._profile.knows_long_topics:
             return len(messages)
@@ -73,9 +74,10 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The log files that load() accepted, ascending, of `file_size` bytes each.
+    """The log files that load() accepted, in ascending order.
 
-    `start` is the physical offset of the first file. If the log has no file, `start` is 0.
+    Each file has `file_size` bytes. `start` is the physical offset of the first file. If the log has no file, `start`
+    is 0.
     """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
@@ -86,12 +88,12 @@ class RecoveryPass:
         self._profile = profile
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
-        """Return the file that has an offset; None if no file has it."""
+        """Return the log file that contains a physical offset, or None."""
         at = bisect_right(self._bases, physical_offset) - 1
         return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
-        """Return the result of the broker's check at an offset of a file.
+        """Return the result of the broker's record check at a physical offset.
 
         Raises OSError.
         """
@@ -106,8 +108,8 @@ class RecoveryPass:
 class ScanEnd(NamedTuple):
     """The place where recovery ends the log, and the reason for this end.
 
-    `code` is the code of the damage at this place if `RecoveryScan.damage` has received this damage. Otherwise `code`
-    is empty.
+    `code` is the code of the damage that begins at `physical_offset`. If no damage was reported at `physical_offset`,
+    `code` is empty.
     """
 
     physical_offset: int
@@ -116,11 +118,11 @@ class ScanEnd(NamedTuple):
 
 
 class RecoveryScan:
-    """The scan of recovery, from the start of file number `number` on.
+    """The log scan of recovery, from the start of log file number `number`.
 
     Messages with a PHYSICALOFFSET of `dispatches_from` or more are dispatched. If `dispatches_from` is None, no message
-    is dispatched. `position` is the current offset of the scan. `end` is the offset where the scan ended, or None if it
-    has not ended. Methods raise OSError if a queue cannot be read.
+    is dispatched. `position` is the current offset of the scan. `end` is the place where the scan ended, or None if the
+    scan has not ended. Methods raise OSError if a queue cannot be read.
     """
 
     def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
@@ -152,16 +154,16 @@ class RecoveryScan:
             self.step()
 
     def pass_over(self, end: int) -> None:
-        """Continue at physical offset `end`.
+        """Continue the scan at physical offset `end`.
 
-        The records before `end` are good, and the dispatch of these records changes no queue.
+        All records before `end` must be good, and their dispatch must not change any queue.
         """
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
-        """Scan to the log's end, and return the place and the reason of this end."""
+        """Scan to the log's end; return where and why the log ends."""
         while self.end is None:
             self.step()
         return self.end
@@ -203,8 +205,9 @@ class RecoveryScan:
 class ReputPass:
     """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    This pass begins at `start`, checks no checksums, and skips bytes that are not a record. If this pass reaches an
-    offset that no file has, the broker waits forever, and `hangs_at` is this offset. Methods raise OSError.
+    The pass begins at `start`, does not verify checksums, and skips bytes that are not a record. If the pass reaches a
+    physical offset that no log file contains, the broker waits forever. `hangs_at` is the physical offset for which the
+    broker waits forever, or None. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
@@ -213,7 +216,7 @@ class ReputPass:
         self._dispatch = dispatch
         self._reput_from = start
         self._file: MappedFile | None = None
-        self._position = start  # where it reads; behind records whose lengths do not add up that is not where it says
+        self._position = start  # the read position; not _reput_from after a record with inconsistent lengths
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:
@@ -277,6 +280,6 @@ class ReputPass:
 
 
 def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
-    """Return the row of the message that begins at an offset, or None."""
+    """Return the row of the message that begins at a physical offset, or None."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

@@ -1,32 +1,35 @@
 """The effects of a broker's start on a store, as rules and pure functions.
 
 A start of the broker has two parts, which are load() and then start(). Before the broker locks the store, load()
-recovers first the queues and then the log. After that, load() cuts the queues and the log to the same end. `4.7, 4.9`
-means all versions from 4.0 to 4.9, and `5.3` means 5.0 and later.
+recovers first the queues and then the log. After the recovery, load() cuts the queues and the log to the same end. In
+this text, `4.7, 4.9` means all versions from 4.0 to 4.9, and `5.3` means 5.0 and later.
 
-**1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
-name of a file is not an offset.
+**1. Load.** The store does not load if a log file or a queue file does not have the configured length. The store also
+does not load if a file name is not an offset.
 
 **2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
 from the end. The broker accepts all units before the first unit that is not in use. A unit is in use if physicalOffset
 >= 0 and size > 0. The first unit that is not in use ends the queue, and the files after this unit are deleted.
-Therefore one bad unit can end a queue too early. Files before the last three files are not checked. The record of a
-queue's last unit ends at a physical offset. The largest of these offsets, over all queues, is called the *queues' end*.
+Therefore one bad unit can end a queue too early. The broker does not check queue files before the last three files of a
+queue. The *queues' end* is a physical offset. The broker looks at the record of the last unit in each queue, and takes
+the largest end of these records as the queues' end.
 
-**3. Start file.** Without abort, the log scan begins at this file:
+**3. Start file.** Without the file `abort`, the version decides where the log scan begins:
 
 | profile  | the scan begins at                                     | the scan dispatches these good records     |
 |----------|--------------------------------------------------------|--------------------------------------------|
 | 4.7, 4.9 | the third file from the end                            | none                                       |
 | 5.3      | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end  |
 
-With abort, all versions begin at the last file that was stored before the checkpoint, and dispatch all good records.
-The first record of such a file has a good magic code, and a storeTimestamp that is not 0 and not after the safe time.
-The safe time is min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. The magic
-code of V1 is good. In 5.3, the magic code of V2 is also good.
+With the file `abort`, all versions begin at the last log file whose first record was stored before the checkpoint. With
+`abort`, the scan dispatches all good records. With `abort`, the first record of the start file has a known magic code.
+The storeTimestamp of the start file's first record is not 0, and is at or before the safe time. The safe time is
+min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. All versions know the magic
+code of V1. In 5.3, the magic code of V2 is also known.
 
-If no file meets the condition, the scan begins at the first file. The `>` in the table is a bug of 5.3. Because the
-first record that the queues lack begins exactly at the queues' end, 5.3 never dispatches this record.
+If `abort` exists and no log file can be the start file, the scan begins at the first log file. The `>` in the table is
+a bug of 5.3. The first record without a unit begins exactly at the queues' end. Therefore 5.3 never dispatches the
+first record without a unit.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
@@ -43,42 +46,45 @@ first record that the queues lack begins exactly at the queues' end, 5.3 never d
 | a wrong checksum of an empty body                     | continues (no check)    | continues (no check)    |
 | a missing file                                        | continues (no check)    | continues (no check)    |
 
-Therefore *one flipped bit removes all records after this bit*. In the table, the next file is the next file that
-exists. If files are missing, the log continues after the missing files. If only a pre-allocated file follows, the log
-ends at the start of that file.
+Therefore *one flipped bit removes all records after this bit*. In the table, "next file" means the next log file that
+exists. If log files are missing, the scan continues after the missing files. If only a pre-allocated log file follows a
+blank, the log ends at the start of the pre-allocated file.
 
-**5. Cut.** The broker cuts the log at its end and deletes later files. This cut of the log changes only positions in
-the broker's memory, and the bytes in the remaining files are not changed. The broker cuts queues only if the queues'
-end before the scan is at or after the log's end. After this cut, each queue has only units that point before the log's
-end. If the first unit of a queue's last file points to the log's end or after it, the file is deleted. Otherwise the
-first unit of the file is kept, even if this unit is not in use. 4.x cuts the log before the queues. 5.3 cuts the queues
-before the log. If the log has no file, all queues are deleted.
+**5. Cut.** The broker cuts the log at its end and deletes later files. The cut of the log changes only positions in the
+broker's memory. The bytes of the remaining log files do not change. The broker cuts queues only if the queues' end
+before the scan is at or after the log's end. After the cut of the queues, each queue has only units that point to
+places before the log's end. If the first unit of a queue's last file points to the log's end or after it, the file is
+deleted. If the first unit of a queue's last file points to a place before the log's end, the unit is kept, even if it
+is not in use. In 4.x, the broker cuts first the log and then the queues. In 5.3, the broker cuts first the queues and
+then the log. If the log has no file, all queues are deleted.
 
 **6. Minimum offsets** (correctMinOffset). In 4.x, the broker searches the queue's first file for the first unit that
-points to the log's start or after it. The minimum offset is the queue offset of this unit. If the first file has no
-such unit, the minimum offset does not change. At load(), the unchanged minimum offset is 0. In 5.3, the minimum offset
-is the queue's end if the last unit points before the log's start. If the last unit points to the log's start or after
-it, 5.3 finds the minimum offset by a binary search in the first file. 5.3 does not load a store if the last file of a
-queue has no unit.
+points to the log's start or after it. The minimum offset is the queue offset of the unit that the search finds. If 4.x
+finds no unit, the minimum offset does not change. Before the first correction, the minimum offset is 0. In 5.3, the
+minimum offset is the queue's end if the last unit points to a place before the log's start. If the last unit points to
+the log's start or after it, 5.3 finds the minimum offset by a binary search in the queue's first file. In 5.3, a store
+does not load if the last file of a queue has no unit.
 
-**7. start().** 4.x dispatches the log from the largest end of any queue (at least from the log's start) up to the log's
-end, and *waits* until the dispatch is complete. If the dispatch reaches an offset that no file has, start() waits
-forever. The dispatch checks no checksums. If the dispatch finds bytes that are not a record, the rest of the file with
-these bytes is skipped. After the dispatch, start() corrects the minimum offsets again. In 5.3, start() dispatches
-nothing. In 5.3, records that the scan did not dispatch never get a unit.
+**7. start().** In start(), 4.x dispatches the log from the queues' end up to the log's end. If the queues' end is
+before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If the
+dispatch reaches an offset that no log file contains, start() waits forever. The dispatch in start() does not verify
+checksums. If the dispatch finds bytes that are not a record, it skips the rest of the log file. After the dispatch,
+start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, records that the scan did not
+dispatch never get a unit.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
 checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because this file is not full yet.
 
-**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
-it ends before the end of the record that the queue's last unit points to. A record is also skipped if its QUEUEOFFSET
-is before the queue's end and is not 0. Any other record gets a unit *at the queue's end*, even if the record's
-QUEUEOFFSET is different from the queue's end. Only a queue without files begins at the QUEUEOFFSET of its first record.
-In this queue, pre-blank units fill the file before the unit of the first record.
+**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). The dispatch skips a
+record if the record of the queue's last unit ends later or at the same place. The dispatch also skips a record if its
+QUEUEOFFSET is before the queue's end and is not 0. A record that is not skipped gets a unit *at the queue's end*, even
+if its QUEUEOFFSET is different from the queue's end. Only a queue without files begins at the QUEUEOFFSET of its first
+record. In a queue without files, pre-blank units fill the new file before the unit of the first record.
 
-These rules describe 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
-The rules do not cover the settings duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe and
-recheckReputOffsetFromCq, which are off by default. `rmqctl.store.recovery.simulation` applies the rules to a store.
+The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a log scan without `abort` begins at
+the same file as in 4.x, and dispatches nothing. The rules do not cover the settings duplicationEnable, controller mode,
+forceVerifyPropCRC, messageIndexSafe and recheckReputOffsetFromCq, which are off by default.
+`rmqctl.store.recovery.simulation` applies the rules to a store.
 """
 
 from __future__ import annotations
@@ -113,7 +119,7 @@ def mode_of(*, has_abort: bool) -> Mode:
 
 
 class FolderEntry(NamedTuple):
-    """An entry of a folder of files; `size` in bytes."""
+    """A file or a subfolder in a folder; `size` is in bytes."""
 
     name: str
     size: int
@@ -151,7 +157,7 @@ def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -
 def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue.
 
-    topics.json and the queue's folder must agree on the type (queueTypeShouldBe).
+    topics.json and the queue's folder must have the same queue type (queueTypeShouldBe).
     """
     if not profile.knows_topic_attributes or is_batch_folder == is_batch_topic:
         return None
@@ -169,8 +175,8 @@ class FileHead(NamedTuple):
 def head_of_file(raw: bytes) -> FileHead:
     """Return the head of a log file.
 
-    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged, because the function reads a
-    head from any bytes.
+    `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged, because the function does not
+    check them.
     """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
@@ -188,7 +194,7 @@ def safe_timestamp(checkpoint: Checkpoint | None) -> int:
 
 
 def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
-    """Return whether an abnormal recovery may begin at a file with this head.
+    """Return whether an abnormal recovery may begin at a file with the given head.
 
     The rule is CommitLog.isMappedFileMatchedRecover.
     """
@@ -198,9 +204,9 @@ def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
 
 
 def third_from_end(count: int) -> int:
-    """Return the number of the file where a normal start of 4.x begins.
+    """Return the number of the file where a normal recovery of 4.x begins.
 
-    The store has `count` files.
+    `count` is the number of files.
     """
     return max(count - FILES_FROM_END, 0)
 
@@ -255,7 +261,7 @@ def cuts_queues(queues_end: int, log_end: int) -> bool:
 
 
 def reput_from(queues_end: int, log_start: int) -> int:
-    """Return where start() of 4.x begins to dispatch.
+    """Return the physical offset where start() of 4.x begins to dispatch.
 
     `queues_end` is the end of the queues after load().
     """
@@ -263,9 +269,9 @@ def reput_from(queues_end: int, log_start: int) -> int:
 
 
 def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int | None:
-    """Return the first offset of [start, end) that no file has.
+    """Return the first offset in [start, end) that no file contains.
 
-    The files are given as (from, to), ascending.
+    `extents` has the first offset and the end of each file, in ascending order.
     """
     for begin, behind in extents:
         if start >= end:
@@ -282,11 +288,11 @@ def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | No
 
 
 class QueueView(Protocol):
-    """The values of a consume queue that correctMinOffset reads, in units."""
+    """The values that correctMinOffset reads from a consume queue, in units."""
 
     @property
     def min_offset(self) -> int:
-        """Return the min offset before the correction."""
+        """Return the min offset before its correction."""
 
     @property
     def max_offset(self) -> int:
@@ -294,7 +300,7 @@ class QueueView(Protocol):
 
     @property
     def first(self) -> int:
-        """Return the queue offset of the first file's first unit."""
+        """Return the queue offset of the first unit in the first file."""
 
     @property
     def readable(self) -> int:
@@ -305,19 +311,19 @@ class QueueView(Protocol):
         """Return how many units of the last file are in use."""
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Return the physical offset of a unit in use."""
+        """Return the physical offset that a unit in use contains."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end) that points to `bound` or after it.
+        """Return the first unit in [start, end) that points to `bound` or after it.
 
-        All units of the range are in one file.
+        All units in [start, end) are in one file.
         """
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue whose last file has no unit.
 
-    The broker tries to read a unit before the first byte of that file, and fails. The result is None if the queue
+    The broker tries to read a unit before the first byte of the last file, and fails. The result is None if the queue
     loads.
     """
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
@@ -340,8 +346,8 @@ def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> in
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
     """Return the min offset that 5.x finds by binary search in the first file.
 
-    The range of the search is from the old min offset (or the start of the first file) to the end of the first file, as
-    in ConsumeQueue.correctMinOffset.
+    As in ConsumeQueue.correctMinOffset, the search begins at the old min offset. If the first file begins after the old
+    min offset, the search begins at the start of the first file. The search ends at the end of the first file.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

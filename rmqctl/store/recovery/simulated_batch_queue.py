@@ -1,8 +1,8 @@
 """A batch consume queue of 5.x in a simulated recovery (BatchConsumeQueue).
 
-The queue is loaded, cut and filled by the broker's rules, but nothing is written. A batch queue differs from a consume
-queue in two ways. The max physical offset of a batch queue is the *start* of the last batch's record. The units of a
-batch queue contain the queue offsets.
+The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. A batch queue differs from a
+consume queue in two ways. The max physical offset of a batch queue is the *start* of the last batch's record. The units
+of a batch queue contain the queue offsets.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NO_BATCH = -1  # the min offset of a queue without units
 
 
 class _File:
-    """A file of the queue, on disk or new.
+    """A file of a batch consume queue; the file is on disk or new.
 
-    `wrote` is the number of units in use. The last `new` units in use exist only in the simulation. `new_from` is the
-    position of the first new unit.
+    `wrote` is the number of units in use. `new` are the last units in use, which exist only in the simulation.
+    `new_from` is the position of the first new unit.
     """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
@@ -40,7 +40,7 @@ class _File:
         self._units_a_file = units_a_file
 
     def units(self) -> Rows:
-        """Return all units of the file, in use or not (numpy array of BATCH_UNITS)."""
+        """Return the file's units, also those not in use (numpy array of BATCH_UNITS)."""
         units = np.zeros(self._units_a_file, BATCH_UNITS)
         if self.mapped is not None:
             self.mapped.read_into(0, units.view(np.uint8).data)
@@ -50,7 +50,7 @@ class _File:
         return units
 
     def append(self, unit: Row) -> None:
-        """Append a unit after the units in use."""
+        """Add a unit after the last unit in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -58,9 +58,9 @@ class _File:
 
 
 class RecoveredBatchQueue:
-    """A simulated queue with `files` (ascending).
+    """A simulated batch consume queue with `files`, in ascending order.
 
-    `max_physical_offset` and queue offsets have the same values as in BatchConsumeQueue. Methods raise OSError.
+    `max_physical_offset` and all queue offsets are the same as in BatchConsumeQueue. Methods raise OSError.
 
     `deleted` names the files that recovery deletes. If a cut removed batches, `cut_from` is the max offset before this
     cut.
@@ -115,7 +115,8 @@ class RecoveredBatchQueue:
     def cut(self, log_end: int) -> None:
         """Remove all batches that point to the log's end or after it.
 
-        If the last file is kept, its first unit is kept, even if this unit is not in use.
+        The first unit of the last file is kept if it points to a place before the log's end, even if the unit is not in
+        use.
         """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
@@ -140,8 +141,8 @@ class RecoveredBatchQueue:
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
         """Find the min offset of the queue.
 
-        At the start of the first file, batches that point before the log's start are skipped. The min offset is after
-        the skipped batches.
+        At the start of the first file, the search skips all batches that point to places before the log's start. The
+        min offset is the first queue offset after the skipped batches.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:
@@ -169,5 +170,5 @@ def _in_use(units: Rows) -> Flags:
 
 
 def _first(holds: Flags) -> int:
-    """Return the index of the first set flag, or the length if no flag is set."""
+    """Return the index of the first True in `holds`, or the length if all are False."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

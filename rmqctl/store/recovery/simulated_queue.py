@@ -1,9 +1,9 @@
 """A consume queue in a simulated recovery.
 
-The queue is loaded, cut and filled by the broker's rules, but nothing is written. A row of FILL_STATES has the begin
-and the end of the queue's last file, and the kernel updates this row. The queue has the units on disk and new units.
-Only the place of a new unit in the queue is known. A new unit points to a record between the log's start and the log's
-end.
+The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. For each queue, a row of
+FILL_STATES has the begin and the end of the last file. The kernel `queue_simulate` updates the rows of FILL_STATES. A
+simulated queue has the units on disk and new units. Of a new unit, only the queue offset is known. A new unit points to
+a record between the log's start and the log's end.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The part of a file that recovery keeps, with the file's units up to `end`.
+    """The part of a queue file that recovery keeps.
 
-    The record of the last unit ends at `physical_end`.
+    `end` is the queue offset after the last kept unit. The record of the last kept unit ends at `physical_end`.
     """
 
     end: int
@@ -61,15 +61,16 @@ class _Kept(NamedTuple):
 
 
 class UnitReader:
-    """Reads raw units through one buffer, for all queues."""
+    """Reads raw units of all queues through one buffer."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
-        """Yield (first unit, bytes, units) for parts of [start, end) of a file.
+        """Yield (first unit, bytes, number of units) for each part of a file.
 
-        The parts become larger and larger. If the file is too short, the missing bytes are zeros. Raises OSError.
+        The parts cover the units [start, end). The first parts are small, and later parts are larger. If the file is
+        too short, the missing bytes are zeros. Raises OSError.
         """
         step = _UNITS_FIRST
         while start < end:
@@ -83,9 +84,9 @@ class UnitReader:
 
 
 class SmallQueues:
-    """Recovers many queues at once, each with one file whose units are in memory.
+    """Recovers many queues at once, each with only one file.
 
-    The file has at most `units_a_file` units.
+    The units of each file are in memory. Only the first `units_a_file` units of a file are used.
     """
 
     def __init__(self, units_a_file: int) -> None:
@@ -116,11 +117,12 @@ class SmallQueues:
 
 
 def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
-    """Correct the min offsets of the queues that lost no message at their begin.
+    """Correct the min offset of each queue that lost no message at its start.
 
-    Returns which queues these are. All of their units on the disk point to the log's start or after it. Therefore, by
-    `rules.correct_min_offset`, 4.x begins at the first unit, and 5.x keeps a min offset that is not before this unit.
-    `states` are rows of FILL_STATES.
+    The result has True for each queue whose min offset is now correct. A queue lost no message at its start if all of
+    its units on disk point to the log's start or after it. For a queue that lost no message at its start, 4.x sets the
+    min offset to the first unit. In 5.x, a min offset that is at or after the queue's first unit is kept
+    (`rules.correct_min_offset`). `states` are rows of FILL_STATES.
     """
     known = queue_simulate.are_from(states, log_start)
     if profile.expired_queue_begins_at_end:
@@ -130,14 +132,14 @@ def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags
 
 
 class RecoveredQueue:
-    """A simulated queue with `files` (ascending, all of `units_a_file` units).
+    """A simulated consume queue with `files`, in ascending order.
 
-    Offsets are in units, physical offsets in bytes. Methods raise OSError.
+    Each file has `units_a_file` units. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
 
-    `state_of` returns the queue's row of FILL_STATES as an array with one row, because the table may be copied to
-    another place in memory. `deleted` names the files that recovery deletes. If a cut removed units, `cut_from` is the
-    end before the cut. If a cut removed only units that this recovery added for records with a wrong PHYSICALOFFSET,
-    `cut_from` is not set.
+    `state_of` returns an array with one row, which is the queue's row of FILL_STATES. `state_of` is a function because
+    the table FILL_STATES may move in memory. `deleted` names the files that recovery deletes. If a cut removed units,
+    `cut_from` is the queue's end before the cut. `cut_from` does not count new units for records with a wrong
+    PHYSICALOFFSET.
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class RecoveredQueue:
 
     @property
     def first(self) -> int:
-        """Return the queue offset of the first file's first unit."""
+        """Return the queue offset of the first unit in the first file."""
         return int(self._state["first_base"])
 
     @property
@@ -213,8 +215,8 @@ class RecoveredQueue:
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
         """Replace the queue by a queue without gaps.
 
-        The new queue has a unit for each queue offset of [min_offset, max_offset). Its last unit points to a record
-        that ends at `physical_end`.
+        The new queue has a unit for each queue offset of [min_offset, max_offset). The last unit of the new queue
+        points to a record that ends at `physical_end`.
         """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
@@ -226,7 +228,7 @@ class RecoveredQueue:
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
 
-        `physical_offset` is the PHYSICALOFFSET of the message. `is_odd` means that `physical_offset` is not the
+        `physical_offset` is the PHYSICALOFFSET of the message. `is_odd` is True if `physical_offset` is not the
         position of the message in the log.
         """
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
@@ -283,14 +285,14 @@ class RecoveredQueue:
         return refusal
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Return the physical offset in a unit; OFFSET_MAX for an ordinary new unit."""
+        """Return the physical offset in a unit; OFFSET_MAX if it is not known."""
         unit = self._unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end) that points to `bound` or after it.
+        """Return the first unit in [start, end) that points to `bound` or after it.
 
-        All units of the range are in one file.
+        All units in [start, end) are in one file.
         """
         for record_run in self._record_runs(start, end):
             if record_run.kind == _ON_DISK:
@@ -312,7 +314,7 @@ class RecoveredQueue:
         return file.file_from_offset // _UNIT_SIZE
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """Return the file on disk that has a unit."""
+        """Return the file on disk that contains a unit, or None."""
         return next(
             (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
         )
@@ -327,7 +329,7 @@ class RecoveredQueue:
         del self._files[number:]
 
     def _delete_last(self) -> None:
-        """Delete the last file; the previous file is full."""
+        """Delete the last file; the previous file then counts as full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._units_a_file
@@ -340,7 +342,7 @@ class RecoveredQueue:
             state["base"] = base - self._units_a_file
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
-        """Yield the units [start, end) of a file in runs of units of the same kind."""
+        """Yield runs of units of the same kind, for the units [start, end) of a file."""
         state = self._state
         regions = list(self._regions)
         if state["appended_from"] >= 0:
@@ -362,8 +364,8 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return the part of the last file that recovery keeps.
 
-        The result is None if the file's first unit points to the log's end or after it. Otherwise, the first unit is
-        kept, even if this unit is not in use.
+        The result is None if the file's first unit points to the log's end or after it. A first unit that points to a
+        place before the log's end is kept, even if it is not in use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -379,7 +381,7 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return the part that recovery keeps, extended by `record_run`.
+        """Return `kept`, extended by the units of `record_run` that recovery keeps.
 
         `record_run` begins at the end of `kept`.
         """
@@ -399,7 +401,7 @@ class RecoveredQueue:
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Return the physical offset and size in a unit, in use or not.
 
-        The result is None for an ordinary new unit.
+        The result is None if the contents of a new unit are not known.
         """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
@@ -421,10 +423,10 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return how many units of `file` are in use and point before `bound`.
+        """Return the part of a file whose units are in use and point before `bound`.
 
-        The count begins at unit `start`. The count ends at `end`, or earlier at a unit that is not in use or does not
-        point before `bound`.
+        The part begins at unit `start`. The part ends before the first unit that is not in use or points to `bound` or
+        after it. The part never goes beyond unit `end`.
         """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):

@@ -1,8 +1,9 @@
 """All queues in a simulated recovery.
 
-The queues are loaded, cut and filled by the broker's rules, but nothing is written. For a unit that recovery adds, only
-the unit's place in the queue is kept in memory. The rest of an added unit is not needed, because added units point to
-the log in order. A unit is kept completely in memory if its record has a wrong PHYSICALOFFSET.
+The simulation loads, cuts and fills the queues by the broker's rules, but writes nothing. If recovery adds a unit, the
+simulation keeps only the unit's queue offset in memory. The contents of an added unit are not needed, because added
+units point to records in log order. If the record of a unit has a wrong PHYSICALOFFSET, the whole unit is kept in
+memory.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NO_ROW = -1
 class BuiltSpan(NamedTuple):
     """A rebuilt queue with the queue offsets [min_offset, max_offset).
 
-    Another field is the physical offset at which the record of the queue's last unit ends.
+    `physical_end` is the physical offset where the record of the queue's last unit ends.
     """
 
     min_offset: int
@@ -61,9 +62,10 @@ NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The queues of `store` and the queues `built`, by the rules of `profile`.
+    """The simulated queues of `store`, and the rebuilt queues `built`.
 
-    `builder` gives the queues the numbers that `fill` uses. Methods raise OSError if a queue cannot be read.
+    The queues follow the rules of `profile`. `fill` uses the queue numbers of `builder`. Methods raise OSError if a
+    queue cannot be read.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class RecoveredQueues:
     def load(self) -> str | None:
         """Load and recover all queues.
 
-        Returns the reason if the broker does not load the queues. Otherwise, the result is None.
+        The result is None, or the reason why the broker does not load the queues.
         """
         small = SmallQueues(self._units_a_file)
         for key, queue in self._store.queues.items():
@@ -189,10 +191,10 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return how many places in queues the broker fills for a message.
+        """Return how many units the broker writes for a message.
 
-        The result is 1 if the broker only fills the message's own place. The result is None if the broker also fills
-        the places in light queues.
+        The result is 1 if the broker writes only the unit in the message's own queue. The result is None if the broker
+        also writes the units in the LMQs.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -203,8 +205,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`.
 
-        The request builder also has queues of later messages, because the threads of the request builder read ahead,
-        even after the log's end. Therefore a row is added only for queues of messages that the broker dispatches.
+        The request builder also knows queues of later messages, because its threads read ahead, even after the log's
+        end. Therefore a queue gets a row only if the broker dispatches one of its messages.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
@@ -263,7 +265,7 @@ def _dispatch_refusal(message: Message) -> str | None:
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
-    """Return a folder of files in the form for `rules.load_refusal`."""
+    """Return the entries of a folder, for `rules.load_refusal`."""
     return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
 
 

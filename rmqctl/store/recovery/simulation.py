@@ -40,7 +40,7 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
 class QueueOutcome(NamedTuple):
-    """A queue after the restart; numbers are in units.
+    """A queue after the simulated restart; offsets are in units.
 
     `lost` is the number of messages that the queue loses. `cut_from` is the queue's end before the cut. `deleted` names
     the deleted files of the queue.
@@ -59,11 +59,12 @@ class QueueOutcome(NamedTuple):
 class RestartOutcome:
     """The result of a broker's restart; offsets are in bytes.
 
-    If load() fails, `refused` is the reason, and the other fields are empty. If start() never ends because no file has
-    physical offset `hangs_at`, `hangs` is a text with this reason. `lost` counts messages after the log's end, by the
-    same rules as for a repair (`rmqctl.store.recovery.data_loss`). `lost` includes the messages in `deleted_log_files`.
-    `start_file_path` and `start_file` (the file where the scan begins, and the reason) are None for a log without
-    files.
+    If the broker does not load the store, `refused` is the reason, and the other fields have no meaning. `hangs_at` is
+    the physical offset that start() waits for forever, because no log file contains it. `hangs` is a text that explains
+    why start() waits forever. `lost` counts messages after the log's end, by the rules in
+    `rmqctl.store.recovery.data_loss`. `lost` includes the messages in `deleted_log_files`. `start_file_path` is the
+    file where the scan begins, and `start_file` has the reason. If the log has no file, `start_file_path` and
+    `start_file` are None.
     """
 
     profile: Profile
@@ -84,7 +85,7 @@ class RestartOutcome:
     queues: tuple[QueueOutcome, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the part `restart` of `recover -o json`."""
+        """Return the value of `restart` in the output of `recover -o json`."""
         if self.refused is not None:
             return {"refused": self.refused}
         if self.hangs is not None:
@@ -106,13 +107,13 @@ class RestartOutcome:
 
 
 class RestartSimulation:
-    """Simulates one restart of a broker of `profile` on `store`.
+    """Simulates one restart of a broker on `store`, by the rules of `profile`.
 
-    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, `abort`
-    decides the mode. `builder` makes the dispatch columns that `on_messages` gets. `refused` is the reason if the store
-    does not load. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
-    `scanned_from`. `built` are queues that will exist in addition to the queues of `store`. Raises OSError if log or
-    queues cannot be read.
+    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, the mode
+    depends on whether the file `abort` exists. `builder` makes the dispatch columns for `on_messages`. If the broker
+    does not load the store, `refused` is the reason. If `refused` is set, all other results have no meaning. The
+    caller's scan must begin at or before `scanned_from`. `built` are queues that will exist in addition to the queues
+    of `store`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(
@@ -147,9 +148,9 @@ class RestartSimulation:
 
     @property
     def scanned_from(self) -> int:
-        """Return where the caller's scan must begin.
+        """Return the physical offset where the caller's log scan must begin.
 
-        The result is 0 if no scan is needed.
+        The result is 0 if no log scan is needed.
         """
         if self._scan is None:
             return 0
@@ -163,7 +164,7 @@ class RestartSimulation:
 
     @property
     def scan_end(self) -> ScanEnd | None:
-        """Return where the scan ended the log.
+        """Return the end of the log that the simulated scan has found.
 
         The result is None if the scan has not ended, or if no scan is needed.
         """
@@ -175,10 +176,10 @@ class RestartSimulation:
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
-        """Return where brokers of this version end the log.
+        """Return where the broker ends the log because of an unknown record.
 
-        Brokers end the log at the first message of a kind that is unknown in their version. The result is None if these
-        brokers know the kinds of all messages. `messages` are good messages (DISPATCH_COLUMNS).
+        A broker of 4.x ends the log at the first V2 record, because it does not know V2. The result is None if the
+        broker knows the records of all messages. `messages` are good messages (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -200,9 +201,9 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """Simulate the scan of an item that is not a good message.
+        """Simulate the scan of a damaged place in the log.
 
-        The broker's own check decides whether the log ends at this item.
+        The broker's own check decides whether the log ends at the damage.
         """
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
@@ -225,7 +226,7 @@ class RestartSimulation:
     def pass_over(self, end: int) -> None:
         """Accept the log up to physical offset `end` as good, without reading the log.
 
-        All records before `end` must have their units.
+        All records before `end` must already have their units in the queues.
         """
         if self._scan is not None:
             self._scan.pass_over(end)
@@ -242,7 +243,7 @@ class RestartSimulation:
     def finish(self) -> RestartOutcome:
         """Cut the log, simulate start(), correct the min offsets, and return the result.
 
-        No message and no damage may be added after this call.
+        After `finish`, do not call `on_messages` or `damage`.
         """
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
@@ -261,7 +262,7 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return the fault of a config file that makes the broker exit.
+        """Return why a config file makes the broker exit at its start.
 
         A broker exits at its start if neither a config file nor the `.bak` of this file is valid
         (ConfigManager.loadBak). The result is None if the broker does not exit.
@@ -339,8 +340,8 @@ class RestartSimulation:
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
         """Simulate start() of 4.x, which dispatches the log after the queues' end.
 
-        If start() waits forever, the result is the reason and the offset. Otherwise, both values of the result are
-        None.
+        If start() waits forever, the result is the reason and the physical offset. If start() ends, both values of the
+        result are None.
         """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
@@ -348,7 +349,7 @@ class RestartSimulation:
             hangs_at = self._reput.hangs_at
         elif cut or reput_from < self._scan_start:
             hangs_at = self._catch_up(reput_from, log_end)
-        else:  # the scan dispatched all of it: once more changes nothing
+        else:  # the scan has dispatched all these records: a second dispatch changes nothing
             hangs_at = rules.first_gap(
                 ((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end
             )
@@ -372,7 +373,7 @@ class RestartSimulation:
         return reput.hangs_at
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Return the log files after the log's end, and a last file of 0 bytes."""
+        """Return the log files after the log's end, and all log files of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
@@ -405,7 +406,7 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
 
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
-    """Simulate a restart, with `threads` threads that scan the log.
+    """Simulate a broker's restart; `threads` threads scan the log.
 
     Raises OSError.
     """

@@ -1,1 +1,1 @@
-"""The reading side of DefaultMessageStore: what consumers receive."""
+"""The read functions of DefaultMessageStore, for consumers and queries."""

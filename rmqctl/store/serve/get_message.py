@@ -1,4 +1,4 @@
-"""DefaultMessageStore.getMessage.
+"""The read function DefaultMessageStore.getMessage.
 
 getMessage returns messages of a queue from an offset on, and the offset at which a consumer continues.
 
@@ -12,15 +12,15 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 | a message matches | FOUND | the offset after the last examined unit |
 | no message matches | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the offset after the last examined unit |
 
-One call reads one file of the queue. One call reads at most 800 units, or `max_messages` units if `max_messages` is
-greater than 800. The call ends when the batch is full (isTheBatchFull), but always returns the first message that
-matches. If a file of the log is deleted, all its messages are skipped together. 4.7.1, 4.9.7 and 5.3.3 have the same
-rules, with two exceptions. The first exception is the rule up to 4.9.3 in the table. The second exception is the begin
-of a queue (logic_queue.py).
+One call of getMessage reads only one queue file, and at most 800 units. If `max_messages` is greater than 800, one call
+reads at most `max_messages` units. A call of getMessage ends when its batch is full (isTheBatchFull), but always
+returns the first message that matches. If a log file was deleted, all units that point to this file are skipped
+together. 4.7.1, 4.9.7 and 5.3.3 differ only in the next offset for OFFSET_OVERFLOW_BADLY, and in the first offset of a
+queue (logic_queue.py).
 
-This module leaves out a slave's rules for offsets, the advice to pull from a slave, maxTotalMsgSize of remote clients
-(5.x), compacted topics, and the statistics. Only a running broker knows the size of the log's part in memory. Therefore
-`TransferLimits` has a setting for this size.
+This module does not implement a slave's rules for offsets, the suggestion to pull from a slave, maxTotalMsgSize of
+remote clients (5.x), compacted topics and statistics. Only a running broker knows how many bytes of the log are in
+memory. Therefore `TransferLimits` has the setting `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from rmqctl.store.serve.logic_queue import LogicQueue
     from rmqctl.store.serve.readable_log import ReadableLog
 
-MAX_FILTER_MESSAGE_SIZE = 16000  # bytes of units that one call looks at
+MAX_FILTER_MESSAGE_SIZE = 16000  # bytes of units that one call examines
 NO_FILE = -1
 
 
 class GetMessageStatus(Enum):
-    """RocketMQ's names for the results of getMessage.
+    """The result codes of getMessage, with RocketMQ's names.
 
-    No version returns NO_MATCHED_LOGIC_QUEUE, because a broker creates every missing queue.
+    No RocketMQ version returns NO_MATCHED_LOGIC_QUEUE, because a broker creates every missing queue.
     """
 
     FOUND = "FOUND"
@@ -59,7 +59,7 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult(NamedTuple):
-    """The messages in order, and the offsets of the queue.
+    """The result of getMessage: messages in queue order, and offsets.
 
     The queue has the offsets [min_offset, max_offset).
     """
@@ -72,11 +72,12 @@ class GetMessageResult(NamedTuple):
 
 
 class TransferLimits(NamedTuple):
-    """The limits of one call, such as maxTransferBytesOnMessageInMemory.
+    """The limits of one getMessage call, such as maxTransferBytesOnMessageInMemory.
 
-    A limit is a number of bytes or of messages. The defaults are the same as in the broker. A message more than
-    `memory_bytes` before the end of the log is treated as a message on disk. In a broker, this number of bytes is 40 %
-    of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
+    Each limit is a number of bytes or of messages. The default limits are the same as in the broker. A message that is
+    more than `memory_bytes` before the end of the log is treated as a message on disk. In a broker, the value of
+    `memory_bytes` is 40 % of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in
+    memory.
     """
 
     bytes_in_memory: int = 262_144
@@ -99,7 +100,7 @@ def get_message(
     subscription: Subscription = EVERYTHING,
     limits: TransferLimits = BROKER_LIMITS,
 ) -> GetMessageResult:
-    """Return at most `max_messages` messages from queue offset `offset` on.
+    """Return at most `max_messages` messages of a queue, from `offset` on.
 
     The first message that matches is always returned, even if the message is larger than a limit. Raises OSError and
     Unreadable.
@@ -123,9 +124,9 @@ def get_message(
 
 
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
-    """Return the status and the next offset if a queue has no unit for an offset.
+    """Return the status and the next offset if `offset` is outside a queue.
 
-    The queue has the offsets [low, high). The result is None if the offset is in this range.
+    The queue has the offsets [low, high). The result is None if `offset` is in [low, high).
     """
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
@@ -139,7 +140,7 @@ def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMes
 
 
 class _Batch:
-    """The collector of the messages of one call."""
+    """The messages that one getMessage call collects."""
 
     def __init__(self, log: ReadableLog, max_messages: int, limits: TransferLimits) -> None:
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -152,9 +153,9 @@ class _Batch:
         self._next_phy_file_start_offset = NO_FILE
 
     def is_full(self, unit: CqUnit) -> bool:
-        """Return whether a unit's message must wait for the next call.
+        """Return whether the batch is too full for the message of a unit.
 
-        The rule is the broker's isTheBatchFull.
+        The method has the same rules as the broker's isTheBatchFull.
         """
         if not self.messages:
             return False
@@ -173,7 +174,7 @@ class _Batch:
         )
 
     def take(self, unit: CqUnit, subscription: Subscription) -> None:
-        """Add the message of a unit if the message matches and exists."""
+        """Add the message of a unit if the message exists and matches `subscription`."""
         if unit.physical_offset < self._next_phy_file_start_offset:
             return
         if not subscription.is_matched_by_consume_queue(unit.tags_code):

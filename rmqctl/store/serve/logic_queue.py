@@ -1,6 +1,6 @@
-"""A consume queue in the state after a broker has loaded the store.
+"""A consume queue with the offsets and tags that a broker gives to consumers.
 
-The class gives the begin and the end of the queue, and its units with their tags.
+The first offset of the queue is the offset that a broker reports right after it has loaded the store.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class LogicQueue:
-    """The units of `queue` below `max_offset`, which point to `log`.
+    """The units of the consume queue `queue` below `max_offset`.
 
-    Offsets are in units. Methods raise OSError and Unreadable.
+    The units point to records in `log`. Offsets are in units. Methods raise OSError and Unreadable.
     """
 
     def __init__(
@@ -43,25 +43,23 @@ class LogicQueue:
 
     @cached_property
     def min_offset(self) -> int:
-        """Return the first offset of the queue.
-
-        A broker reports this offset right after it has loaded the store.
-        """
+        """Return the first offset of the queue, as a broker reports it after a start."""
         return self.queue.correct_min_offset(
             self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
         )
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that are in one file.
+        """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        This is the file that has the unit of `queue_offset`. The tags of the units are read from the extension. The
-        result is None if no file has this unit.
+        The queue file is the one that contains the unit at `queue_offset`. The result is None if no queue file contains
+        the unit at `queue_offset`. If the queue has a consume queue extension, the tagsCodes are read from the
+        extension.
         """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file.
+        """Return the first queue offset of the next queue file after an offset.
 
         For a batch consume queue, the result is 0, as in 5.x.
         """

@@ -1,10 +1,10 @@
-"""The reading side of DefaultMessageStore.
+"""A reader with the read functions of DefaultMessageStore.
 
-A reader finds messages by queue offset, key, id and physical offset. A reader also finds queue offsets by time.
+A reader finds messages by queue offset, key, message id and physical offset. A reader also finds queue offsets by time.
 
 If a store is open only for reading, the ends of the queues and of the log are found in the store's files. If a store is
-open for writing, the store's writer (`WritingSide`) knows these ends. If an offset is after the known files, the folder
-of the files is listed again to find new files. Records that are not completely written are not read.
+open for writing, the store's writer (`WritingSide`) knows the ends of the queues and of the log. If an offset is after
+the last known file, the folder is listed again to find new files. Records that are not completely written are not read.
 
 Any thread may call a reader, but the reader works for only one thread at a time.
 """
@@ -45,9 +45,9 @@ TIME_MAX = 2**63 - 1
 
 
 class QueueEnd(NamedTuple):
-    """The end of a queue.
+    """The end of a consume queue.
 
-    `max_offset` is in units. `files_end` is the byte offset at which the last file ends.
+    `max_offset` is in units. `files_end` is the byte offset, in the queue, at which the last queue file ends.
     """
 
     max_offset: int
@@ -55,27 +55,27 @@ class QueueEnd(NamedTuple):
 
 
 class WritingSide(Protocol):
-    """The writer's knowledge about the ends of a store's log, queues and index."""
+    """A store's writer, which knows the ends of the log, the queues and the index."""
 
     @property
     def max_phy_offset(self) -> int:
-        """Return the position after the last record that is completely written."""
+        """Return the physical offset after the last completely written record."""
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
-        """Return the end of a queue; None if the queue does not exist."""
+        """Return the end of a queue, or None if the queue does not exist."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files completely written until the block ends.
+        """Return a context in which the index files are completely written.
 
-        The block gets the path of the file that is being filled; None if there is no such file.
+        The value of the context is the path of the index file to which the writer currently adds entries, or None.
         """
 
 
 class MessageReader:
-    """A reader of `store` with the same results as a broker of `profile`.
+    """A reader of `store` that returns the same results as a broker of `profile`.
 
-    `writing` is set if the store is open for writing. Queue offsets are in units, physical offsets in bytes, times in
-    ms since 1970. Methods raise OSError and Unreadable.
+    If the store is open for writing, `writing` is the store's writer. Queue offsets are in units, physical offsets in
+    bytes, times in ms since 1970. Methods raise OSError and Unreadable.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, writing: WritingSide | None = None) -> None:
@@ -102,14 +102,14 @@ class MessageReader:
             return get_message(queue, log, self._profile, offset, max_messages, subscription, limits)
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
-        """Return the last messages that the index has for a key, in log order.
+        """Return the last messages that the index finds for a key, in log order.
 
         The result has at most `max_num` messages, and never more than 64 messages. The store times of the messages are
-        in [begin, end] (ms since 1970). The index compares these times only to the second.
+        in [begin, end] (ms since 1970), but the times in the index are exact only to the second.
 
-        A broker returns the same messages. The result may include a message with another key if both keys have the same
-        hash. A message that is indexed twice appears twice. Clients must compare the keys
-        (`rmqctl.store.read.read_only_store.has_key` does this).
+        A broker returns the same messages for a key. If two keys have the same hash, the result may contain messages
+        with the other key. Therefore the caller must compare the keys, for example with
+        `rmqctl.store.read.read_only_store.has_key`. A message that is indexed twice appears twice.
         """
         with self._lock:
             with self._writing.index_written_out() as filled:
@@ -121,12 +121,12 @@ class MessageReader:
             return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
 
     def look_message_by_offset(self, physical_offset: int) -> Message | None:
-        """Return the message that begins at an offset of the log, or None."""
+        """Return the message at a physical offset, or None if no message begins there."""
         with self._lock:
             return self._log().message(physical_offset)
 
     def look_message_by_id(self, msg_id: str) -> Message | None:
-        """Return the message that has an offset message id.
+        """Return the message with an offset message id (offsetMsgId).
 
         The result is None if the message is not in this store. Raises ValueError if the id is not valid.
         """
@@ -135,13 +135,13 @@ class MessageReader:
         return message if message is not None and message.msg_id == msg_id.upper() else None
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue; 0 for a queue that does not exist."""
+        """Return the first offset of a queue, or 0 if the queue does not exist."""
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the offset after a queue's last message.
+        """Return the queue offset after the last message of a queue.
 
         The result is 0 for a queue that does not exist.
         """
@@ -159,7 +159,8 @@ class MessageReader:
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
         """Return at most `count` units of a queue from `offset` on.
 
-        All units are from one file. If the queue has an extension, the tags of the units are read from the extension.
+        All returned units are from one queue file. If the queue has a consume queue extension, the tagsCodes are read
+        from the extension.
         """
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
@@ -167,7 +168,7 @@ class MessageReader:
             return [] if units is None else list(units)
 
     def close(self) -> None:
-        """Close every descriptor."""
+        """Close all file descriptors of the store."""
         with self._lock:
             self._store.close()
 
@@ -187,7 +188,7 @@ class MessageReader:
 
 
 class _AsTheFilesAre:
-    """The ends of a store that is not open for writing, found from its files."""
+    """The ends of the log and queues of a read-only store, found from its files."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store

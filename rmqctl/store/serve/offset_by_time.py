@@ -1,13 +1,13 @@
-"""ConsumeQueue.getOffsetInQueueByTime: the queue offset for a time.
+"""The search for a queue offset by time (ConsumeQueue.getOffsetInQueueByTime).
 
-4.x chooses the first file that was modified at the given time or later. If all files were modified before the given
-time, 4.x chooses the last file. In the chosen file, 4.x finds the message whose store time is nearest to the given
-time. If the store times of two messages are equally near, 4.x returns the earlier message. The result in 4.x depends on
-the modification times of files. A copy of the store with other modification times can give other results.
+4.x searches the first queue file that was modified at the given time or later. If all queue files were modified before
+the given time, 4.x searches the last file. In the searched file, 4.x finds the message whose store time is nearest to
+the given time. If the store times of two messages are equally near, 4.x returns the earlier message. Because 4.x uses
+the modification times of files, a copy of the store with other modification times can give other results.
 
-5.x chooses the first file whose last message was stored at the given time or later. In the chosen file, 5.x finds the
-first message that was stored at the given time or later. If the chosen file has no such message, the result is the end
-of the file.
+5.x searches the first queue file whose last message was stored at the given time or later. In the searched file, 5.x
+finds the first message that was stored at the given time or later. If 5.x finds no message, the result is the queue
+offset at which the file ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
     """Return the queue offset for a time (ms since 1970).
 
-    The result is 0 if no queue offset can be found. Raises OSError and Unreadable.
+    The result is 0 if the search finds no queue offset. Raises OSError and Unreadable.
     """
     if not isinstance(queue.queue, ConsumeQueue):
         return _of_batches(queue.queue, log, timestamp)
@@ -44,16 +44,16 @@ def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profil
 
 
 def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile:
-    """Return the file that MappedFileQueue.getMappedFileByTime finds."""
+    """Return the queue file that MappedFileQueue.getMappedFileByTime returns."""
     return next((file for file in files if file.last_modified_timestamp >= timestamp), files[-1])
 
 
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
-    """Return the queue offset of the first batch stored at a time or later.
+    """Return the queue offset of the first batch stored at `timestamp` or later.
 
-    If the last batch was not stored after the time, the result is the offset of the last batch. 5.x searches the last
-    file whose first batch was stored at the time or before the time. If batches in several files have the same time,
-    5.x does not return the first of these batches, but a later batch.
+    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. 5.x searches
+    only the last queue file whose first batch was stored at `timestamp` or earlier. If batches in several queue files
+    have the same store time, 5.x may therefore return a later batch than this function.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -66,7 +66,7 @@ def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
 
 
 class _Search:
-    """Bisection over the units of one file."""
+    """A bisection over the units of one queue file."""
 
     def __init__(self, units: ConsumeQueue, queue: LogicQueue, log: ReadableLog) -> None:
         self._units = units
@@ -74,9 +74,9 @@ class _Search:
         self._log = log
 
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
-        """Return the file in which 5.x searches for the lower boundary of a time.
+        """Return the queue file in which 5.x searches for `timestamp`.
 
-        The rule is MappedFileQueue.getConsumeQueueMappedFileByTime.
+        MappedFileQueue.getConsumeQueueMappedFileByTime has the same rule.
         """
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
@@ -84,10 +84,10 @@ class _Search:
         return files[-1]
 
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
-        """Return a file's first unit whose message was stored at a time or later.
+        """Return the offset of a file's first message stored at `timestamp` or later.
 
-        If every message of the file's units was stored before the time, the result is the end of the file's units. The
-        result is 0 if the search needs a message that does not exist any more.
+        If all messages were stored before `timestamp`, the result is the queue offset after the file's last unit in
+        use. The result is 0 if the file has no units, or if the search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -112,10 +112,10 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """Return a file's unit whose message was stored nearest to a time.
+        """Return the queue offset of a file's message stored nearest to `timestamp`.
 
-        If several messages were stored exactly at the time, the result is the unit of one of these messages. The result
-        is 0 if the search needs a message that does not exist any more.
+        If several messages were stored exactly at `timestamp`, the result is the queue offset of one of them. The
+        result is 0 if the file has no units, or if the search needs a message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -144,10 +144,10 @@ class _Search:
         return right[1]
 
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
-        """Return three queue offsets of one file.
+        """Return the queue offsets (first unit, first valid unit, end) of one file.
 
-        The three offsets are the offset of the file's first unit, the offset of the first unit that the queue still
-        has, and the end of the units in use.
+        The first valid unit is at or after the min offset of the queue. The end is the queue offset after the last unit
+        in use.
         """
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)

@@ -1,6 +1,6 @@
-"""The commit log from which a broker reads single messages.
+"""The commit log as a source of single messages.
 
-A message is read only if its whole record is in one file and before the end of the written part.
+A message is read only if its record is complete, is in one log file, and ends before the end of the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_TIME = -1
 
 
 class ReadableLog:
-    """The commit log `log` up to `max_offset` (bytes). Methods raise Unreadable."""
+    """The commit log `log` up to the physical offset `max_offset`."""
 
     def __init__(self, log: CommitLog, max_offset: int) -> None:
         self._log = log
@@ -26,22 +26,22 @@ class ReadableLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte that still exists."""
+        """Return the physical offset of the log's first byte that still exists."""
         return self._log.min_offset
 
     def has(self, physical_offset: int, size: int) -> bool:
-        """Return whether `size` bytes exist at an offset, all in one file.
+        """Return whether the log has `size` bytes at an offset, all in one file.
 
-        If these bytes exist, a broker's CommitLog.getMessage returns these bytes.
+        If the result is True, a broker's CommitLog.getMessage returns the bytes at the offset.
         """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
 
     def message(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None if the offset has no whole record.
+        """Return the message at an offset, or None if no complete record is there.
 
-        A broker does not check the record, and returns the bytes at the offset. For offset 0, a broker returns the
-        bytes of the first file if the log does not begin at 0 any more.
+        A broker returns the bytes at the offset without a check of the record. If the log does not begin at 0 any more,
+        a broker returns bytes of the first log file for offset 0. Raises Unreadable.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -54,12 +54,13 @@ class ReadableLog:
     def store_timestamp(self, physical_offset: int, size: int) -> int:
         """Return the store time of the message at an offset, in ms since 1970.
 
-        The result is -1 if the log has no message at the offset. The rule is CommitLog.pickupStoreTimestamp.
+        The result is -1 if the log has no message at the offset. CommitLog.pickupStoreTimestamp has the same rule.
+        Raises Unreadable.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return the first offset of the file after the file of a physical offset."""
+        """Return the first physical offset of the next log file after an offset."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

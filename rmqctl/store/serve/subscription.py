@@ -1,9 +1,9 @@
-"""A consumer's subscription: `*`, or tags such as `TagA || TagB`.
+"""A consumer's subscription expression: `*`, or tags such as `TagA || TagB`.
 
-RocketMQ's FilterAPI parses the same text. A broker (ExpressionMessageFilter) compares only the hash codes of tags.
-Therefore a broker also delivers messages with another tag if both tags have the same hash. After the delivery, the
-client compares the texts of the tags. SQL92 expressions are not supported, because they need the filter that the
-consumer's broker has compiled.
+RocketMQ's FilterAPI parses the same expressions. A broker (ExpressionMessageFilter) compares only the hash codes of
+tags. Therefore a broker also delivers messages with another tag that has the same hash. After the delivery, the client
+compares the tags themselves. SQL92 expressions are not supported, because only the broker of the consumer has the
+compiled filter.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ SEPARATOR = "||"
 
 
 class Subscription:
-    """The tags that an expression selects.
+    """The tags that a subscription expression selects.
 
-    An empty expression and `*` select all messages. Raises BadRequest for an expression that has only separators.
+    An empty expression and `*` select all messages. Raises BadRequest for an expression that consists only of
+    separators.
     """
 
     def __init__(self, expression: str = ALL) -> None:
@@ -32,10 +33,10 @@ class Subscription:
         self._codes = frozenset(hash_code(tag) for tag in tags if tag)
 
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
-        """Return whether a unit's tagsCode matches the subscription.
+        """Return whether the tagsCode of a unit matches the subscription.
 
-        Only the low 32 bits of the code are compared. If the code is still an address of an extension unit, the
-        extension is lost and the tags are not known. In this case, the result is True.
+        Only the low 32 bits of `tags_code` are compared. If `tags_code` is the address of an extension unit, the result
+        is True, because the extension is lost and the tags are not known.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True

@@ -1,1 +1,1 @@
-"""The writers of each kind of file."""
+"""The writers of a store's files."""

@@ -1,6 +1,6 @@
 """The writer of a batch consume queue (5.x, queue.type=BatchCQ).
 
-Each record has one unit. A record is one message or an inner batch.
+In a batch consume queue, each record has one unit. A record is one message or an inner batch.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class BatchConsumeQueueWriter:
-    """The units of one queue.
+    """Appends units to one batch consume queue.
 
-    `max_physical_offset` is the position after the record of the last unit. `max_offset` is the next queue offset.
-    Methods raise OSError.
+    `max_physical_offset` is the physical offset after the record of the last unit. `max_offset` is the next queue
+    offset. Methods raise OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:

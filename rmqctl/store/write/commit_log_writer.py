@@ -1,7 +1,8 @@
 """CommitLog.putMessage: check, encode and append messages to the log.
 
-A record is written into a file only if at least eight bytes are left after the record. Otherwise, a blank is written at
-the end of the file, and the record is written into the next file. A batch is stored as a whole or not at all.
+A record is written into a log file only if at least eight bytes of the file are left after the record. If the record
+does not fit, a blank is written at the end of the log file, and the record is written into the next file. A batch is
+stored completely or not at all.
 
 Prepared and rollback records have queue offset 0, and do not increase the queue's next offset. Delayed records are
 stored in SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (the same in 4.7 to 5.x).
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from rmqctl.store.write.put_message import EncodedLines
 
 TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
-# their messages go on to the topic and the queue that their properties name
+# messages in these topics are later delivered to the topic and queue in their properties
 DEFERRED_TOPICS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
@@ -70,7 +71,7 @@ TOPICS_KNOWN = 65536
 def is_topic(name: str) -> bool:
     """Return whether a name is valid for a topic, and therefore also for a folder.
 
-    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage.
+    A name is valid by the rules of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage.
     """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
@@ -93,10 +94,10 @@ class PutSettings(NamedTuple):
 def put_settings(
     conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False
 ) -> PutSettings:
-    """Return the settings of broker.conf that a broker of the profile knows.
+    """Return the settings of broker.conf that a broker of `profile` knows.
 
-    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf does not mention LMQ, but
-    the store has light queues (`has_light_queues`), messages are still put into LMQ queues.
+    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf has no LMQ setting,
+    messages are put into LMQ queues only if the store already has LMQ queues (`has_light_queues`).
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -154,10 +155,10 @@ class CommitLogWriter:
         return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """Put each message as `put_message` does, but several times as fast.
+        """Do the same as `put_message` for each message, but several times faster.
 
-        One write stores all records of one file. If the store fails, the remaining messages are not written, and their
-        results show the same failure. Therefore no message is missing between two stored messages.
+        All records for one log file are stored by one write. If the store fails, the remaining messages are not
+        written, and their results show the same failure. Therefore no message is missing between two stored messages.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -227,9 +228,9 @@ class CommitLogWriter:
         return is_topic(topic) and topic not in DEFERRED_TOPICS and topic not in self._batch_topics and queue_id >= 0
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        """Store encoded records with one write. The first record is in row `begin`.
+        """Store the encoded records from row `begin` on, with one write.
 
-        The call stores as many records as the current file has room for.
+        The call stores only the records that fit into the current log file.
         """
         with self._put_lock:
             return self._append_encoded(encoded, encoded.rows[begin:])
@@ -264,14 +265,14 @@ class CommitLogWriter:
     def append_to_commit_log(self, start_offset: int, data: memoryview, store_timestamp: int = 0) -> None:
         """Append whole records of a master's log (CommitLog.appendData).
 
-        The records belong to one file.
+        All records must belong to one log file.
 
         `start_offset` is the physical offset of the first record. If the log already has files, `start_offset` must be
-        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970; 0 without a
-        message.
+        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970. Without a
+        message, `store_timestamp` is 0.
 
-        The first eight bytes are written last, so a reader never finds a torn record, even after SIGKILL. Raises
-        ValueError if the log does not end at `start_offset`. Raises OSError.
+        The first eight bytes of `data` are written last, so a reader never finds a torn record, even after SIGKILL.
+        Raises ValueError if the log does not end at `start_offset`. Raises OSError.
         """
         with self._put_lock:
             if self.queue.last is not None and self.queue.max_offset != start_offset:
@@ -283,7 +284,7 @@ class CommitLogWriter:
     def take_written_queues(self) -> set[QueueKey]:
         """Return the queues that received messages since the last call.
 
-        The real queues of delayed and half messages are included.
+        The result includes the real queues of delayed and half messages.
         """
         with self._put_lock:
             taken, self._written_queues = self._written_queues, set()
@@ -311,7 +312,7 @@ class CommitLogWriter:
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
-        """Return the record of a message, or the failure if it cannot be stored."""
+        """Return the record of a message, or why the message cannot be stored."""
         topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
         if isinstance(topic, PutMessageResult):
             return topic
@@ -329,7 +330,7 @@ class CommitLogWriter:
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
-        """Return a topic in its stored form, or the failure if it cannot be stored."""
+        """Return a topic in its stored form, or why the topic cannot be stored."""
         if not is_topic(topic):
             remark = f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
@@ -341,7 +342,7 @@ class CommitLogWriter:
         return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
-        """Append messages to the queue of the message `first`."""
+        """Append records for the queue of the message `first`."""
         size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
         if size + BLANK_SIZE > self.queue.file_size:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
@@ -397,7 +398,7 @@ class CommitLogWriter:
             self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
-        """Append bytes, and return the failure; None if the call succeeds."""
+        """Append bytes to a log file; return the failure, or None."""
         self._waiting_since = time.monotonic()
         try:
             file.append(records)
@@ -409,7 +410,7 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one after the other, by one write for each record.
+        """Append records in order, with one write for each log file.
 
         If the store fails, the returned list may have fewer results than `run` has records.
         """
@@ -424,9 +425,10 @@ class CommitLogWriter:
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append as many records as the current file has room for.
+        """Append as many records as fit into the current log file.
 
-        The function appends at least the first record, and returns one result for each record that it tried.
+        The function returns one result for each record that it tried to append. The function always tries the first
+        record.
         """
         try:
             file = self._file_with_room(run[0][1].size)
@@ -465,9 +467,9 @@ class CommitLogWriter:
         return results
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
-        """Return the last file, with room for a record of `size` bytes.
+        """Return a log file with room for a record of `size` bytes at its end.
 
-        If the last file does not have this room, a blank is written at the end of this file, and a new file is created.
+        If the last file has too little room, a blank is written at the end of the last file, and a new file is created.
         Raises OSError.
         """
         self._waiting_since = time.monotonic()
@@ -483,27 +485,27 @@ class CommitLogWriter:
             self._waiting_since = 0.0
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
-        """Return whether the broker gives a message offsets in LMQ queues.
+        """Return whether the broker gives a message queue offsets in LMQ queues.
 
-        If the result is False, a copied message keeps its offsets.
+        If the result is False, a copied message keeps its property INNER_MULTI_QUEUE_OFFSET.
         """
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
 
     def _is_light_name(self, name: str) -> bool:
-        """Return whether the broker dispatches to an LMQ queue of this name.
+        """Return whether the broker dispatches messages to an LMQ queue called `name`.
 
-        If the name of the queue has no %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch the
-        message.
+        If the queue's name does not begin with %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch
+        the message.
         """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message that also gets places in LMQ queues (4.9.3 and later).
+        """Store a message that also gets units in LMQ queues (4.9.3 and later).
 
-        The offsets of the message in these queues are written into the message's properties.
+        The queue offsets in the LMQ queues are written into the message's properties.
         """
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
@@ -524,9 +526,10 @@ class CommitLogWriter:
             return result
 
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store many messages of a topic in one record: an inner batch.
+        """Store an inner batch, which is many messages of a topic in one record.
 
-        The topic must have queue.type=BatchCQ (5.x). The record has INNER_NUM queue offsets, from INNER_BASE on.
+        The topic must have queue.type=BatchCQ (5.x). The record of an inner batch has INNER_NUM queue offsets, from
+        INNER_BASE on.
         """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
@@ -553,7 +556,7 @@ class CommitLogWriter:
     def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Append a message whose properties contain queue offsets.
 
-        The caller must have locked the writer's lock.
+        The caller must hold the writer's lock.
         """
         encoded = self._encoded(message)
         if not isinstance(encoded, Encoded):
@@ -564,12 +567,12 @@ class CommitLogWriter:
 
 
 def _has_failed(results: list[PutMessageResult]) -> bool:
-    """Return whether the last of the results is a failure of the store."""
+    """Return whether the last result is a failure of the store."""
     return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether one record is enough to store a message.
+    """Return whether a message is stored as one ordinary record.
 
     The result is True if the message is not delayed, is not for LMQ, and is not an inner batch.
     """

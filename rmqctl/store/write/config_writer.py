@@ -1,11 +1,12 @@
-"""config/*.json, written as a broker writes it.
+"""Write the files config/*.json in the same way as a broker.
 
-The files are in fastjson's dialect. The previous content is kept in `.bak` (MixAll.string2File). To write the file, 4.x
-renames a `.tmp` file, and 5.x overwrites the file. rmqctl uses a rename to replace the file and its `.bak`. Because of
-these renames, each file is complete after a crash, with either the old or the new content.
+Config files use fastjson's dialect of JSON. The previous content of a config file is kept in its `.bak`
+(MixAll.string2File). To write a config file, 4.x renames a `.tmp` file, and 5.x overwrites the file. In rmqctl, a
+rename replaces a config file or its `.bak`. Therefore each config file is complete after a crash, with either the old
+or the new content.
 
-A main file that is empty or broken does not become the `.bak`, because the existing `.bak` may be good. Brokers also
-replace a good `.bak` by an empty or broken main file.
+In rmqctl, an empty or broken config file does not become the `.bak`, because the existing `.bak` may be good. A broker
+replaces even a good `.bak` by an empty or broken config file.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The writer of a consume queue's extension.
 
-The extension has one unit for each message of the queue. The queue's unit has the address of the extension unit instead
-of the tags code.
+An extension has one unit for each message of the queue. In the queue, the message's unit has the address of the
+extension unit instead of the tags code.
 
-No unit uses the last four bytes of a file. If the next unit would need these bytes, a size of -1 is written at the end
-of the file's units (ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap). Without a bitmap,
-a unit has 20 bytes. When a broker dispatches messages again, the extension may get units to which no address points.
-rmqctl does not write such units.
+No extension unit uses the last four bytes of a file. If the next unit does not fit before the last four bytes, a size
+of -1 is written after the file's last unit (ConsumeQueueExt.put). Filter bitmaps (enableCalcFilterBitMap) are not
+calculated by rmqctl. Without a bitmap, an extension unit has 20 bytes. If a broker dispatches messages again, the
+extension may get units to which no address points. In the extensions that rmqctl writes, an address points to each
+unit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SIZE = struct.Struct(">h")
 
 
 class ConsumeQueueExtWriter:
-    """Appends to `queue`. Methods raise OSError."""
+    """Appends units to the extension `queue`. Methods raise OSError."""
 
     def __init__(self, queue: WritableMappedFileQueue) -> None:
         self.queue = queue
@@ -61,12 +62,13 @@ class ConsumeQueueExtWriter:
 
 
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
-    """Return the byte offset where the extension of `queue` is continued.
+    """Return the byte offset where the extension of `queue` continues.
 
-    A broker cuts the extension at this offset when the broker loads the extension. The last address in the queue's last
-    three files points to a unit of the extension, and the result is the offset after this unit (truncateByMaxAddress).
-    If the queue's last three files have no address, the result is the offset after the last unit of the extension's
-    last file (recover). The result is None if the last address points to no unit. Raises OSError.
+    When a broker loads an extension, the broker cuts the extension at the offset that this function returns. The last
+    address in the queue's last three files points to an extension unit. The result is the offset after the extension
+    unit to which the last address points (truncateByMaxAddress). If the queue's last three files have no address, the
+    result is the offset after the last unit of the extension's last file (recover). The result is None if the last
+    address does not point to an extension unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -1,10 +1,10 @@
 """The writer of a consume queue.
 
-The writer appends units at the end of the queue, in the order of the log.
+The writer appends units at the end of the queue, in log order.
 
-If a queue does not begin at 0, the file of the queue's first unit has pre-blank units before this unit
-(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit after the pre-blank units. If a
-queue had only pre-blank units, 4.x would add no more units to any queue.
+If a queue does not begin at queue offset 0, pre-blank units fill the first file up to the queue's first unit
+(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit. If a queue had only pre-blank
+units, 4.x would add no more units to any queue.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueWriter:
-    """The units of one queue.
+    """Appends units to one consume queue.
 
-    `max_physical_offset` is the position after the record of the last unit. With an `ext`, the tags codes are written
-    into the extension, and the units have addresses. Methods raise OSError.
+    `max_physical_offset` is the physical offset after the record of the last unit. With `ext`, tags codes are written
+    into the queue's extension, and the units have addresses of extension units. Methods raise OSError.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class ConsumeQueueWriter:
         """Append units, and return how many units were written.
 
         `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. As in a broker, a
-        unit is left out if the queue already has this unit, or if the unit's record is before the end of the last
-        unit's record.
+        unit is left out if the queue already has the unit. A unit is also left out if its record does not end after the
+        last unit's record.
 
         `store_timestamps` (array, ms) are the store times of the messages. A full file gets the store time of its last
-        message as its modification time. In a broker's store, the modification time is nearly the same, because a
-        broker writes units immediately. 4.x uses the modification times to find the file for a time
-        (MappedFileQueue.getMappedFileByTime).
+        message as its modification time. In a broker's store, the modification time of a file is near the store time of
+        its last message, because a broker writes units immediately. In 4.x, the broker uses the modification times of
+        queue files to find the file for a given time (MappedFileQueue.getMappedFileByTime).
 
-        `extended` is not set for units of LMQ queues, because LMQ queues never use the extension.
+        `extended` must be False for units of LMQ queues, because LMQ queues never use the extension.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
@@ -65,9 +65,9 @@ class ConsumeQueueWriter:
         return len(units) - skipped
 
     def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Rows:
-        """Append all units, and return the units in their written form.
+        """Append all units, and return the units that were written.
 
-        The parameters are those of `put`. The caller must give at least one unit.
+        The parameters are the same as for `put`. The caller must give at least one unit.
         """
         if self.ext is not None and extended:
             units = units.copy()
@@ -100,8 +100,8 @@ class ConsumeQueueWriter:
     def _pre_blank(self, queue_offset: int) -> bytes:
         """Return the pre-blank units before a queue's first unit.
 
-        The pre-blank units are in the file of the first unit. The pre-blank units are written together with the first
-        unit, because a queue must never have only pre-blank units.
+        The pre-blank units fill the first file up to the queue's first unit. The pre-blank units are written together
+        with the first unit, because a queue must never have only pre-blank units.
         """
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)

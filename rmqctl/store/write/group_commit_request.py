@@ -9,10 +9,10 @@ from rmqctl.store.write.put_message import PutMessageStatus
 
 
 class GroupCommitRequest(NamedTuple):
-    """A put that waits for the log up to `next_offset` (bytes).
+    """A put that waits until disk or slaves have the log up to `next_offset` (bytes).
 
     `deadline` is a time on the clock of time.monotonic(). `ack_nums` is the number of brokers that must have the
-    message, and counts the master, too. If `ack_nums` is 1 or less, one slave is enough.
+    message, including the master. If `ack_nums` is 1 or less, one slave is enough.
     """
 
     next_offset: int
@@ -24,5 +24,5 @@ class GroupCommitRequest(NamedTuple):
         """Set the status of the put; later calls are ignored."""
         try:
             self.done.set_result(status)
-        except InvalidStateError:  # two services may finish it
+        except InvalidStateError:  # another service has finished the put
             return

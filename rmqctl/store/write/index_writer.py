@@ -1,11 +1,11 @@
-"""The writer of the index: keys of messages, in log order.
+"""The writer of the index, which has the keys of messages in log order.
 
-A new file begins when the last file is full (IndexService.buildIndex). The name of a file is the local time of its
-creation.
+A new index file begins when the last index file is full (IndexService.buildIndex). The name of an index file is the
+local time of its creation.
 
-The slots of the file that is being filled are kept in memory. New entries are collected in memory, and written when the
-memory has many entries. A flush writes the remaining entries, then the changed slots, then the header. Because of this
-order, a slot in the file never has the number of an entry that does not exist.
+The slots of the current index file are kept in memory. New index entries are collected in memory, and are written when
+there are many of them. A flush writes the remaining entries, then the changed slots, then the header. Entries are
+written before slots, so that a slot in the file never points to an entry that does not exist.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PENDING_ENTRIES_MAX = 50_000
 class IndexWriter:
     """The writer of index files in `folder`.
 
-    A file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` is called with the store
-    time of the file's first message (ms since 1970), and returns the time for the file's name. When a file is full and
-    flushed, `on_full` is called with the file's end timestamp (the checkpoint's index time). Methods raise OSError. Any
-    thread may write or flush the collected entries, but only one thread may put messages.
+    An index file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` is called with the
+    store time of the file's first message (ms since 1970), and returns the time for the file's name. When an index file
+    is full and flushed, `on_full` is called with the file's end timestamp (the checkpoint's index time). Methods raise
+    OSError. Any thread may write or flush the collected entries, but only one thread may put messages.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Continue to fill an existing file if this file has room.
+        """Continue to fill an existing index file if the file has room.
 
-        If the existing file has no room, the next file begins at the time and the offset where the existing file ends.
+        If the existing file has no room, the next index file begins at the time and the offset where the existing file
+        ends.
         """
         header = file.header()
         if header is None:
@@ -94,8 +95,8 @@ class IndexWriter:
     def written_out(self) -> Iterator[Path | None]:
         """Write all entries, and keep the files unchanged until the block ends.
 
-        In the block, the caller can read the files. Yields the path of the file that is being filled, or None if no
-        file is being filled.
+        In the `with` block, the caller can read the index files. Yields the path of the current index file, or None if
+        no file is open.
         """
         with self._lock:
             self._write_out()
@@ -119,16 +120,16 @@ class IndexWriter:
             if state["row"] == len(messages):
                 return
             if state["index_count"] >= self._capacity:
-                self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
+                self._begin_file(described)  # only when a key waits, so that no index file is without keys
             else:
                 self._write_entries()
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Write the table of slots once, before a flush needs this table on disk.
+        """Write the whole slot table of a new index file once, before a flush.
 
-        If a file has many entries, its whole table of slots must be written. This function does most of the work while
-        no caller waits for a flush.
+        If an index file has many entries, its whole slot table must be on disk after a flush. The function writes the
+        slot table early, while no caller waits for a flush.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
@@ -170,7 +171,7 @@ class IndexWriter:
     def close(self) -> None:
         """Close the file.
 
-        Entries that were not flushed before this call are not in the file.
+        Index entries that were not flushed before `close` may be missing in the file.
         """
         if self._file is not None:
             self._file.close()
@@ -207,10 +208,10 @@ class IndexWriter:
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
     def _free_name(self, at: int) -> Path:
-        """Return a name that sorts after all other names.
+        """Return a file name that sorts after the names of all index files.
 
-        The name is the local time. If the local time does not sort after the last name, the result is one millisecond
-        after the last name.
+        The name is `at` in local time. If `at` is not later than the time in the last name, the result is one
+        millisecond after the time in the last name.
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
@@ -221,9 +222,9 @@ class IndexWriter:
 
 
 def _name_of(milliseconds: int) -> str:
-    """Return `yyyyMMddHHmmssSSS` in local time.
+    """Return a time as `yyyyMMddHHmmssSSS` in local time.
 
-    The form is the same as in UtilAll.timeMillisToHumanString.
+    The format is the same as in UtilAll.timeMillisToHumanString.
     """
     local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"

@@ -1,7 +1,7 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-Both results are msgspec structs. Each message needs two structs. The creation of a struct takes a quarter of the time
-of a named tuple.
+PutMessageResult and AppendMessageResult are msgspec structs. Each stored message needs two structs. A struct is created
+in a quarter of the time that a named tuple takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PutMessageStatus(Enum):
     """RocketMQ's names for the results of a put.
 
-    If a name has two spellings, the spelling of 5.x is used.
+    If RocketMQ has two spellings of a name, the spelling of 5.x is used.
     """
 
     PUT_OK = "PUT_OK"
@@ -51,9 +51,9 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """The place in the log and in the queue where messages were stored.
 
     Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are the offsets of
-    the first message. The time is in ms since 1970. The result gives the topic and the queue that received the
-    messages. A delayed message is received by SCHEDULE_TOPIC_XXXX and the queue of the delay level. `takes_offset` says
-    whether the messages are in the queue.
+    the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the queue that
+    received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue of the
+    delay level. `takes_offset` says whether the messages have queue offsets in the queue.
     """
 
     topic: str
@@ -79,7 +79,7 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     def msg_id(self) -> str:
         """Return the offset message id.
 
-        For a batch, the result has all ids, joined by commas.
+        For a batch, the result has the ids of all messages, joined by commas.
         """
         return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
 
@@ -98,15 +98,15 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def is_ok(self) -> bool:
         """Return whether the message was stored.
 
-        The message may not be flushed or replicated in time.
+        If the result is True, the flush or the replication of the message may still be late.
         """
         return self.append is not None
 
     @property
     def is_store_failure(self) -> bool:
-        """Return whether the store is the reason why nothing was stored.
+        """Return whether nothing was stored because the store has failed.
 
-        For example, the disk is full, or the store is closed.
+        A failure of the store is, for example, a full disk or a closed store.
         """
         return self.append is None and not self.status.is_of_message
 
@@ -114,8 +114,8 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 class PutEncodedResult(NamedTuple):
     """The result of a put of encoded records.
 
-    `records` is the number of records. `failure` is set if the records were not stored. Otherwise `queues` has, for
-    each queue, the range of queue offsets [first, behind) that the records got.
+    `records` is the number of records. `failure` is set if the records were not stored. If the records were stored,
+    `queues` has the new queue offsets [first, behind) of each queue.
     """
 
     records: int
@@ -126,9 +126,9 @@ class PutEncodedResult(NamedTuple):
 class EncodingRules(NamedTuple):
     """The rules for encoded records that a log accepts.
 
-    Sizes are in bytes. `takes` says whether a queue accepts such records.
+    Sizes are in bytes. `takes` returns whether a queue accepts encoded records.
 
-    If a message has no born time, `now` returns its born time in ms since 1970.
+    `now` returns the born time (ms since 1970) for messages without a born time.
     """
 
     ends_properties_with_separator: bool
@@ -141,10 +141,10 @@ class EncodingRules(NamedTuple):
 class EncodedLines(NamedTuple):
     """Encoded records that have no place in the log yet.
 
-    `records` (uint8) are the bytes, `rows` (LINE_COLUMNS) describe the records, and `queues` has the queues by the
-    numbers in `rows`.
+    `records` has the bytes of all records (uint8). `rows` describes each record (LINE_COLUMNS). A queue number in
+    `rows` is an index of `queues`.
 
-    `end` is the position after the last line. The data is valid until the encoder's next call.
+    `end` is the position in the input after the last encoded line. The encoder's next call overwrites the data.
     """
 
     records: Any

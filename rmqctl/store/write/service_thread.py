@@ -27,7 +27,7 @@ class ServiceThread(ABC):
         self._wake.set()
 
     def shutdown(self) -> None:
-        """Stop the thread, and then work once more."""
+        """Stop the thread, and then do one last round of work."""
         self._stopped = True
         self._wake.set()
         self._thread.join()

@@ -1,6 +1,6 @@
 """StoreCheckpoint: the times up to which log, queues and index are flushed.
 
-The values are store times of messages.
+The values in a checkpoint are store times of messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoreCheckpoint:
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self._storage = storage
         self._path = path
-        self._lock = threading.Lock()  # who flushes and who dispatches are two threads
+        self._lock = threading.Lock()  # one thread flushes, another thread dispatches
         found = None
         if storage.entry(path).kind is Kind.FILE:
             found = decode(storage.read_start(path, CHECKPOINT_FILE_SIZE))
@@ -43,9 +43,9 @@ class StoreCheckpoint:
             self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
 
     def set_index(self, timestamp: int) -> None:
-        """Set the time of the last message of the newest full index file.
+        """Set the store time of the last message in the newest full index file.
 
-        The caller must flush this index file to disk first.
+        Before the call, the caller must flush the index file to disk.
         """
         with self._lock:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
@@ -53,7 +53,7 @@ class StoreCheckpoint:
     def flush(self) -> None:
         """Write the checkpoint, and flush it to disk.
 
-        The bytes after the fields are not changed.
+        The bytes after the fields of the checkpoint are not changed.
         """
         path = self._path
         if self._storage.entry(path).kind is not Kind.FILE or self._storage.entry(path).size < CHECKPOINT_FILE_SIZE:

@@ -1,12 +1,13 @@
 """The writer of config/topics.json, which lists the topics of a broker.
 
-The file also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in this file. Of
-each topic, a broker serves only the queues whose queueId is below readQueueNums (PullMessageProcessor). A broker adds a
-topic when the broker receives the first message of the topic. This module adds a topic in the same case.
+topics.json also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in
+topics.json. Of each topic, a broker serves only the queues whose queueId is below readQueueNums (PullMessageProcessor).
+A broker adds a topic to topics.json when the broker receives the topic's first message. Likewise, rmqctl adds a topic
+when rmqctl stores the topic's first message.
 
-Existing entries are kept, with one exception. If the queueId of a message is too large for the queue numbers of its
-topic, the queue numbers are increased. The file is the same in 4.x and 5.x, except that 5.x has `attributes` and a
-`stateVersion`.
+Existing entries of topics.json are kept, with one exception. If the queueId of a message is not below the topic's
+readQueueNums, the queue numbers of the topic are increased. The file topics.json is the same in 4.x and 5.x, except
+that only 5.x has `attributes` and a `stateVersion`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
 
 PERM_READ_WRITE = 6
-# clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
+# clients make an object for each queue of a topic; therefore a larger queueId never increases the queue numbers
 QUEUE_NUMS_MAX = 65536
 # what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4
 # if they do not
@@ -52,9 +53,9 @@ class TopicConfigs:
 
     `now` returns the time in ms since 1970. Any thread may call `note`.
 
-    `queues` are the queues that the store has. If the store has no topics.json yet, the new topics.json also lists
-    these queues, because a topic that is not in the file is treated as deleted. If the existing file must not be
-    changed, `problem` is the reason, and the file stays unchanged. Raises OSError.
+    `queues` are the queues that the store has. If the store has no topics.json yet, the new topics.json also lists the
+    queues `queues`. A topic that is not in topics.json is treated as deleted. If the existing topics.json cannot be
+    loaded, `problem` is the reason, and the file is not changed. Raises OSError.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class TopicConfigs:
     def note(self, queues: Iterable[QueueKey]) -> None:
         """Record queues that have received messages, or will receive messages later.
 
-        topics.json must list each of these queues.
+        topics.json must list every recorded queue.
         """
         for topic, queue_id in sorted(queues):
             self._note(topic, queue_id)
@@ -98,9 +99,9 @@ class TopicConfigs:
             self._known[topic] = self._news[topic] = max(nums, self._known.get(topic, 0))
 
     def persist(self) -> None:
-        """Write the file if the existing file lacks a topic or a queue.
+        """Write topics.json if the existing file lacks a recorded topic or queue.
 
-        The previous file is kept as .bak. Raises OSError.
+        The previous topics.json is kept as .bak. Raises OSError.
         """
         if not self._news or self.problem:
             return
@@ -121,7 +122,7 @@ class TopicConfigs:
 
 
 def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
-    """Return the entry of a topic with the settings that a broker gives it."""
+    """Return a new entry for topics.json, with the usual settings of a broker."""
     entry = {
         "order": False, "perm": PERM_READ_WRITE, READ_NUMS: queue_nums, "topicFilterType": "SINGLE_TAG",
         "topicName": topic, "topicSysFlag": 0, WRITE_NUMS: queue_nums,
@@ -130,9 +131,10 @@ def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
 
 
 def usual_queue_nums(topic: str) -> int:
-    """Return how many queues a broker gives to a topic that it creates itself.
+    """Return how many queues a broker gives to a topic that the broker creates.
 
-    For a topic of producers, the result is the number that a broker uses if the producer does not request a number.
+    For a producer's topic, the result is the number of queues that a broker creates if the producer does not request a
+    number.
     """
     return own_queue_nums(topic) or USUAL_QUEUE_NUMS
 
@@ -140,7 +142,7 @@ def usual_queue_nums(topic: str) -> int:
 def own_queue_nums(topic: str) -> int | None:
     """Return how many queues a broker gives to one of its own topics.
 
-    A broker's own topics include topics of groups (%RETRY%, %DLQ%). The result is None for a topic of producers.
+    A broker's own topics include topics of groups (%RETRY%, %DLQ%). The result is None for a producer's topic.
     """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
@@ -152,8 +154,8 @@ def own_queue_nums(topic: str) -> int | None:
 def _read_queue_nums(entry: Any) -> int:
     """Return the readQueueNums of an entry of topics.json.
 
-    For an invalid entry, the result is a number that is large enough for any queue. Because of this large number, the
-    invalid entry is not changed.
+    For an invalid entry, the result is QUEUE_NUMS_MAX. Because QUEUE_NUMS_MAX is large enough for any queue, an invalid
+    entry is never changed.
     """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX

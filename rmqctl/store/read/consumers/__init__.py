@@ -1,1 +1,1 @@
-"""The queue offsets up to which consumer groups and delay levels have read."""
+"""The progress of consumer groups and delay levels in the queues of a store."""

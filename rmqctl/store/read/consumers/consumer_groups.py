@@ -1,8 +1,8 @@
 """The consumer groups of a store, with the queues and offsets that they read.
 
-The sources are the broker's files in config/ and the names of topics.
+The groups are found in the broker's files in config/ and in topic names.
 
-A group reads a topic if one of these files or topic names shows this:
+A group reads a topic if one of the following files or topic names shows it:
 
     consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
                                 groupTopicMap: a topic of the group (5.4 and later)
@@ -12,9 +12,9 @@ A group reads a topic if one of these files or topic names shows this:
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-A group that reads the topic may have no offset for a queue of the topic. In this case, the group begins at the queue's
-first message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. Therefore a group
-without an offset may still need every message of the queue.
+A group may have no stored offset for a queue that it reads. A group without an offset begins at the queue's first
+message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. Therefore a group without
+an offset may still need every message of the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 CONSUMER_FILTER, CONSUMER_ORDER = "consumerFilter.json", "consumerOrderInfo.json"
 GROUP_FILES = (*OFFSET_FILES, GROUPS_CONFIG, CONSUMER_FILTER, CONSUMER_ORDER)
-# groups that each broker lists of its own accord (SubscriptionGroupManager.init)
+# groups that every broker adds by itself (SubscriptionGroupManager.init)
 BROKER_GROUPS = frozenset(
     {
         "TOOLS_CONSUMER",
@@ -59,8 +59,8 @@ POP_SEPARATORS = "_+"
 class GroupProgress(NamedTuple):
     """The progress of one consumer group in one queue.
 
-    `offset` is the queue offset up to which the group has consumed, in units. `offset` is None if the broker stores no
-    offset of the group for this queue.
+    `offset` is the queue offset up to which the group has consumed, in units. If the broker stores no offset of the
+    group for the queue, `offset` is None.
     """
 
     group: str
@@ -70,12 +70,12 @@ class GroupProgress(NamedTuple):
 
 
 class ConsumerGroups:
-    """The consumer groups that the files of a store name.
+    """The consumer groups that are named in the files of a store.
 
-    `known` has the names of all these groups. `without_topic` lists each group of subscriptionGroup.json for which no
-    file shows a topic that the group reads. For this list, %RETRY% topics are ignored. The groups that every broker
-    adds by itself are not in `without_topic`. `topics` are the topics of the store. Without `topics`, all topics that
-    have queues or an entry in topics.json are used.
+    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic,
+    except the groups that every broker adds by itself. A group that reads only %RETRY% topics is also in
+    `without_topic`. The parameter `topics` gives the topics of the store. Without `topics`, the topics of the store are
+    those that have queues or an entry in topics.json.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
@@ -96,9 +96,9 @@ class ConsumerGroups:
         self.without_topic = sorted(group for group in self._listed if group not in busy and not is_broker_group(group))
 
     def groups_of(self, topic: str) -> set[str]:
-        """Return the groups that read a topic.
+        """Return the consumer groups that read a topic.
 
-        The group of a %RETRY% topic reads this topic, even if no file names the group.
+        The topic %RETRY%GROUP is read by GROUP, even if no file names this group.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -109,7 +109,7 @@ class ConsumerGroups:
 
     @property
     def topics(self) -> set[str]:
-        """Return the topics that files in config/ name together with a group."""
+        """Return the topics that groups read according to the files in config/."""
         return set(self._groups)
 
     def queues_with_offset(self) -> Iterator[QueueKey]:
@@ -122,7 +122,7 @@ class ConsumerGroups:
     def check_group(self, group: str) -> None:
         """Raise BadRequest if no file in config/ and no %RETRY% topic names a group.
 
-        The error proposes the nearest name.
+        The error proposes the most similar group name.
         """
         retried = [topic for topic, _ in self._store.queues if topic.startswith(RETRY_PREFIX)]
         known = self.known.union(*map(self.groups_of, retried))
@@ -134,14 +134,11 @@ class ConsumerGroups:
         raise BadRequest(what, path=str(self._store.path.root), hint=hint)
 
     def is_read(self, topic: str) -> bool:
-        """Return whether a known group reads a topic.
-
-        A group is known if a file in config/ names it.
-        """
+        """Return whether a consumer group named in config/ reads a topic."""
         return not self.known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
-        """Return the progress of each group that reads the topic of a queue.
+        """Return the progress in a queue, for each group that reads the queue's topic.
 
         The list is sorted by the names of the groups.
         """
@@ -149,7 +146,7 @@ class ConsumerGroups:
         return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs (topic, group) that the files in config/ name."""
+        """Yield each (topic, group) pair that a file in config/ names."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
         for name in OFFSET_FILES:
@@ -167,24 +164,26 @@ class ConsumerGroups:
 
 
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return the files of GROUP_FILES that exist but cannot be loaded.
+    """Return the consumer group files in config/ that cannot be loaded.
 
-    If only these files name a group, the group is missing in `ConsumerGroups`.
+    Files that do not exist are not returned. If only an unreadable file names a group, the group is missing in
+    `ConsumerGroups`.
     """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 
 
 def is_broker_group(group: str) -> bool:
-    """Return whether every broker adds this group by itself."""
+    """Return whether `group` is a consumer group that every broker adds by itself."""
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
 def retry_owner(rest: str, known: Collection[str], topics: Collection[str] = ()) -> str:
-    """Return the group that the topic %RETRY%`rest` belongs to.
+    """Return the consumer group to which the topic %RETRY%`rest` belongs.
 
-    The result is `rest` if `rest` is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and
-    the longest text that is a known group is returned. If no text is a known group, the result is the shortest text
-    before a separator after which the name of one of `topics` follows. Otherwise, the result is `rest`.
+    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. Otherwise the result is
+    the longest known group before a separator (`_` or `+`) in `rest`. If no known group is before a separator, the
+    result is the shortest text before a separator that is followed by one of `topics`. If no separator is followed by
+    one of `topics`, the result is `rest`.
     """
     ends = [at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS]
     found = next((rest[:end] for end in [len(rest), *ends] if rest[:end] in known), None)
@@ -203,9 +202,9 @@ def _strings(found: Any) -> list[str]:
 
 
 def _subscribed(listed: Any) -> list[str]:
-    """Return the topics in the subscriptionDataSet of a group.
+    """Return the topics that the subscriptionDataSet of a group names.
 
-    `listed` is the group's entry in subscriptionGroup.json.
+    `listed` is the entry of the group in subscriptionGroup.json.
     """
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     topics = [one.get("topic") for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,6 +1,6 @@
-"""Offsets up to which consumer groups and delay levels have read queues.
+"""The queue offsets that consumer groups and delay levels have reached.
 
-The offsets are in config/consumerOffset.json, lmqConsumerOffset.json and delayOffset.json.
+A broker stores the offsets in config/consumerOffset.json, config/lmqConsumerOffset.json and config/delayOffset.json.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ OFFSET_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
 
 
 class StoredOffset(NamedTuple):
-    """The offset up to which a consumer group or delay level has read a queue.
+    """The queue offset that a consumer group or delay level has reached.
 
-    `owner` is the group or the delay level. `offset` is in units. `source` is the name of the config file.
+    `owner` is the name of the group or of the delay level. `offset` is in units. `source` is the name of the config
+    file from which the offset was read.
     """
 
     owner: str
@@ -34,14 +35,14 @@ class StoredOffset(NamedTuple):
 
 
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """Return the offsets of consumerOffset.json and lmqConsumerOffset.json.
+    """Return the offsets in consumerOffset.json and lmqConsumerOffset.json.
 
-    A key is `topic@group`. In offsetTable, the value of a key maps each queueId to an offset. In lmqOffsetTable, the
-    value of a key is one offset, which belongs to queue 0.
+    The keys in consumerOffset.json and lmqConsumerOffset.json have the form `topic@group`. In offsetTable, the value of
+    a key is a map from queueIds to offsets. In lmqOffsetTable, the value of a key is one offset, for queue 0.
 
     A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, and does not read
-    consumerOffset.json. If a store has both files, the offsets of both are returned, because the store does not show
-    which file its broker reads.
+    consumerOffset.json. The offsets of both files are returned, because the store does not show which file its broker
+    reads.
     """
     found = []
     for name in OFFSET_FILES:

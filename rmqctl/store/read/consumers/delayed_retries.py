@@ -1,7 +1,8 @@
-"""Retries whose delay is not over yet.
+"""Messages that wait for a delayed retry.
 
-If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. When the delay of
-the message is over, the broker copies the message to the group's %RETRY% topic, which the property REAL_TOPIC names.
+If a group could not consume a message, the broker first stores the message in SCHEDULE_TOPIC_XXXX. After a delay, the
+broker copies the message to the %RETRY% topic of the group. The property REAL_TOPIC of the message names the %RETRY%
+topic.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
-    """Return, for each %RETRY% topic, how many retries wait for their delay.
+    """Return, for each %RETRY% topic, how many messages wait for their retry.
 
-    Only messages after the offset in delayOffset.json are read. For each queue that cannot be read, a text is appended
-    to `problems`.
+    In each queue of SCHEDULE_TOPIC_XXXX, the messages from the offset in delayOffset.json on still wait. For each queue
+    that cannot be read, an error text is appended to `problems`.
     """
     delivered = {found.queue_id: found.offset for found in delay_offsets(store)}
     found: Counter[str] = Counter()

@@ -1,20 +1,22 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-The offset of a group is after the messages that the group popped. A checkpoint points to the popped messages. A broker
-stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. The broker's PopReviveService reads the
-checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a message was not acknowledged in time, PopReviveService copies
-the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed the checkpoint, a broker may still read
-messages of queue `q` of topic `t`, from queue offset `so` on.
+When a group pops messages, the group's offset moves past these messages, and the broker stores a POP checkpoint that
+points to them. POP checkpoints are messages in rmq_sys_REVIVE_LOG_CLUSTER, with tag `ck` and a JSON body. The broker's
+PopReviveService reads the POP checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a popped message was not
+acknowledged in time, PopReviveService copies the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed
+a POP checkpoint, the broker may still need the popped messages. The fields `t`, `q` and `so` of a POP checkpoint are
+the topic, the queueId and the first queue offset of the popped messages.
 
-A checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When the
-checkpoint is due, the broker copies the checkpoint to rmq_sys_REVIVE_LOG_CLUSTER. config/timercheck has the time up to
-which the broker has copied due checkpoints. Without config/timercheck, every checkpoint is counted.
+A POP checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When a POP
+checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck shows up to which time
+the broker has copied the due messages. Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is
+counted.
 
-Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as checkpoints. The broker reads an
-acknowledgement after the checkpoint of the same message. `popped_offsets` does not read acknowledgements, and counts a
-message until the broker has processed the message's checkpoint. `popped_messages` subtracts acknowledged messages. With
-popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead. rmqctl does not
-read this database. A problem is reported only if the database has data.
+Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as POP checkpoints. A broker reads an
+acknowledgement after the POP checkpoint of the same message. `popped_offsets` does not read acknowledgements, and
+counts a message until the broker has processed the message's POP checkpoint. `popped_messages` subtracts acknowledged
+messages. With popConsumerKVServiceEnable (5.3.2 and later), POP checkpoints are in the RocksDB database kvStore/
+instead. rmqctl cannot read kvStore/, and reports a problem if kvStore/ has data.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerl
 
 
 class TimerProgress(NamedTuple):
-    """The progress of the broker's timer.
+    """The progress of a broker's timer message service (5.x).
 
-    Messages due before `read_ms` (ms since 1970) are delivered. The timer has not read the units from `queue_offset`
-    on.
+    The timer has delivered the messages that were due before `read_ms` (ms since 1970). The timer has not yet read the
+    units of rmq_sys_wheel_timer from `queue_offset` on.
     """
 
     read_ms: int
@@ -60,11 +62,11 @@ class TimerProgress(NamedTuple):
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return the lowest queue offset that an open checkpoint points to.
+    """Return the lowest queue offset to which open POP checkpoints point.
 
-    The result has one queue offset for each queue and group. The last checkpoint that the broker has processed is also
-    used, because the broker may not have copied all messages of this checkpoint. If a checkpoint or a file cannot be
-    read or understood, a text about the fault is appended to `problems`.
+    The result has one queue offset for each queue and group. The last POP checkpoint that the broker has processed also
+    counts as open, because the broker may not have copied all of its messages. If a POP checkpoint or a file cannot be
+    read or parsed, an error text is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -74,9 +76,10 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return, for each queue and group, how many popped messages are unacknowledged.
+    """Return, for each queue and group, the number of unacknowledged messages.
 
-    If a checkpoint or a file cannot be read or understood, a text about the fault is appended to `problems`.
+    Only popped messages are counted. If a POP checkpoint or a file cannot be read or parsed, an error text is appended
+    to `problems`.
     """
     popped: dict[PopKey, set[int]] = {}
     acknowledged: dict[PopKey, set[int]] = {}
@@ -97,10 +100,11 @@ def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey,
 def _bodies(
     store: ReadOnlyStore, tags: Collection[str], problems: list[str], *, with_last: bool
 ) -> Iterator[PopCheckpoint | PopAck]:
-    """Yield the unprocessed bodies of messages that have one of `tags`.
+    """Yield the POP checkpoints and acknowledgements that are not processed yet.
 
-    With `with_last`, the last checkpoint that the broker has processed is yielded first. A broker commits the offset of
-    this checkpoint.
+    Only messages with one of `tags` are decoded. With `with_last`, the message at the committed offset of
+    CID_RMQ_SYS_REVIVE_GROUP is also yielded. A broker commits the offset of the last POP checkpoint that it has
+    processed.
     """
     revived = {
         (known.topic, known.queue_id): known.offset + (not with_last)
@@ -124,10 +128,10 @@ def _bodies(
 
 
 def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
-    """Return whether kvStore/ may have data.
+    """Return whether the RocksDB database kvStore/ may have data.
 
-    A RocksDB database has its data in .sst files, and new data first in .log files. If no message was popped, the
-    database has no .sst files, and no .log file with data.
+    RocksDB writes new data to .log files, and later to .sst files. If no message was popped, kvStore/ has no .sst file,
+    and its .log files are empty.
     """
     folder = store.storage.entry(store.path.root / KV_FOLDER)
     if folder.kind is not Kind.DIRECTORY:
@@ -137,10 +141,10 @@ def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
 
 
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
-    """Return the body of a message.
+    """Decode the body of a POP checkpoint or acknowledgement.
 
-    If the body cannot be understood, the result is None, and a text is appended to `problems`, once for each queue and
-    error.
+    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. The same error in the
+    same queue is reported only once.
     """
     try:
         return pop_message.decode(message.properties[TAGS], bytes(message.body))
@@ -152,7 +156,7 @@ def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | 
 
 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection[str]) -> Iterator[Message]:
-    """Yield the messages from queue offset `start` on that have one of `tags`."""
+    """Yield the messages of a queue with one of `tags`, from offset `start` on."""
     codes = {tags_code({TAGS: tag}) for tag in tags}
     first = max(start, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
@@ -163,7 +167,7 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, start: int, tags: Collection
 
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Iterator[Message]:
-    """Yield the messages for a revive queue that are still in the timer."""
+    """Yield the POP messages that the broker's timer has not delivered yet."""
     progress = timer_progress(store)
     for message in _stored(store, queue, 0, tags):
         found = message.properties
@@ -176,9 +180,9 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue, tags: Collection[str]) -> Ite
 
 
 def timer_progress(store: ReadOnlyStore) -> TimerProgress:
-    """Return the progress in config/timercheck.
+    """Return the progress of the broker's timer from config/timercheck.
 
-    If this file does not exist, the timer has delivered no message. Raises OSError.
+    If config/timercheck does not exist or is too short, the progress is 0. Raises OSError.
     """
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is Kind.MISSING:

@@ -1,10 +1,12 @@
-"""The index, which finds the physical offsets for a topic and a key.
+"""The index of a store, which finds messages by topic and key.
 
-The index contains only the hash of a key. A message that the index finds may have another key with the same hash.
+The index contains no keys, only their hashes. Therefore a message that the index finds may have another key with the
+same hash.
 
-A slot has the number of its newest entry, and each entry has the number of the next older entry of the slot. A look-up
-reads this chain of entries. In a damaged file, the number in an entry may be the same as the entry's own number, or
-higher. The chain ends at such an entry, because otherwise a chain could be endless.
+The index entries of a slot are a chain. The slot has the number of its newest entry, and each entry has the number of
+the next older entry. A look-up reads the chain from the newest entry on. In a damaged index file, an entry may point to
+itself or to a newer entry. A look-up stops at an entry that does not point to an older entry, because otherwise the
+chain could be endless.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ if TYPE_CHECKING:
 
 SLOTS_PER_BLOCK = 65536
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
-SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
+SLOTS_MAX = 50_000_000  # ten times the default; a damaged file could claim any number
 
 
 class IndexFile:
-    """One index file; `slots` is the number of its hash slots.
+    """One index file of a store.
 
-    If broker.conf sets the number of slots, `configured` is this number. Otherwise the number of slots is found from
-    the content of the file. `usual` is the number of slots in a file of the most common length. Methods raise OSError
-    if the file cannot be read.
+    `configured` is the number of hash slots that broker.conf sets, or None. Without `configured`, the number of slots
+    is found from the content of the file. `usual` is the number of slots in an index file of the most common length.
+    Methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
@@ -44,14 +46,14 @@ class IndexFile:
 
     @cached_property
     def slots(self) -> int:
-        """Return the number of hash slots of the file.
+        """Return the number of hash slots in the index file.
 
-        If broker.conf sets the number of slots, the result is this number. Otherwise, two numbers are tried. Normally,
-        the number for the length of this file is tried first, and then the number for the most common length of the
-        index files. If the length of this file is not the length of a whole index file, the number for the most common
-        length is tried first. The first number that agrees with the header and the entries is returned. If neither
-        number agrees, the number is computed from the place of the last entry. If this computation is not possible, the
-        number that is tried first is returned.
+        If broker.conf sets the number of slots, the result is the number in broker.conf. If broker.conf does not set
+        the number of slots, the number for the length of this file and the number for the most common length of index
+        files are tried. The number for this file's length is tried first if an index file can have this length. The
+        result is the first number of slots that agrees with the header and the entries. If neither number of slots
+        agrees, the result is computed from the position of the last entry. If the last entry is not found, the result
+        is the number of slots that was tried first.
         """
         if self._configured:
             return self._configured
@@ -64,11 +66,10 @@ class IndexFile:
         return fitting[0] if fitting else self._slots_by_last_entry(header) or guesses[0]
 
     def _fits(self, slots: int, header: IndexHeader) -> bool:
-        """Return whether the first and the last entry agree with a number of slots.
+        """Return whether the header and the entries agree with a number of slots.
 
-        Two conditions must be met. The first condition is that the physical offsets of the first and the last entry are
-        beginPhyOffset and endPhyOffset of the header. The second condition is that the slot of the last entry points to
-        the last entry.
+        The first entry must have the physical offset beginPhyOffset of the header, and the last entry endPhyOffset. The
+        slot of the last entry must also point to the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
@@ -82,10 +83,10 @@ class IndexFile:
         )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
-        """Return the number of slots that the place of the last entry shows.
+        """Return the number of slots, computed from the position of the last entry.
 
-        The last entry is found by its physical offset, which is endPhyOffset of the header. The result is None if no
-        place in the file fits.
+        The last entry is found by its physical offset, which is endPhyOffset of the header. The result is None if the
+        last entry is not found.
         """
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
@@ -100,17 +101,17 @@ class IndexFile:
 
     @property
     def capacity(self) -> int:
-        """Return the number of entries that the file has room for.
+        """Return how many entries the index file has space for.
 
-        The unused entry 0 is included.
+        Entry 0, which brokers do not use, is counted too.
         """
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
-        """Return the header; None if the file is shorter than a header.
+        """Return the file's header, or None if the file is too short for a header.
 
-        In a file without entries, 4.x writes indexCount as 0, but reads the 0 as 1. For such a file, the returned
-        header has indexCount 1.
+        In an index file without entries, 4.x writes indexCount as 0, but reads the 0 as 1. The returned header of an
+        index file without entries always has indexCount 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -119,7 +120,7 @@ class IndexFile:
         return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
-        """Return the physical offsets of all entries with a key hash, newest first.
+        """Return the physical offsets in all entries with a key hash, newest first.
 
         The result is empty if the file is shorter than a header.
         """
@@ -131,10 +132,10 @@ class IndexFile:
         )
 
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
-        """Return the store time (ms) of the message that an entry points to.
+        """Return the store time (ms since 1970) that an index entry gives.
 
-        The time is exact to a second. The result is None if the file has no entry with this key hash and physical
-        offset.
+        The store time in an entry is exact only to the second. The result is None if the file has no entry with
+        `key_hash` and `phy_offset`.
         """
         header = self.header()
         entries = self._chain(header, key_hash) if header is not None else iter(())
@@ -143,10 +144,10 @@ class IndexFile:
         return None if header is None or seconds is None else header.begin_timestamp + seconds * 1000
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Return at most `max_num` physical offsets of a key hash, newest first.
+        """Return at most `max_num` physical offsets for a key hash, newest first.
 
-        Only messages stored in [begin, end] (ms) are included. The time of an entry is exact only to the second. The
-        rule is IndexFile.selectPhyOffset.
+        Only messages with store times in [begin, end] (ms since 1970) are included. The store time in an entry is exact
+        only to the second. IndexFile.selectPhyOffset has the same rules.
         """
         header = self.header()
         found: list[int] = []
@@ -163,9 +164,9 @@ class IndexFile:
         return found
 
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
-        """Yield the entries in the slot of a key hash, newest first.
+        """Yield all entries in the slot of a key hash, newest first.
 
-        The function also yields entries of the same slot that have other hashes.
+        Several key hashes can share one slot, so entries with other hashes are also yielded.
         """
         if not self.slots:
             return
@@ -179,10 +180,10 @@ class IndexFile:
             below, number = number, entry.prev_index
 
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of entries: (number of the first entry, bytes).
+        """Yield the index entries in blocks: (number of the first entry, bytes).
 
-        A block has the bytes of `count` whole entries. The last block may have fewer entries. The function reads the
-        entries whose numbers are at least 1 and less than index_count, or fewer entries if the file is too short.
+        A block has the bytes of `count` whole entries; the last block may have fewer entries. The first yielded entry
+        has number 1. The last yielded entry has number `index_count` - 1, or a lower number if the file is too short.
         """
         number = 1
         end = min(index_count, self.capacity)
@@ -197,15 +198,15 @@ class IndexFile:
             number += whole
 
     def newest_entries(self, count: int) -> Iterator[IndexEntry]:
-        """Yield the last `count` entries, oldest first."""
+        """Yield the newest `count` entries of the index file, oldest first."""
         header = self.header()
         end = min(header.index_count, self.capacity) if header is not None else 0
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Yield those entries of the file that have numbers in [first, end).
+        """Yield the index entries with the numbers [first, end).
 
-        One read of the file fetches all of these entries.
+        All entries are fetched by one read of the file.
         """
         count = max(min(end, self.capacity) - first, 0)
         data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
@@ -213,9 +214,9 @@ class IndexFile:
             yield index_entry.decode_entry(data[at : at + INDEX_ENTRY.size])
 
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of the slot table: (number of the first slot, bytes).
+        """Yield the slot table in blocks: (number of the first slot, bytes).
 
-        A slot has 4 bytes. If the file is too short for the whole table, the slots that are missing are left out.
+        A slot has 4 bytes. If the file ends inside the slot table, the missing slots are left out.
         """
         for first in range(0, self.slots, SLOTS_PER_BLOCK):
             count = min(SLOTS_PER_BLOCK, self.slots - first)
@@ -235,10 +236,10 @@ class IndexFile:
 
 
 class IndexService:
-    """All index files of `folder`, in order from the oldest to the newest.
+    """All index files in `folder`, from the oldest to the newest.
 
-    `foreign` has the files and folders in `folder` that are not index files. `usual_size` is the most common length of
-    the files, in bytes. A broker silently resizes a file of any other length.
+    `foreign` lists the files and folders in `folder` that are not index files. `usual_size` is the most common length
+    of the index files, in bytes. A broker silently resizes an index file of another length.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
@@ -262,7 +263,7 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def length_problem(self, index_file: IndexFile) -> str | None:
-        """Return the fault of the length of a file; None if the length is right.
+        """Return what is wrong with a file's length, or None if nothing is wrong.
 
         Raises OSError.
         """
@@ -274,18 +275,19 @@ class IndexService:
         return None if is_usable else f"{found}: no index file has this length"
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Return the physical offsets that the index has for a key, ascending.
+        """Return the physical offsets for a key in ascending order.
 
-        Each offset is returned once. Some offsets may belong to messages with another key, because two keys can have
-        the same hash. Raises OSError.
+        Each physical offset is returned once. Some offsets may belong to messages with another key, because two keys
+        can have the same hash. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
 
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
-        """Return the store time (ms) that the index has for an entry, exact to a second.
+        """Return the store time (ms since 1970) that the index gives for a message.
 
-        The result is None if no entry for the key points to this physical offset. Raises OSError.
+        The store time in the index is exact only to the second. The result is None if no entry for the key points to
+        `phy_offset`. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         times = (file.stored_at(key_hash, phy_offset) for file in self.files)
@@ -294,8 +296,8 @@ class IndexService:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 
-        Only messages stored in [begin, end] (ms) are included. The rule is IndexService.queryOffset. The same offset
-        may appear twice. Raises OSError.
+        Only messages with store times in [begin, end] (ms since 1970) are included. IndexService.queryOffset has the
+        same rules. The same offset may appear twice. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []

@@ -1,11 +1,11 @@
-"""Whether the index of a store has entries for TAGS.
+"""Functions that show whether the index of a store has entries for TAGS.
 
-Brokers write such entries since 5.4.0 (IndexService.buildIndex).
+Brokers write index entries for TAGS since 5.4.0 (IndexService.buildIndex).
 
-Two signs show that a store needs such entries: the folder `rmqctl.store.config.store_path.SIGN_OF_5_4`, and entries for
-TAGS that are in the index already. If the store has none of these signs, the user must give the broker version before
-the index is changed. Without the broker version, rmqctl might not write the entries for TAGS, and the broker's query by
-tag would not find the messages.
+Two signs show that a store needs index entries for TAGS: the folder `rmqctl.store.config.store_path.SIGN_OF_5_4`, and
+existing entries for TAGS. If a 5.x store has no sign of 5.4, the user must give the broker version before the index is
+changed. Without the broker version, rmqctl might leave out the entries for TAGS, and the broker's query by tag would
+not find the messages.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.index.index_service import IndexFile, IndexService
 
-SAMPLE_ENTRIES = 512  # the newest of the newest file
-SAMPLE_PLACES, SAMPLE_AT_EACH = 16, 8  # all over that file, and over as many before it
+SAMPLE_ENTRIES = 512  # the newest entries of the newest index file
+SAMPLE_PLACES, SAMPLE_AT_EACH = 16, 8  # in the newest file, and in each of SAMPLE_FILES older files
 SAMPLE_FILES = 4
 SAMPLE_RECORDS = 64
 TAGS_IN_INDEX = "TAGS in the index"
 
 
 class IndexedStore(Protocol):
-    """The parts of a `ReadOnlyStore` that show whether its index has TAGS."""
+    """The attributes of `ReadOnlyStore` that the functions of this module use."""
 
     @property
     def storage(self) -> Storage: ...  # noqa: D102 -- as in ReadOnlyStore
@@ -59,10 +59,7 @@ class IndexedStore(Protocol):
 
 
 def signs_of_5_4(store: IndexedStore) -> list[str]:
-    """Return the signs of 5.4 and later that a store has.
-
-    No earlier version writes these signs.
-    """
+    """Return the signs of 5.4 and later, which no earlier version writes."""
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
     return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
@@ -71,13 +68,13 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    The result is True if at least one message of the sample has an index entry for its TAGS. Other messages without an
-    entry for TAGS may be older, or may come from a broker of another version. The result is False if messages of the
-    sample have TAGS, but no message has an index entry for its TAGS. The result is None if no message of the sample has
-    TAGS, or if the hashes of the keys do not allow a decision.
+    The result is True if at least one message of the sample has an index entry for its TAGS. A single message with an
+    index entry for its TAGS is enough, because other messages may be older, or may come from a broker of another
+    version. The result is False if messages of the sample have TAGS, but no message has an index entry for its TAGS.
+    The result is None if no message of the sample has TAGS, or if the TAGS have the same hashes as other keys.
 
-    The newest file may have few entries, and the newest entries may all belong to messages without TAGS. Therefore the
-    sample also has entries from other places of the index. Raises Unreadable.
+    The newest index file may have few entries, and the newest entries may all belong to messages without TAGS.
+    Therefore the sample also contains older entries from many places of the index. Raises Unreadable.
     """
     found = None
     for entries in _samples(store):
@@ -90,10 +87,10 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
 
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
-    """Return whether one of a message's index entries is for the message's TAGS.
+    """Return whether a message has an index entry for its TAGS.
 
-    `hashes` are the key hashes of the message's entries. The result is None if 5.4 does not index the message by TAGS,
-    or if one of the message's keys has the same hash as its TAGS.
+    `hashes` are the key hashes in the index entries of the message. The result is None if 5.4 does not index the
+    message by TAGS. The result is also None if another key of the message has the same hash as its TAGS.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -105,9 +102,9 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
 
 
 def _tags_of(message: Message) -> str:
-    """Return the TAGS by which 5.4 indexes a message.
+    """Return the TAGS for which 5.4 writes an index entry.
 
-    The result is empty if 5.4 does not index the message by TAGS.
+    The result is empty if 5.4 writes no index entry for the TAGS of `message`.
     """
     return (
         ""
@@ -128,11 +125,10 @@ def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether entries for TAGS must be written to the index.
 
-    If `profile` is given, the result is True if brokers of this profile write such entries. If `profile` is None, the
-    result is decided by signs in the store.
+    If `profile` is given, the result is True if brokers of this profile write index entries for TAGS. If `profile` is
+    None, signs in the store decide.
 
-    Raises BadRequest if `profile` is None, 5.x wrote the store, the store has messages with TAGS, and the store has no
-    sign that shows which 5.x version wrote the store.
+    Raises BadRequest if `profile` is None and a 5.x store with TAGS has no sign of its exact broker version.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -148,10 +144,10 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
 
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
-    """Yield lists of index entries that are neighbours in their file.
+    """Yield samples of the index: lists of successive index entries.
 
-    The first list has the newest entries of the index. The other lists have entries from many places of the newest
-    files.
+    The first sample has the newest entries of the index. The other samples have entries from many places of the newest
+    index files.
     """
     files = store.index.files
     for index_file in files[-1:]:
@@ -163,14 +159,14 @@ def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
 def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
     try:
         return list(index_file.newest_entries(count))
-    except OSError:  # what cannot be read shows nothing here; verify reports it
+    except OSError:  # an unreadable file shows no sign; verify reports the file
         return []
     finally:
         index_file.file.close()
 
 
 def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
-    """Yield lists of a few neighbouring entries from many places of a file."""
+    """Yield lists of a few successive entries, from many places of an index file."""
     try:
         header = index_file.header()
         end = header.index_count if header is not None else 0
@@ -183,9 +179,9 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages that index entries point to, each with its key hashes.
+    """Yield each message to which index entries point, with its key hashes.
 
-    The key hashes of a message are those of all entries in `entries` that point to this message.
+    The key hashes of a message come from all items of `entries` that point to the message.
     """
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
@@ -204,9 +200,9 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether the log has a message that 5.4 would index by its TAGS.
+    """Return whether the log has messages for whose TAGS 5.4 writes index entries.
 
-    The log is not read completely, because only the first records of some files are examined.
+    Only the first records of some log files are examined.
     """
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
