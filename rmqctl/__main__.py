@@ -1,9 +1,9 @@
-"""`python -m rmqctl`."""
+"""Run rmqctl as `python -m rmqctl`."""
 
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[0]  # the folder that this is run in: it may be a store, with anybody's modules in it
+    del sys.path[0]  # the working directory may be a store, with modules that anyone can put there
 
 from rmqctl.cli.main import main
 

@@ -9,9 +9,9 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit status of every command.
+    """The exit status of a command.
 
-    Scripts rely on these numbers, so the numbers must not change.
+    Scripts rely on the numbers of the exit codes, so the numbers must not change.
     """
 
     CLEAN = 0
@@ -50,8 +50,8 @@ READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
 class RmqctlError(Exception):
     """An error that ends the command with one line on stderr.
 
-    The line gives the fault, the place of the fault, and what to do next. Each class has its `exit_code`. `path` and
-    `offset` (bytes) name the place. `hint` says what to do next.
+    The line on stderr gives the fault, its place, and what the user can do next. Each subclass has its own `exit_code`.
+    `path` and `offset` (bytes) give the place of the fault. `hint` says what the user can do next.
     """
 
     exit_code = ExitCode.BUG
@@ -71,13 +71,13 @@ class RmqctlError(Exception):
 
 
 class BadRequest(RmqctlError):
-    """The store cannot answer the question, for example if the topic is unknown."""
+    """The request cannot be answered, for example because a topic is unknown."""
 
     exit_code = ExitCode.USAGE
 
 
 class Unreadable(RmqctlError):
-    """A file that the answer needs cannot be read."""
+    """A file that the command needs cannot be read."""
 
     exit_code = ExitCode.PARTIAL
 
@@ -100,7 +100,7 @@ class NotAStore(RmqctlError):
 class LayoutNotSupported(RmqctlError):
     """A store of a kind that rmqctl does not support.
 
-    The store has its queues in RocksDB, or it is a DLedger store and the verb needs more than the log.
+    The store has its queues in RocksDB, or the store is a DLedger store and the command needs more than the log.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -130,7 +130,7 @@ class NotConfirmed(RmqctlError):
 class ChangedSince(RmqctlError):
     """Another program changed files that undo would restore.
 
-    An undo would lose the data that the other program wrote.
+    An undo would destroy the data that another program wrote.
     """
 
     exit_code = ExitCode.FINDINGS

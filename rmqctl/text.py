@@ -17,6 +17,6 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def quoted(path: PurePath) -> str:
     """Return a path, quoted as one word of a shell's command line.
 
-    So the user can copy and run a proposed command with this path.
+    The user can copy and run a command that contains a quoted path.
     """
     return shlex.quote(str(path))

@@ -2,10 +2,11 @@
 
 A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
 A broker ignores PHYSICALOFFSET, although the broker copies this offset into the queue. A broker ignores the checksum of
-an empty body. A broker also ignores `__CRC32#`, unless forceVerifyPropCRC is set, which is rare. A negative length of
-body or properties counts as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2 records are
-not valid. A broker of 5.x first compares TOTALSIZE with the number of bytes left in the file, also for a blank. If the
-lengths in a record do not add up to TOTALSIZE, a broker that dispatches still continues after TOTALSIZE bytes.
+an empty body. A broker also ignores `__CRC32#`, unless forceVerifyPropCRC is set, which is rare. A broker treats a
+negative length of body or properties as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2
+records are not valid. A broker of 5.x first compares the TOTALSIZE of a record or blank with the number of bytes left
+in the file. If the lengths in a record do not add up to TOTALSIZE, a broker skips TOTALSIZE bytes during dispatch, and
+continues after them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rmqctl.format import crc, message, properties
 from rmqctl.format.message import BLANK_SIZE, HEAD_SIZE_MAX, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Message
 from rmqctl.format.profile import Profile
 
-# (position in the record, bytes wanted) -> those bytes, fewer at the file's end
+# (position in the record, number of bytes) -> the bytes; fewer at the file's end
 Read = Callable[[int, int], bytes]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -33,9 +34,9 @@ class Checked(NamedTuple):
     """The result of a broker's check of a record.
 
     For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
-    bad record, `problem` gives the reason, and `size` is -1. If the only fault is that the lengths do not add up to
-    TOTALSIZE, `size` is TOTALSIZE instead. `consumed` is the number of bytes of the record that the broker has read.
-    `message` has no body. The offset in `message` is the PHYSICALOFFSET of the record.
+    bad record, `problem` gives the reason, and `size` is -1. If the only fault is a sum of the lengths that differs
+    from TOTALSIZE, `size` is TOTALSIZE, and `consumed` is the sum. `message` has no body. The offset in `message` is
+    the PHYSICALOFFSET of the record.
     """
 
     size: int
@@ -52,8 +53,8 @@ class Checked(NamedTuple):
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
     """Check the record that `read` reads, and return the result.
 
-    `room` is the number of bytes left in the record's file. The caller sets `check_crc` for recovery, but not for
-    dispatch. Raises the errors of `read`.
+    `room` is the number of bytes from the record's start to the end of its file. The caller sets `check_crc` for
+    recovery, but not for dispatch. Raises the errors that `read` raises.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")
@@ -127,7 +128,7 @@ def _crc32(read: Read, start: int, size: int) -> int:
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
     """Return whether Java can parse the properties that must be numbers.
 
-    These properties are the delay level of a scheduled message, and in 5.x the offsets of an inner batch.
+    Numbers are required in DELAY of a message in SCHEDULE_TOPIC_XXXX, and in 5.x in INNER_BASE and INNER_NUM.
     """
     given = found.properties
     level = given.get(properties.DELAY)

@@ -1,9 +1,9 @@
-"""The checkpoint: 4096 bytes, of which these fields are used.
+"""The checkpoint file: 4096 bytes, of which the following fields are used.
 
 {table}
 
-A checkpoint is valid if and only if it is long enough and no time is negative. A checkpoint of zeros is valid, and
-means that nothing was flushed yet.
+A checkpoint is valid if and only if it has at least 40 bytes and no time in it is negative. A checkpoint of zeros is
+valid, and means that nothing was flushed yet.
 """
 
 from __future__ import annotations

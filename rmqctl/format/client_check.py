@@ -1,7 +1,7 @@
 """Messages that brokers serve, but that a consumer's client cannot decode.
 
 The client rejects a message that it cannot decode, and all later messages in the same pull. The client returns only the
-messages before the rejected message. The rules of this module were measured with MessageDecoder.decodes of 4.7.1,
+messages before the first rejected message. The rules of this module were measured with MessageDecoder.decodes of 4.7.1,
 4.9.7, 5.0.0 and 5.3.3.
 
 | record | clients |
@@ -11,9 +11,9 @@ messages before the rejected message. The rules of this module were measured wit
 | COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 treats all types as zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
-BODYCRC covers the body. So if the checksum is right and the compression type is wrong, SYSFLAG is damaged. The first
-bytes of the body are enough to detect a wrong compression type. `rmqctl.kernels.dispatch_scan` has the same functions
-for columns.
+BODYCRC covers the body, but not SYSFLAG. If BODYCRC is right and the compression type does not fit the body, SYSFLAG is
+damaged. The first bytes of the body are enough to detect a wrong compression type. `rmqctl.kernels.dispatch_scan` has
+the same checks for messages in columns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ZLIB_TYPES, _LZ4_TYPE, _ZSTD_TYPE = (0, 3), 1, 2
 
 
 def has_bad_port(message: Message) -> bool:
-    """Return whether a client rejects a port of the message."""
+    """Return whether a client rejects the message because of a host's port."""
     return any(not 0 <= host.port <= PORT_MAX for host in (message.born_host, message.store_host))
 
 

@@ -1,4 +1,4 @@
-"""Fixed layouts as numpy arrays.
+"""The numpy dtypes of fixed layouts.
 
 The dtype and the struct of a layout are made from the same table of fields.
 """
@@ -16,7 +16,7 @@ from rmqctl.format.layout import BIG_ENDIAN, Layout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Rows = npt.NDArray[np.void]  # one of the dtypes below, or of a kernel's rows: its docstring says which
+    Rows = npt.NDArray[np.void]  # a dtype below, or a kernel's rows; the docstring of the function says which
     Bytes = npt.NDArray[np.uint8]
     Flags = npt.NDArray[np.bool_]
     Numbers = npt.NDArray[np.number[Any]]  # integers or floats, of a size that the docstring says
@@ -39,10 +39,10 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 
 
 def row_type(*fields: str) -> np.dtype[Any]:
-    """Return the dtype of a kernel's rows or state.
+    """Return the dtype of the rows or the state of a numba kernel.
 
-    The dtype is packed, in the machine's byte order. Each argument is a text that begins with a numpy type code. The
-    names of the fields of this type follow the code, in order.
+    The dtype is packed, in the machine's byte order. Each argument is a text that consists of a numpy type code and the
+    names of the fields that have this type.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

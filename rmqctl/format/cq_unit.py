@@ -1,6 +1,6 @@
 """Units of the consume queue, of its extension, and of 5.x's batch consume queue.
 
-ConsumeQueue: a unit has 20 bytes. The index of a unit in the queue is the logical offset. A unit is in use if
+ConsumeQueue: a unit has 20 bytes. The number of a unit in the queue is its queue offset. A unit is in use if
 physicalOffset >= 0 and size > 0:
 
 {cq}
@@ -9,8 +9,8 @@ A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0).
 SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, tagsCode is an address in the
 extension (byte offset in the extension = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. A size of -1 is the
-blank at the file's end:
+ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. A unit with size -1
+is the blank at the end of a file:
 
 {ext}
 
@@ -69,15 +69,15 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
 def whole_units(content: bytes) -> bytes:
-    """Return the start of a queue file, extended with zeros to whole units.
+    """Return `content`, extended with zeros to a whole number of units.
 
-    `content` is the file without the zeros at its end, which may be a part of the last unit.
+    `content` is a queue file without the zeros at its end, so the last unit in `content` may be incomplete.
     """
     return content.ljust(-(-len(content) // CQ_UNIT.size) * CQ_UNIT.size, b"\0")
 
 
 class CqUnit(NamedTuple):
-    """A unit of a queue, at the place `queue_offset` of the queue.
+    """A unit of a consume queue, with its queue offset.
 
     `batch_size` is the number of messages that the unit represents. `batch_size` is 1 if the unit is not a batch.
     """
@@ -92,7 +92,7 @@ class CqUnit(NamedTuple):
     def is_pre_blank(self) -> bool:
         """Return whether the unit is a pre-blank.
 
-        Pre-blanks fill the place before the first unit of a queue.
+        Pre-blank units fill a queue file up to the first real unit of a queue.
         """
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 

@@ -1,8 +1,8 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
 BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
-20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both checksums are CRC-32 (IEEE) AND
-0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
+20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. BODYCRC and `__CRC32#` are both CRC-32
+(IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def masked_crc32_of(blocks: Iterable[bytes]) -> int:
 
 @cache
 def _crcmod_crc32() -> Callable[[bytes, int], int]:
-    import crcmod.predefined  # only a mismatch pays for the import
+    import crcmod.predefined  # imported only after a mismatch, because the import is slow
 
     return cast("Callable[[bytes, int], int]", crcmod.predefined.mkCrcFun("crc-32"))
 
@@ -65,21 +65,21 @@ def property_crc(value: int) -> bytes:
 
 
 def stored_property_crc(properties: bytes) -> int | None:
-    """Return the value of the `__CRC32#` that ends a record's properties.
+    """Return the checksum in the `__CRC32#` at the end of a record's properties.
 
-    The result is None if the digits are not valid.
+    The result is None if the digits of `__CRC32#` are not valid.
     """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """Return the fault of the record's `__CRC32#`.
+    """Return a text that says what is wrong with the record's `__CRC32#`.
 
-    The result is None if the property is right, or if the record has no such property. `record` is the whole record,
-    and `properties` are the properties of the record. If the value is the right checksum but the name is damaged, the
-    property counts as damaged. The reason is that a record without this property never ends in ten digits that are the
-    checksum of the record.
+    The result is None if `__CRC32#` is right, or if the record has no `__CRC32#`. `record` is the whole record, and
+    `properties` are the properties of the record. If a record's last property has the right checksum but another name,
+    it is treated as a damaged `__CRC32#`. A record without `__CRC32#` practically never ends in its own checksum by
+    chance.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

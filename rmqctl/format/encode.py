@@ -1,7 +1,7 @@
-"""Encode a message as the log's record, byte for byte as a broker does.
+"""Encode a message as a record of the log, byte for byte as a broker does.
 
-Most of the record is made before the place of the record in the log is known. `placed` then adds QUEUEOFFSET,
-PHYSICALOFFSET, STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
+Most of a record is made before its place in the log is known. `Encoded.placed` adds QUEUEOFFSET, PHYSICALOFFSET,
+STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
 `rmqctl.format.message` has the layout.
 """
 
@@ -49,7 +49,7 @@ class MessageExtBrokerInner(NamedTuple):
 class _Hosts(NamedTuple):
     """The parts of a record that depend on its two hosts.
 
-    These parts are the V6 bits of SYSFLAG, the size and struct of the head, and both hosts as stored.
+    The V6 bits of SYSFLAG, the size and struct of the head, and the stored bytes of both hosts depend on the hosts.
     """
 
     flags: int
@@ -91,7 +91,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
     """Return properties as MessageDecoder.messageProperties2String writes them.
 
-    With `property_crc`, room for `__CRC32#` follows the properties.
+    With `property_crc`, 20 zero bytes follow the properties, as room for `__CRC32#`.
     """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
@@ -105,8 +105,8 @@ def encode(
 ) -> Encoded:
     """Return a message as a record that has no place in the log yet.
 
-    `properties` are the bytes as stored. With `property_crc`, these bytes have room for `__CRC32#`. The caller has
-    checked the length of the properties.
+    `properties` are the bytes of PROPERTIES as stored. With `property_crc`, `properties` end in 20 bytes of room for
+    `__CRC32#`. The caller has checked the length of the properties.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
@@ -124,9 +124,10 @@ class TopicField(NamedTuple):
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
-    """Return the topic of a record.
+    """Return a topic in the form in which a record stores it.
 
-    The result is None if the topic is too long for any record. `long_topics` says whether V2 records are possible.
+    The result is None if the topic is too long. `long_topics` says whether V2 records are possible, which can have
+    topics longer than 127 bytes.
     """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:

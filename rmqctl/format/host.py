@@ -1,4 +1,4 @@
-"""BORNHOST and STOREHOST, and msgId, which contains the store host.
+"""The fields BORNHOST and STOREHOST, and the msgId, which contains STOREHOST.
 
 A host is an address of 4 or 16 bytes, and a port of 4 bytes.
 """
@@ -44,7 +44,7 @@ def encode(host: Host) -> bytes:
 def msg_id(store_host: Host, physical_offset: int) -> str:
     """Return the offset message id (MessageDecoder.createMessageId).
 
-    The id is upper-case hex. The id has 32 characters with IPv4, and 56 with IPv6.
+    The id is upper-case hex text: 32 characters with IPv4, and 56 with IPv6.
     """
     return (encode(store_host) + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 

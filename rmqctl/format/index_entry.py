@@ -1,6 +1,6 @@
 """The index file: a header, a table of hash slots, and entries.
 
-Each entry has the number of the previous entry of the same slot.
+Each entry contains the number of the previous entry in the same slot.
 
 Header:
 
@@ -11,11 +11,12 @@ A slot has 4 bytes: the number of the slot's newest entry, or 0 if the slot has 
 
 {entry}
 
-The key's text is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text `topic#T#TAGS`.
-keyHash is |hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two
-keys may have the same hash, so a reader must also check the key in the message. An entry is valid if and only if its
-number is below indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot whose chain has
-the entry.
+The indexed text of a key is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text
+`topic#T#TAGS`. keyHash is the absolute value of the text's hashCode, or 0 for Integer.MIN_VALUE. The slot number is
+keyHash modulo the number of slots. Two keys may have the same hash, so a reader must also check the key in the message.
+An entry is valid if and only if it meets three conditions. (1) The number of the entry is below indexCount. (2) The
+prevIndex of the entry is below the number of the entry. (3) The keyHash belongs to the slot in whose chain the entry
+is.
 """
 
 from __future__ import annotations
@@ -99,15 +100,15 @@ def decode_entry(raw: bytes) -> IndexEntry:
 def slots_of_file(file_size: int) -> int:
     """Return the number of slots in a file of `file_size` bytes.
 
-    The result is right only if the file has the usual ratio of slots to entries, 1 : 4 (maxHashSlotNum, maxIndexNum).
+    The result is right only if the ratio of slots to entries is 1 : 4, as by default (maxHashSlotNum, maxIndexNum).
     """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 
 def is_whole_file(file_size: int) -> bool:
-    """Return whether a file of this size has only complete slots and entries.
+    """Return whether a file of `file_size` bytes has only whole slots and entries.
 
-    The usual ratio of slots to entries is assumed. The result is False for most truncated files.
+    The function assumes four entries for each slot, as by default. The result is False for most truncated files.
     """
     return (
         file_size > INDEX_HEADER.size
@@ -118,7 +119,7 @@ def is_whole_file(file_size: int) -> bool:
 def tag_key_hash(topic: str, tags: str) -> int:
     """Return the keyHash of `topic#T#TAGS`.
 
-    Brokers of 5.4.0 and later use this key to find the messages with a tag.
+    Brokers of 5.4.0 and later index the text `topic#T#TAGS` to find the messages with a tag.
     """
     return key_hash(topic, TAG_KEY_PREFIX + tags)
 

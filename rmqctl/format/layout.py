@@ -1,4 +1,4 @@
-"""Fixed layouts; the fields of a layout give its struct, offsets, size and table."""
+"""Fixed layouts of fields, with their structs, offsets, sizes and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BIG_ENDIAN = ">"
 class Field(NamedTuple):
     """One field: its name in RocketMQ, its struct code, and a remark.
 
-    The codes are `i` (4 bytes), `q` (8 bytes), `h` (2 bytes) and `8s` (8 raw bytes).
+    Struct codes are for example `i` (4 bytes), `q` (8 bytes), `h` (2 bytes) and `8s` (8 raw bytes).
     """
 
     name: str
@@ -21,7 +21,7 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of bytes on disk."""
+        """Return the number of bytes of the field on disk."""
         return struct.calcsize(BIG_ENDIAN + self.code)
 
 
@@ -50,7 +50,7 @@ class Layout:
     def offset(self, name: str) -> int:
         """Return the offset in bytes of the field `name`.
 
-        Raises KeyError if there is no such field.
+        Raises KeyError if the layout has no field `name`.
         """
         at = 0
         for field in self.fields:
@@ -60,9 +60,9 @@ class Layout:
         raise KeyError(name)
 
     def table(self) -> str:
-        """Return the layout's table for the documentation.
+        """Return the table of the layout for the documentation.
 
-        The columns of the table are offset, bytes, field, remark.
+        The columns of the table are offset, bytes, field and remark.
         """
         rows = []
         at = 0

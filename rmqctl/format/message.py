@@ -1,12 +1,12 @@
 """One record of the commit log.
 
-A record begins with this head. The table shows a head in which both hosts have IPv4 addresses. If the V6 bit of a host
-is set in SYSFLAG, this host has 20 bytes instead of 8, and all later fields move by 12 bytes.
+A record begins with the head in the following table. The table shows a head in which both hosts have IPv4 addresses. If
+the V6 bit of a host is set in SYSFLAG, this host has 20 bytes instead of 8, and all later fields move by 12 bytes.
 
 {table}
 
-Three fields of variable length come after the head: BODY; TOPIC, with a length field of 1 byte in V1 and 2 bytes in V2;
-and PROPERTIES, with a length field of 2 bytes.
+Three fields of variable length come after the head: BODY, TOPIC and PROPERTIES. TOPIC begins with a length field of 1
+byte in V1 and 2 bytes in V2. PROPERTIES begins with a length field of 2 bytes.
 
 A record is valid if all of these conditions are true:
 
@@ -14,20 +14,21 @@ A record is valid if all of these conditions are true:
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
 (3) PHYSICALOFFSET is the position of the record in the log. If PHYSICALOFFSET is another position, the record is an old
 record in a reused file. No broker checks PHYSICALOFFSET.
-(4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
+(4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks the BODYCRC of an
+empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
-(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks these
-bytes. Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, which are zeros or
-old data.
+(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes of a record are zero. No broker
+checks the last bytes of PROPERTIES. Exception: a record for LMQ queues, written by 5.2.0 to 5.3.0, may end with 20
+unused bytes (zeros or old data).
 
 A blank ends a file. The TOTALSIZE of a blank is the length of the rest of the file, and the MAGICCODE of a blank is
-CBD43194. The bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes are not a record. Eight zero bytes
-mean that nothing was written at this position yet.
+CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes are not a record. Eight
+zero bytes at a position mean that no record was written at this position yet.
 
 A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
 STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be detected, because no checksum
-covers these fields. Only records with `__CRC32#` are covered completely. Queues and index also contain several of these
-fields, so `verify --level 2` and `--level 3` compare these fields with the record.
+covers these fields. Only in a record with `__CRC32#`, a checksum covers all fields. Queues and index contain copies of
+several record fields, and `verify --level 2` and `--level 3` compare the copies with the record.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ HEADS = {
     for sys_flag in (0, BORNHOST_V6, STOREHOST_V6, BORNHOST_V6 | STOREHOST_V6)
 }
 HEAD_SIZE_MAX = HEADS[BORNHOST_V6 | STOREHOST_V6].size
-MIN_SIZE = HEADS[0].size + 1 + 2  # an empty body, topic and properties, V1
+MIN_SIZE = HEADS[0].size + 1 + 2  # a V1 record with empty body, topic and properties
 if (HEADS[0].size, HEAD_SIZE_MAX) != (88, 112):
     raise AssertionError("the record head is 88 bytes, 112 with IPv6 hosts")
 __doc__ = (__doc__ or "").format(table=HEADS[0].table())
@@ -88,14 +89,14 @@ BAD_BODY_CRC = "bad-body-crc"  # the code of a Damage
 BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
 PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
 _SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
-# a record in JSON, CSV and exports
+# the keys of a record in JSON, CSV and exports
 RECORD_KEYS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag",
     "bornTimestamp", "bornTime", "bornHost", "storeTimestamp", "storeTime", "storeHost", "reconsumeTimes",
     "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
 )  # fmt: skip
-TIME_KEYS = ("bornTime", "storeTime")  # the timestamps once more, as RFC 3339
-TEXT_KEYS = frozenset(("topic", *TIME_KEYS, "bornHost", "storeHost", "msgId"))  # whose values are plain text in quotes
+TIME_KEYS = ("bornTime", "storeTime")  # the same times as the timestamps, as RFC 3339
+TEXT_KEYS = frozenset(("topic", *TIME_KEYS, "bornHost", "storeHost", "msgId"))  # keys with plain text in quotes
 ROW_KEYS = (*RECORD_KEYS, "body", "bodyEncoding", "damage", "detail")
 _PREFIX = struct.Struct(">iI")
 _INT = struct.Struct(">i")
@@ -162,14 +163,14 @@ class Message(NamedTuple):
 
     @property
     def msg_id(self) -> str:
-        """Return the offset message id."""
+        """Return the offset message id (offsetMsgId)."""
         return host.msg_id(self.store_host, self.physical_offset)
 
     @property
     def placeholder(self) -> str | None:
         """Return the code of the damage that a placeholder replaces.
 
-        The result is None if the record is no placeholder.
+        The result is None if the record is not a placeholder.
         """
         return placeholder_code(self.prepared_transaction_offset, self.properties)
 
@@ -189,7 +190,7 @@ class Blank(NamedTuple):
 def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
     """Return the code of the damage that a placeholder replaces.
 
-    The result is None if the record is no placeholder. The code is `unknown` if the placeholder had no room for the
+    The result is None if the record is not a placeholder. The code is `unknown` if the placeholder had no room for the
     code.
     """
     if prepared_transaction_offset != PLACEHOLDER_SIGN:
@@ -199,7 +200,7 @@ def placeholder_code(prepared_transaction_offset: int, message_properties: dict[
 
 
 def tags_code(message_properties: dict[str, str]) -> int:
-    """Return the consume queue's tagsCode of an ordinary message.
+    """Return the tagsCode that an ordinary message has in its consume queue.
 
     The tagsCode is the hashCode of TAGS, or 0 without TAGS.
     """
@@ -208,7 +209,7 @@ def tags_code(message_properties: dict[str, str]) -> int:
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """Return the layout of the head for the SYSFLAG of the record at `position`."""
+    """Return the layout that the head of the record at `position` has."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
@@ -222,10 +223,10 @@ def decode(
 ) -> Message | Blank | Damage | None:
     """Return the record at `position` of `buffer`.
 
-    `physical_offset` is the record's offset in the log. `room` is the number of bytes left in the record's file. The
-    buffer must contain the whole record, or the whole rest of the file. The result is None if nothing was written at
-    `position` (eight zero bytes). Bad content never raises an error. If a record has several faults, the first fault is
-    reported.
+    `physical_offset` is the record's offset in the log. `room` is the number of bytes from the record's start to the
+    end of its file. The buffer must contain the whole record, or the whole rest of the file. The result is None if
+    nothing was written at `position` (eight zero bytes). Damaged content never raises an error. If a record has several
+    faults, the first fault is reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -268,7 +269,7 @@ def _decode_message(
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
     """Return the record's fields; Damage if the lengths do not add up to `size`.
 
-    The caller has checked MIN_SIZE and the buffer's end.
+    The caller has checked that `size` is at least MIN_SIZE, and that the buffer has `size` bytes at `position`.
     """
     head = head_of(buffer, position)
     end = position + size
@@ -317,7 +318,7 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
 def ends_in_reserve(raw: bytes) -> bool:
     """Return whether PROPERTIES end in 20 unused bytes.
 
-    In a record for light queues, a broker reserves these bytes for `__CRC32#`.
+    In a record for LMQ queues, brokers of 5.2.0 to 5.3.0 reserve 20 bytes for `__CRC32#`.
     """
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
@@ -347,7 +348,7 @@ class Damage(NamedTuple):
     def message_in_its_place(self) -> Message | None:
         """Return the message if it is complete and has the right PHYSICALOFFSET.
 
-        Otherwise, return None.
+        The result is None if the message is not complete or its PHYSICALOFFSET is wrong.
         """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -1,6 +1,7 @@
 """Profiles: the broker versions of one profile behave in the same way.
 
-`4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.0 to 5.3.4, `5.4` is 5.4.0 and later.
+The profile `4.7` is for brokers of 4.0 to 4.9.0, and `4.9` for 4.9.1 to 4.9.8. The profile `5.3` is for brokers of 5.0
+to 5.3.4, and `5.4` for 5.4.0 and later.
 """
 
 from __future__ import annotations

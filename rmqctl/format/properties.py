@@ -1,8 +1,9 @@
-"""PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store uses.
+"""The field PROPERTIES: `name 0x01 value 0x02 ...`, and names of properties.
 
-The names come from MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair. In the versions between
-4.9.0 and 5.2, no 0x02 follows the last pair. rmqctl reads both forms. A pair with an empty name or an empty value is
-not a property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
+The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair of
+name and value. Between 4.9.0 and 5.2, no 0x02 follows the last pair. rmqctl reads PROPERTIES with and without the last
+0x02. A pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties, 4.9 and
+5.x).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 CRC32 = "__CRC32#"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
-PLACEHOLDER = "RMQCTL_DAMAGED"  # of a placeholder (operations/placeholder/record.py): the code of the finding
-PLACEHOLDER_SHORT = "1"  # the value where there is no room for the code
+PLACEHOLDER = "RMQCTL_DAMAGED"  # in a placeholder (operations/placeholder/record.py): the code of the finding
+PLACEHOLDER_SHORT = "1"  # the value if the placeholder has no room for the code
 KEY_SEPARATOR = " "
 LMQ_PREFIX = "%LMQ%"
 LMQ_SEPARATOR = ","
@@ -34,7 +35,8 @@ LMQ_SEPARATOR = ","
 def decode(raw: bytes) -> dict[str, str]:
     """Return the properties of a record.
 
-    If a name occurs twice, its last value counts. Bytes that are not UTF-8 become U+FFFD, as in Java.
+    If a record has two properties with the same name, the last value counts. Bytes that are not UTF-8 become U+FFFD, as
+    in Java.
     """
     found: dict[str, str] = {}
     for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
@@ -45,14 +47,14 @@ def decode(raw: bytes) -> dict[str, str]:
 
 
 def keys(properties: dict[str, str]) -> list[str]:
-    """Return the words of KEYS, in order."""
+    """Return the keys in the property KEYS, in order."""
     return [word for word in properties.get(KEYS, "").split(KEY_SEPARATOR) if word]
 
 
 def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
     """Return whether a put of the message waits for the disk and for slaves.
 
-    The rule is Message.isWaitStoreMsgOK: a put waits, unless WAIT has a value other than `true`.
+    As in Message.isWaitStoreMsgOK, a put waits if WAIT is `true` or missing.
     """
     return properties.get(WAIT, "true").lower() == "true"
 
@@ -61,7 +63,7 @@ def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
 def hash_code(text: str) -> int:
     """Return `String.hashCode()`, a signed 32-bit integer.
 
-    The hash is 31*h + c over UTF-16 code units, wrapped.
+    The hash is 31*h + c over the UTF-16 code units, with overflow as for Java's int.
 
     >>> hash_code("TagA"), hash_code("polygenelubricants")
     (2598919, -2147483648)

@@ -1,1 +1,1 @@
-"""Access to files, to queues of files, and to calls of the operating system."""
+"""Access to files and queues of files, by calls of the operating system."""

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 BUFFER_SIZE = 2 * 1024 * 1024
 ROWS_MAX = BUFFER_SIZE // message.MIN_SIZE + 1
-MARGIN = 64 * 1024  # read after `stop`: what the last record is likely to need
+MARGIN = 64 * 1024  # bytes read after `stop`, for the end of the last record
 
 
 class Columns(NamedTuple):
-    """Successive good messages: `size` bytes from `physical_offset` on.
+    """Successive good messages in `size` bytes of the log, from `physical_offset` on.
 
     `path` is the path of the file, as findings show it. `rows` is a numpy array of
-    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` are relative to `buffer` (numpy, uint8). The next read
-    overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
+    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` count from the start of `buffer`, a numpy array of
+    uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
     """
 
     physical_offset: int
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     path: str
 
     def message(self, row: int) -> Message:
-        """Return the message of a row, decoded as a single record.
+        """Decode the record of one row, and return the message.
 
         BODYCRC is not checked again.
         """
@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 
 
 class ColumnReader:
-    """Reads columns of all files into one buffer.
+    """Reads messages of log files into one buffer, as columns.
 
     Because all reads use the same buffer, memory use does not grow. Only one thread at a time may use a reader. Without
     `check_bodies`, a message with a wrong BODYCRC counts as good.
@@ -86,13 +86,13 @@ class ColumnReader:
                 return Columns(base, int(last["position"]) + int(last["size"]), rows, buffer, file.name)
             if position == self._start or not self._is_cut(buffer):
                 return None
-            self._filled = 0  # once more from its own start
+            self._filled = 0  # read again, from the start of this record
         return None
 
     def _is_cut(self, buffer: Bytes) -> bool:
         """Return whether the buffer ends inside a record.
 
-        The result is True if the buffer's last bytes may be the beginning of a record.
+        The result is True if the record at the start of `buffer` may be longer than `buffer`.
         """
         if len(buffer) < message.MIN_SIZE:
             return True
@@ -108,5 +108,5 @@ class ColumnReader:
         wanted = min(BUFFER_SIZE, stop - position + MARGIN)
         try:
             self._filled = file.read_into(position, self._buffer[:wanted].data)
-        except OSError:  # the one-record reader finds out what can be read
+        except OSError:  # RecordReader later reports what cannot be read
             self._filled = 0

@@ -2,9 +2,9 @@
 
 Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system is a
 copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
-renamed to the target's name. Then the original is renamed and removed. Therefore a file or folder with the target's
-name is always complete. The name of an unfinished copy ends in one of the suffixes of this module, and
-`remove_leftovers` removes the copy.
+renamed to the target's name. After the copy got its final name, the original is renamed and removed. During a move, a
+file or folder with the target's name is always complete. An interrupted move may leave files or folders whose names end
+in `.rmqctl-partial` or `.rmqctl-moved`. `remove_leftovers` removes the remains of an interrupted move.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def remove(storage: WritableStorage, path: Path) -> None:
 
 
 def remove_leftovers(storage: WritableStorage, path: Path) -> None:
-    """Remove the unfinished copies that an interrupted `move` left.
+    """Remove the temporary files and folders of an interrupted `move`.
 
     `path` is the source or the target of the move. Raises OSError.
     """
@@ -104,8 +104,8 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 def _beside(path: Path, suffix: str) -> Path:
     """Return a path in the folder of `path`, with the name of `path` and a suffix.
 
-    If the name with the suffix would be too long, the name's hash is used instead. Names of topics can be too long for
-    a suffix.
+    If the name with the suffix would be too long, a hash of the name replaces the name. The name of a topic's folder
+    can be too long for a suffix.
     """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
@@ -114,7 +114,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
     entries = [(found, stamp, target / found.relative_to(path)) for found, stamp in tree_of(storage, path)]
-    for _, stamp, copy in reversed(entries):  # what is above comes first
+    for _, stamp, copy in reversed(entries):  # parent folders come first
         if stamp.kind is Kind.DIRECTORY:
             storage.add_folder(copy)
     for found, stamp, copy in entries:

@@ -1,7 +1,7 @@
 """One file of a queue of files, named by the offset of its first byte.
 
-MappedFile is also the name of RocketMQ's class. But rmqctl reads the file without mapping the file into memory
-(`storage.py` gives the reason).
+RocketMQ also has a class MappedFile. Unlike RocketMQ, rmqctl reads files without mapping them into memory
+(`system/storage.py` gives the reason).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def is_zeros(block: bytes) -> bool:
-    """Return whether a block of at most 1 MiB is only zeros.
+    """Return whether a block of at most 1 MiB has only zeros.
 
-    Comparing a block with zeros is ten times as fast as searching the block for another byte.
+    Comparing a block with zeros is ten times as fast as searching the block for a non-zero byte.
     """
     return block == _ZEROS[: len(block)]
 
@@ -50,12 +50,12 @@ class MappedFile:
 
     @cached_property
     def name(self) -> str:
-        """Return the path in the form that findings show."""
+        """Return the file's path in the form that findings show."""
         return self._storage.display(self.path)
 
     @property
     def end(self) -> int:
-        """Return the offset of the byte after the file."""
+        """Return the offset after the file's last byte."""
         return self.file_from_offset + self.size
 
     @property
@@ -77,17 +77,17 @@ class MappedFile:
     def apart(self) -> MappedFile:
         """Return the same file with a second descriptor, for another thread.
 
-        Only the thread that uses this descriptor closes it.
+        Only the thread that uses the second descriptor closes it.
         """
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
-        with suppress(OSError):  # who reads it is told
+        with suppress(OSError):  # a later read of the file raises the error
             apart._descriptor = self._storage.duplicate(self._open())
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return an object that reads all bytes that the file has on disk.
+        """Return an object that reads all bytes of the file on disk.
 
-        The bytes after `size` are included. The new object has its own descriptor.
+        The new object also reads the bytes after `size`. The new object has its own descriptor.
         """
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
@@ -113,7 +113,7 @@ class MappedFile:
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes at `position`.
 
-        Returns the number of bytes. The number is less than the buffer's size only at the file's end. Raises OSError.
+        Returns the number of bytes read, which is less than the buffer's size only at the file's end. Raises OSError.
         """
         if self._content_of(position, position + len(buffer)) is None:
             return self._storage.read_into(self._open(), position, buffer)
@@ -124,8 +124,8 @@ class MappedFile:
     def read_exact(self, position: int, size: int) -> bytes:
         """Return exactly `size` bytes at `position`.
 
-        Raises OSError if the file has fewer bytes. A file can have fewer bytes if the file was truncated after the
-        folder was listed.
+        Raises OSError if the file has fewer bytes, for example because the file was truncated after the folder was
+        listed.
         """
         data = self.read(position, size)
         if len(data) < size:
@@ -133,7 +133,7 @@ class MappedFile:
         return data
 
     def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield (position, bytes) of the rest of the file in blocks of 1 MiB.
+        """Yield position and bytes of each block of 1 MiB, from `position` on.
 
         The holes of a sparse file are left out. Raises OSError.
         """
@@ -148,7 +148,7 @@ class MappedFile:
     def next_data(self, position: int) -> int:
         """Return the first position >= `position` outside the holes of a sparse file.
 
-        Returns the file's size if only a hole is left. Raises OSError.
+        The result is the file's size if no data follows `position`. Raises OSError.
         """
         content = self.content
         if content is not None:
@@ -158,9 +158,9 @@ class MappedFile:
 
     @property
     def content(self) -> bytes | None:
-        """Return the bytes of a small file before the zeros at its end.
+        """Return the content of a small file, without the zeros at its end.
 
-        The result is None if the storage does not keep this content. Raises OSError.
+        The result is None if the storage does not keep the file's content. Raises OSError.
         """
         small_files = self._storage.small_files
         return small_files.content(self) if small_files is not None and self._kept else None
@@ -169,15 +169,15 @@ class MappedFile:
     def known_data_end(self) -> int:
         """Return a position after which the file has only zeros.
 
-        The result is the file's size if no such position is known. Raises OSError.
+        The result is the file's size if rmqctl knows no earlier position. Raises OSError.
         """
         content = self.content
         return self.size if content is None else len(content)
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first non-zero byte, from `position` on.
+        """Return the position of the first non-zero byte at or after `position`.
 
-        The result is None if all these bytes are zero. Raises OSError.
+        The result is None if the file has only zeros from `position` on. Raises OSError.
         """
         for at, block in self.blocks(position):
             if not is_zeros(block):
@@ -196,10 +196,10 @@ class MappedFile:
         return end
 
     def read_small(self) -> bytes | None:
-        """Return the bytes of the file before the zeros at its end.
+        """Read the content of the file, without the zeros at its end.
 
-        The result is None if the file has more than SMALL_FILE bytes before these zeros, or if the file became shorter.
-        Raises OSError.
+        The result is None if the content has more than SMALL_FILE bytes, or if the file has become shorter. Raises
+        OSError.
         """
         descriptor = self._open_file()
         try:
@@ -214,7 +214,7 @@ class MappedFile:
     def _content_of(self, start: int, end: int) -> bytes | None:
         """Return the content of a small file, for a read of [start, end).
 
-        The result is None if the content is not kept, or if the file does not have this range.
+        The result is None if the storage does not keep the file's content, or if [start, end) is not inside the file.
         """
         return self.content if 0 <= start <= end <= self.size else None
 

@@ -1,7 +1,8 @@
 """A queue of files of equal size, each named by the offset of its first byte.
 
-The files are in one folder, or interleaved over several folders. Brokers load a queue only if every file has the right
-length. `anomalies` lists faults in the sequence of files; `foreign` lists entries that do not belong in the folders.
+The files of a queue are in one folder, or are spread over several folders. Brokers load a queue only if every file has
+the right length. `anomalies` lists faults in the sequence of files. `foreign` lists folder entries that are not files
+of the queue.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
-FILE_SIZE_MAX = 2**31 - 1  # mappedFileSize... are ints
+FILE_SIZE_MAX = 2**31 - 1  # the mappedFileSize settings are Java ints
 LINK_TEXT = "a symbolic link out of the store; --follow-links follows it"
 _LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 deletes it where it is the last one"}
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name is an offset as RocketMQ writes it: 20 digits."""
+    """Return whether a file name is an offset of 20 digits, as in RocketMQ."""
     return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
@@ -36,7 +37,8 @@ class MappedFileQueue:
     """The files in `folders`, in the order of their offsets.
 
     `file_size` is the length in bytes that a file should have. If `configured` is not given, `file_size` is derived
-    from the files. Bytes after this length are not read. Raises OSError if a folder cannot be listed.
+    from the files. Bytes after the first `file_size` bytes of a file are not read. Raises OSError if a folder cannot be
+    listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -47,9 +49,9 @@ class MappedFileQueue:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folders again.
+        """List the queue's folders again.
 
-        While a broker runs, it adds, extends and deletes files. Raises OSError.
+        A running broker adds, extends and deletes files. Raises OSError.
         """
         self.close()
         self.anomalies: list[Damage] = []
@@ -77,9 +79,10 @@ class MappedFileQueue:
 
     @property
     def small_content(self) -> bytes | None:
-        """Return the bytes of the only file before the zeros at its end.
+        """Return the content of the queue's only file, without the zeros at its end.
 
-        The result is None if there are several files, or if the storage does not keep this content. Raises OSError.
+        The result is None if the queue does not have exactly one file, or if the storage does not keep the file's
+        content. Raises OSError.
         """
         return self.files[0].content if len(self.files) == 1 else None
 
@@ -94,14 +97,14 @@ class MappedFileQueue:
         return file if file is not None and offset < file.end else None
 
     def at_or_before(self, offset: int) -> MappedFile | None:
-        """Return the last file that begins at `offset` or before."""
+        """Return the last file that begins at or before `offset`."""
         at = bisect_right(self._bases, offset) - 1
         return self.files[at] if at >= 0 else None
 
     def set_aside(self) -> list[Path]:
         """Return the files that were probably renamed, for example to FILE.bak.
 
-        The name of such a file begins with the name of a missing file, and the file has the usual length.
+        The name of a renamed file begins with the name of a missing queue file. A renamed file has the usual length.
         """
         taken = set(self._bases)
         found: dict[int, Path] = {}
@@ -113,12 +116,12 @@ class MappedFileQueue:
         return [found[base] for base in sorted(found)]
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the descriptors of all files."""
         for file in self.files:
             file.close()
 
     def _check_is_folder(self, folder: Path) -> None:
-        """Add an entry to `foreign` if a folder of the queue is not a folder."""
+        """Add an entry to `foreign` if `folder` exists but is not a folder."""
         kind = self.storage.entry(folder).kind
         if kind is Kind.LINK_OUT:
             self._foreign("link-not-followed", LINK_TEXT, folder)
@@ -180,7 +183,7 @@ class MappedFileQueue:
 def _length_words(size: int, usual: int) -> str:
     """Return a text that describes the wrong length of a file.
 
-    `usual` is 0 if all files are empty.
+    `usual` is the length that the file should have, or 0 if all files are empty.
     """
     if size:
         return f"the file has {size} bytes, it should have {usual}"
@@ -191,9 +194,8 @@ def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
     The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
-    result is the most frequent candidate. If several candidates are equally frequent, a candidate that divides the
-    offsets in all file names is preferred. If several candidates are still left, a candidate that is the length of a
-    file is preferred, and then the largest candidate.
+    result is the most frequent candidate length. Three rules compare equally frequent lengths, in this order. (1) A
+    divisor of all offsets in the file names wins. (2) The length of an existing file wins. (3) The larger length wins.
     """
     if len(files) == 1:
         return files[0].size

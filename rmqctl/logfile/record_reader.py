@@ -1,6 +1,6 @@
 """Records of one commit log file, read through a window of a few MiB.
 
-Memory use stays small, even if damaged records claim to be very large.
+Memory use stays small, even if the TOTALSIZE of a damaged record is very large.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
 
 WINDOW_SIZE = 4 * 1024 * 1024
-POINT_WINDOW_SIZE = 16 * 1024  # for one record, not many
-CONFIRMED_SIZE_MAX = (
-    64 * 1024 * 1024
-)  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
+POINT_WINDOW_SIZE = 16 * 1024  # to read a single record
+CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod would need seconds for a longer body, and no broker accepts such a body
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
 _BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
 _MAGIC_SIZE = 4
@@ -54,7 +52,7 @@ class RecordReader:
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record, blank or damage at `position` (bytes in the file).
 
-        See `rmqctl.format.message.decode`.
+        `rmqctl.format.message.decode` describes the results.
         """
         room = self.file.size - position
         physical_offset = self.file.file_from_offset + position
@@ -73,10 +71,10 @@ class RecordReader:
         return message.decode(self._window, at, physical_offset, room)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """Return the first position in [position, stop) of a record or blank.
+        """Return the position of the first record or blank in [position, stop).
 
         A record is accepted only if its lengths are right and its PHYSICALOFFSET is the record's own position. The
-        result is None if there is no such record.
+        result is None if [position, stop) has no blank and no acceptable record.
         """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
@@ -98,9 +96,9 @@ class RecordReader:
         return None
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first non-zero byte, from `position` on.
+        """Return the position of the first non-zero byte at or after `position`.
 
-        The result is None if all these bytes are zero.
+        The result is None if the file has only zeros from `position` on.
         """
         if position >= self.file.size:
             return None
@@ -112,7 +110,7 @@ class RecordReader:
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
-        """Return TOTALSIZE of a damaged record, or 0 if this size is not possible."""
+        """Return the TOTALSIZE of a damaged record, or 0 if it cannot be right."""
         if self.file.size - position < BLANK_SIZE:
             return 0
         at = self._load(position, BLANK_SIZE)
@@ -125,7 +123,7 @@ class RecordReader:
     def _load(self, position: int, need: int) -> int:
         """Load `need` bytes at `position` into the window.
 
-        Returns the index in the window at which these bytes begin.
+        Returns the index of the byte at `position` in the window.
         """
         at = position - self._start
         if at < 0 or at + need > len(self._window):
@@ -147,8 +145,8 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        A record must have the right PHYSICALOFFSET. Other bytes may look like a magic code by chance. This check saves
-        time, because most of these bytes are not decoded.
+        A record must have the right PHYSICALOFFSET. The fast check of PHYSICALOFFSET rejects most bytes that look like
+        a magic code by chance, before they are decoded.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
@@ -159,8 +157,8 @@ class RecordReader:
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
         """Return the damage of a record that is longer than the window.
 
-        The record is checked before it is loaded, so that a wrong size costs no memory. The result is None if no damage
-        is visible yet.
+        The record is checked before it is loaded, so that a wrong TOTALSIZE costs no memory. The result is None if the
+        check finds no damage.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
@@ -193,7 +191,7 @@ class RecordReader:
         return Message._make((*head, memoryview(b""), rest[length_size:topic_end], rest[topic_end + 2 :]))
 
     def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
-        """Return whether topic and properties end exactly at `end`.
+        """Return whether a record's topic and properties end exactly at `end`.
 
         `topic_length_at` is the position of the topic's length field.
         """
@@ -218,8 +216,8 @@ class RecordReader:
 
 
 def is_framed(found: Message | Blank | Damage | None) -> bool:
-    """Return whether the lengths of a record are right.
+    """Return whether the length fields of a record are right.
 
-    The content of the record may be damaged.
+    Other fields of the record may be damaged.
     """
     return found.message is not None if isinstance(found, Damage) else found is not None

@@ -1,6 +1,6 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-The file has three positions and a count of holds. `wrote_position` is the position after the appended bytes.
+A file has three positions and a reference count. `wrote_position` is the position after the appended bytes.
 `committed_position` is the position after the bytes that were written to the file. Without a buffer of the transient
 store pool, `committed_position` equals `wrote_position`. `flushed_position` is the position after the bytes that are
 flushed to disk.
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
     from rmqctl.logfile.system.writable_storage import WritableStorage
 
-FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
+FORCED_STEP = 1000  # holds that a forced shutdown removes from a file
 
 
 class WritableMappedFile(MappedFile):
     """A file of `size` bytes.
 
-    Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
+    Positions are byte positions in the file. Methods that use the file raise OSError. Appending continues at
     `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool,
     appended bytes are written to the file's pages in memory. For small appends, writing to memory is several times as
     fast as calls of `write`. Without `pool` and `mapped`, each append calls `write`. With `kept`, the storage closes
-    the file if too many files are open. In this case, only one thread at a time may use the file.
+    the file if too many files are open. With `kept`, only one thread at a time may use the file.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
-        self._torn = 0  # so many bytes after wrote_position may be what a failed append left
-        self._is_mended = False  # and not flushed since
+        self._torn = 0  # bytes after wrote_position that a failed append may have written
+        self._is_mended = False  # `mend` wrote zeros that are not flushed yet
         self.store_timestamp = 0
         self._references = 1
         self._available = True
@@ -81,17 +81,17 @@ class WritableMappedFile(MappedFile):
 
     @property
     def descriptor(self) -> int:
-        """Return the open descriptor.
+        """Return the file's descriptor, and open the file if necessary.
 
         Callers use the descriptor to write at positions that they choose.
         """
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Append `data`, for which the file must have room.
+        """Append `data`; the file must have room for `data`.
 
         If the function raises OSError, nothing is appended, and bytes that were already written to the file are set to
-        zero. If these bytes cannot be set to zero, the next append tries again.
+        zero. If the bytes of a failed append cannot be set to zero, the next append tries again.
         """
         position, end = self._place_for(data)
         if self._buffer is not None:
@@ -107,8 +107,8 @@ class WritableMappedFile(MappedFile):
         """Append many bytes, and write the first `head` bytes last.
 
         Until the first `head` bytes are written, a reader finds zeros at the old end of the file, and no incomplete
-        record. The file must not have a buffer of a pool. `write` is used, because large appends to memory cost three
-        times as much of the system's time. See `append`.
+        record. The file must not have a buffer of the transient store pool. The function calls `write`, because large
+        appends to mapped memory need three times as much system time. An OSError has the same effect as in `append`.
         """
         position, end = self._place_for(data)
         self._write(position + head, data[head:])
@@ -124,17 +124,17 @@ class WritableMappedFile(MappedFile):
         return position, end
 
     def _map(self) -> MappedMemory | None:
-        """Return the file's pages as memory.
+        """Map the file into memory if necessary, and return the mapping.
 
-        The result is None if the file must not be written through memory, or if this file system cannot allocate
-        blocks.
+        The result is None if the file must not be written through memory, for example if the file system cannot
+        allocate blocks.
         """
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
         return self._memory
 
     def close(self) -> None:
-        """Close the descriptor and the mapping."""
+        """Close the file's descriptor and its mapping."""
         super().close()
         if self._memory is not None:
             self._memory.close()
@@ -155,11 +155,11 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Overwrite with zeros the bytes that a failed append wrote.
+        """Set the bytes that a failed append wrote to zero.
 
-        Otherwise, a complete record in these bytes could become valid when a shorter record is appended before the
-        complete record. Zeros are written only over non-zero bytes. On a full disk, the non-zero bytes already have
-        disk blocks, but other bytes may have no disk blocks.
+        A failed append can leave a complete record after `wrote_position`. Without `mend`, a shorter record that is
+        appended later could make the complete record valid. Zeros are written only up to the last non-zero byte. On a
+        full disk, writing the bytes after the last non-zero byte could fail, because they may have no disk blocks.
         """
         if not self._torn:
             return
@@ -170,8 +170,8 @@ class WritableMappedFile(MappedFile):
     def skip_to_end(self) -> None:
         """Treat the rest of the file as written.
 
-        The caller has appended a blank before this call. If the file has a buffer of the pool, the rest of the buffer
-        becomes zeros.
+        The caller must append a blank before a call of `skip_to_end`. If the file has a buffer of the pool, the rest of
+        the buffer becomes zeros.
         """
         if self._buffer is not None:
             self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)
@@ -180,7 +180,7 @@ class WritableMappedFile(MappedFile):
     def commit(self, least_pages: int = 0) -> int:
         """Write appended bytes to the file, and return the committed position.
 
-        If fewer than `least_pages` pages are waiting and the file is not full, nothing is written.
+        If fewer than `least_pages` pages wait to be written and the file is not full, nothing is written.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -199,7 +199,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        If fewer than `least_pages` pages are waiting and the file is not full, nothing is flushed.
+        If fewer than `least_pages` pages wait to be flushed and the file is not full, nothing is flushed.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -213,14 +213,14 @@ class WritableMappedFile(MappedFile):
                     self.flushed_position = readable
                 finally:
                     self.release()
-                if readable == self.size:  # nothing more comes
+                if readable == self.size:  # no more bytes will be appended
                     self.close()
             return self.flushed_position
 
     def warm_up(self) -> None:
-        """Allocate the file's blocks, page by page.
+        """Allocate the file's disk blocks, page by page.
 
-        So a full disk causes an error in this call, and not later while messages arrive.
+        If the disk is full, `warm_up` fails, so that no later append fails because of the full disk.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
@@ -228,7 +228,7 @@ class WritableMappedFile(MappedFile):
         self._writable.sync(self._open())
 
     def hold(self) -> bool:
-        """Prevent the file from being closed and deleted until `release`.
+        """Keep the file open, and protect it from deletion, until `release` is called.
 
         The result is False if the file is already being closed.
         """
@@ -247,9 +247,10 @@ class WritableMappedFile(MappedFile):
             self.close()
 
     def shutdown(self, forced_after_ms: int = 0) -> bool:
-        """Refuse new holds, release the first hold, and return whether no hold is left.
+        """Refuse new holds, and return whether no hold is left.
 
-        If `shutdown` is called again at least `forced_after_ms` later, it no longer waits for the remaining holds.
+        The first call releases the hold that every file has from its creation. If a later call comes at least
+        `forced_after_ms` ms after the first call, the file is closed in spite of remaining holds.
         """
         now = time.monotonic()
         with self._reference_lock:
@@ -266,7 +267,7 @@ class WritableMappedFile(MappedFile):
     def destroy(self, forced_after_ms: int = 0) -> bool:
         """Close and delete the file.
 
-        The result is False if the file still has a hold. The caller then tries again later.
+        The result is False if the file still has a hold; the caller then tries again later.
         """
         if not self.shutdown(forced_after_ms):
             return False

@@ -1,6 +1,6 @@
 """A queue of files to which data is appended.
 
-The queue does the same as RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
+The queue behaves like RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class WritableMappedFileQueue:
-    """Files of `file_size` bytes in `folders`.
+    """A queue of files of `file_size` bytes in `folders`, for appending.
 
     With several folders, successive new files are made in different folders in turn. A folder is skipped if `is_full`
-    is true for the folder. `queue` has the existing files. Writing continues at `end`, the offset where the used part
-    ends. Files after `end` are used again, because a broker allocates files of zeros in advance. Offsets are in bytes;
-    methods raise OSError.
+    returns True for the folder. `queue` has the existing files. Writing continues at `end`, the offset where the used
+    part of the queue ends. Existing files after `end` are used, too, because a broker creates files of zeros in
+    advance. Offsets are in bytes; methods raise OSError.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class WritableMappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """Return the position after the last appended byte; 0 without files."""
-        last = self.last  # once: another thread may add a file
+        """Return the offset after the last appended byte; 0 without files."""
+        last = self.last  # read only once, because another thread may add a file
         return 0 if last is None else last.file_from_offset + last.wrote_position
 
     @property
@@ -110,11 +110,10 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush to disk each file in which at least `least_pages` pages are waiting.
+        """Flush each file that has at least `least_pages` pages to flush.
 
-        Returns whether nothing was left to do. After an OSError, every later call raises the same error. The system may
-        have discarded the bytes that the system could not write. A later sync would then succeed, although these bytes
-        are lost.
+        Returns True if nothing was flushed. After an OSError, every later call of `flush` raises the same error. After
+        a failed sync, a later sync can succeed although the operating system has discarded unwritten bytes.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -127,9 +126,9 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Write each buffer to its file if at least `least_pages` pages are waiting.
+        """Write each buffer to its file if at least `least_pages` pages are unwritten.
 
-        Returns whether nothing was left to do.
+        Returns True if nothing was written.
         """
         before = self.committed_where
         self.committed_where = self._bring_on(before, lambda file: file.commit(least_pages))
@@ -138,7 +137,8 @@ class WritableMappedFileQueue:
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
         """Call `bring` for each file, beginning with the file that contains `where`.
 
-        The loop ends at the first file that `bring` does not finish. Returns the offset that was reached.
+        The loop ends after the first file that `bring` does not finish. Returns the offset up to which `bring`
+        succeeded.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -148,7 +148,7 @@ class WritableMappedFileQueue:
         return where
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the descriptors of all files."""
         for file in (*self.files, *self._ahead.values()):
             file.close()
 

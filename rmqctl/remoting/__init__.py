@@ -1,1 +1,1 @@
-"""The RPC of brokers: frames, a client and a small server."""
+"""RocketMQ's RPC protocol: frames, a client and a small server."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from rmqctl.errors import BadRequest
 
 PORT_MAX = 65535
-SHOWN_LENGTH_MAX = 80  # characters of a text that is no address
-HOST_LENGTH_MAX = 253  # characters of a name
+SHOWN_LENGTH_MAX = 80  # characters of a wrong address that the error shows
+HOST_LENGTH_MAX = 253  # characters of a host name
 
 
 class Address(NamedTuple):

@@ -1,6 +1,6 @@
 """The requests that a slave, or an operator, sends to a broker.
 
-Bodies with JSON are returned as text in the dialect of fastjson (`store/config/fastjson.py`).
+JSON bodies are returned as text, in fastjson's dialect of JSON (`store/config/fastjson.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from rmqctl.remoting.client import RemotingClient, RequestRefused
 from rmqctl.remoting.request_code import RequestCode, ResponseCode
 
 RUNTIME_SIGNS_MAX = 100_000
-TIMER_CHECKPOINT_SIZES = (56, 32)  # bytes: with the version of the data, and without
+TIMER_CHECKPOINT_SIZES = (56, 32)  # bytes, with and without a dataVersion
 
 
 class BrokerRequests:
-    """Typed requests of one broker.
+    """Requests to one broker: one method for each request.
 
     All methods raise PeerError if the broker does not answer, or if the answer cannot be read.
     """
@@ -79,7 +79,7 @@ class BrokerRequests:
     def _body_or_none(self, code: RequestCode) -> bytes | None:
         """Return the body of the answer.
 
-        The result is None if the broker does not have what the request asks for.
+        The result is None if the broker does not support the request, or answers with SYSTEM_ERROR.
         """
         try:
             return self._client.invoke(code).body

@@ -1,9 +1,10 @@
 """A client of a broker: one connection, one request at a time.
 
-A user may give the broker's HA port instead of its remoting port. On the HA port, a broker reads every 8 bytes as the
-report of a slave. After a report beyond the end of the log, a SYNC_MASTER acknowledges puts that no slave has.
-Therefore requests have ROCKETMQ headers, and the lowest byte of `opaque` is 0x80. With such a header, the last 8 bytes
-of a request without fields and body are a negative report. A master ignores a negative report.
+A user may give the broker's HA port instead of its remoting port. On the HA port, a broker reads every 8 bytes as an
+offset that a slave acknowledges. If the offset is beyond the end of the log, a SYNC_MASTER confirms puts that no slave
+has. To do no harm on the HA port, requests have ROCKETMQ headers in which the lowest byte of `opaque` is 0x80. The byte
+0x80 makes the last group of 8 bytes in a request without fields and body a negative offset. A master ignores a negative
+offset.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rmqctl.remoting.receive import remaining_seconds
 from rmqctl.remoting.request_code import ResponseCode
 
 REQUEST_TIMEOUT = 3.0  # seconds, as a slave waits for its master
-ANSWER_LENGTH_MAX = 256 * 1024 * 1024  # bytes; a broker sends also answers that it would not read
+ANSWER_LENGTH_MAX = 256 * 1024 * 1024  # bytes; a broker also sends frames that are too long for a broker to read
 REMARK_LENGTH_MAX = 200  # characters of a remark in an error; brokers send whole stack traces
 _REQUESTS_MAX = 2**23 - 1  # opaque has 31 bits; the lowest 8 are the same in all requests
 _OPAQUE_LOW = 0x80
@@ -36,10 +37,10 @@ class RequestRefused(PeerError):
 
 
 class RemotingClient:
-    """Send requests to the broker at `host` and `port`.
+    """Sends requests to the broker at `host` and `port`.
 
-    `timeout` is in seconds for each request. The client connects at the first request. After an error, the next request
-    makes a new connection.
+    `timeout` is the time limit of each request, in seconds. The client connects at the first request. After an error,
+    the next request makes a new connection.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class RemotingClient:
     def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
         """Send a request and wait for its answer.
 
-        The broker may also send requests on this connection. The client skips the broker's requests.
+        The broker may also send requests to the client. The client skips the broker's requests.
         """
         if self._connection is None:
             self._connection = socket.create_connection(self.address, remaining_seconds(deadline))

@@ -1,11 +1,11 @@
 """The frames of RocketMQ's RPC.
 
-A frame is a length, a header and a body. All numbers are big-endian:
+A frame consists of a length, a header and a body. All numbers are big-endian:
 
 {frame}
 
 The header of a frame has one of two forms: JSON or ROCKETMQ. The highest byte of `headerType` gives the form, and the
-other three bytes give the length of the header. The answer to a request has the form of the request.
+other three bytes give the length of the header. An answer has a header of the same form as the request.
 
 Form 0, JSON: an object with `code`, `language`, `version`, `opaque`, `flag`, `remark`, `extFields` and
 `serializeTypeCurrentRPC`. Keys that rmqctl does not know are ignored.
@@ -19,10 +19,11 @@ is the length of the key (2 bytes), the key, the length of the value (4 bytes), 
 
 Bit 0 of `flag` marks an answer. Bit 1 of `flag` marks a request to which the peer sends no answer.
 
-A frame is valid if it meets all of these conditions: (1) its length is at least 4 and at most what the reader allows,
-(2) its header ends inside the frame and has one of the two forms, (3) each part of a ROCKETMQ header lies inside the
-header, and the last part ends at the end of the header, (4) numbers are in the range of Java's int (short for code and
-version in form 1), (5) text is UTF-8, and all values of extFields are text.
+A frame is valid if it meets five conditions. (1) The length of the frame is at least 4, and at most the reader's limit.
+(2) The header ends inside the frame, and has the form JSON or ROCKETMQ. (3) Each part of a ROCKETMQ header lies inside
+the header, and the last part ends at the end of the header. (4) Numbers in the header are in the range of Java's int.
+In a ROCKETMQ header, code and version are in the range of Java's short. (5) Text is UTF-8, and all values of extFields
+are text.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ROCKETMQ_HEADER = Layout(
         Field("remarkLength", "i", "bytes"),
     ),
 )
-FRAME_LENGTH_MAX = 16 * 1024 * 1024  # com.rocketmq.remoting.frameMaxLength: a broker reads no longer frame
+FRAME_LENGTH_MAX = 16 * 1024 * 1024  # com.rocketmq.remoting.frameMaxLength: a broker rejects longer frames
 HEADER_LENGTH_MAX = 0xFFFFFF
 HEADER_SIGNS_MAX = 100_000  # in a JSON header
 IS_ANSWER, IS_ONEWAY = 1, 2
@@ -65,7 +66,7 @@ __doc__ = (__doc__ or "").format(frame=FRAME.table(), header=ROCKETMQ_HEADER.tab
 
 
 class SerializeType(IntEnum):
-    """The form of a header."""
+    """The form of a frame's header."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -94,11 +95,11 @@ class RemotingCommand(NamedTuple):
         return not self.flag & (IS_ANSWER | IS_ONEWAY)
 
     def answered_by(self, answer: RemotingCommand) -> RemotingCommand:
-        """Return an answer with the number and the form that this request needs."""
+        """Return `answer` with the `opaque` and the header form of this request."""
         return answer._replace(opaque=self.opaque, flag=IS_ANSWER, serialize_type=self.serialize_type)
 
     def encode(self) -> bytes:
-        """Return the frame.
+        """Return the command as a frame.
 
         Raises ValueError if a number or a length does not fit in its field.
         """
@@ -138,10 +139,10 @@ class RemotingCommand(NamedTuple):
 
 
 def receive_command(connection: socket.socket, length_max: int, deadline: float) -> RemotingCommand:
-    """Return the next command of a peer.
+    """Return the next command that a peer sends.
 
     `length_max` is the largest length of a frame in bytes. `deadline` is a time in seconds, as `time.monotonic` returns
-    it. Raises ValueError if the frame is not valid, and the errors of `receive_exactly`.
+    it. Raises ValueError if the frame is not valid. Also raises the errors of `receive_exactly`.
     """
     (length,) = struct.unpack(">i", receive_exactly(connection, _LENGTH_SIZE, deadline))
     if not _LENGTH_SIZE <= length <= length_max:
@@ -154,7 +155,9 @@ def receive_command(connection: socket.socket, length_max: int, deadline: float)
 
 
 def decode(frame: bytes | bytearray) -> RemotingCommand:
-    """Return the command of a frame. `frame` has the bytes after the length.
+    """Return the command of a frame.
+
+    `frame` has the bytes of the frame after the length field.
 
     Raises ValueError if the frame is not valid.
     """
@@ -208,7 +211,7 @@ def _decode_rocketmq(header: bytes) -> RemotingCommand:
 
 
 def _length(header: bytes, at: int, code: str) -> tuple[int, int]:
-    """Return the length at a position, and the position after the length."""
+    """Return the length field at a position, and the position after the field."""
     end = at + struct.calcsize(code)
     if end > len(header):
         raise ValueError("the header ends inside a length")

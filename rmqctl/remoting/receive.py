@@ -1,7 +1,7 @@
 """Receive a fixed number of bytes from a peer, before a deadline.
 
-A time-out for each call of `recv` is not enough. If a peer sends one byte a second, the reader would wait for ever. The
-memory in use depends on the bytes that arrive, and not on the size that the peer announces.
+With only a time-out for each call of `recv`, a peer that sends one byte per second could keep the reader waiting for
+ever. Memory use depends on the bytes that arrive, and not on the size that the peer announces.
 """
 
 from __future__ import annotations

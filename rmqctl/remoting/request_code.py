@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """The code of a request. A broker of 4.x does not know those marked 5.x."""
+    """The code of a request; brokers of 4.x do not know the codes marked `5.x`."""
 
     GET_ALL_TOPIC_CONFIG = 21
     GET_BROKER_CONFIG = 26
@@ -15,7 +15,7 @@ class RequestCode(IntEnum):
     GET_ALL_DELAY_OFFSET = 45
     GET_TIMER_CHECK_POINT = 60  # 5.x
     GET_TIMER_METRICS = 61  # 5.x
-    REGISTER_BROKER = 103  # to a name server, as the next ones
+    REGISTER_BROKER = 103  # this and the next two are requests to a name server
     UNREGISTER_BROKER = 104
     QUERY_DATA_VERSION = 322
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201

@@ -1,6 +1,6 @@
-"""A small server of RPC requests: one thread for each connection.
+"""A small server for RPC requests, with one thread for each connection.
 
-The protocol has no authentication. The caller of the server decides which addresses may connect.
+RocketMQ's RPC protocol has no authentication. The program that starts the server decides which addresses may connect.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rmqctl.remoting.request_code import ResponseCode
 IDLE_TIMEOUT = 120.0  # seconds without a request: serverChannelMaxIdleTimeSeconds
 SEND_TIMEOUT = 15.0  # seconds for one answer
 CONNECTIONS_MAX = 64
-STOP_INTERVAL = 0.1  # seconds until the server sees that it must end
+STOP_INTERVAL = 0.1  # seconds between two checks whether the server must stop
 
 
 Handler = Callable[[RemotingCommand, Address], RemotingCommand]  # gets the address of the client
 
 
 class ConnectionWatch:
-    """Receives reports on a server's connections, and ignores the reports.
+    """Gets reports about the connections of a server; the default is to ignore them.
 
     The threads of the server's connections call the methods of this class.
     """
@@ -44,12 +44,13 @@ class ConnectionWatch:
 
 
 class RemotingServer:
-    """Answer the requests that have a handler.
+    """Answers the requests for which it has a handler.
 
-    `handlers` has a handler for each code. A request with another code gets RocketMQ's answer 3. If `port` is 0, the
-    server uses a free port. `accepts` is called with the IP address of a client. The server closes a connection after a
-    frame that is not valid or longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The
-    server refuses more than `connections_max` connections at the same time.
+    `handlers` has a handler for each request code. A request without a handler gets the answer
+    REQUEST_CODE_NOT_SUPPORTED (3). If `port` is 0, the server uses a free port. `accepts` gets the IP address of a
+    client, and returns whether the client may connect. The server closes a connection after an invalid frame, after a
+    frame longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The server refuses more
+    than `connections_max` connections at the same time.
 
     Raises OSError if the server cannot listen on the address.
     """
@@ -129,7 +130,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    """Answer the requests of one connection, one after another."""
+    """Answers the requests of one connection, one after another."""
 
     server: _Listener
     request: socket.socket
@@ -140,7 +141,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self.server.owner.watch.closed(peer, fault)
 
     def _answer_requests(self, peer: Address) -> str:
-        """Answer until the connection ends; return the fault that ended the connection."""
+        """Answer requests until the connection ends; return the fault that ended it."""
         owner = self.server.owner
         while True:
             try:
@@ -174,6 +175,6 @@ def _not_supported(request: RemotingCommand, peer: Address) -> RemotingCommand: 
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Wake the thread that waits for bytes of a connection."""
-    with suppress(OSError):  # closed meanwhile
+    """Shut down a connection, so that the thread that reads from it wakes."""
+    with suppress(OSError):  # the connection is already closed
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
 """A JSON parser that uses bounded memory, for documents of any content.
 
-A document is accepted if (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
-"`, so that the number of its values is limited, (3) it is nested at most DEPTH_MAX deep, (4) its integers fit in 64
-bits, and its other numbers are finite. Any other document is refused.
+A document is accepted if and only if it meets four conditions. (1) The document is JSON without NaN and Infinity. (2)
+The document has at most `signs_max` of the signs `, : [ { "`, which limits the number of its values. (3) The document
+is nested at most DEPTH_MAX deep. (4) Integers fit in 64 bits, and other numbers are finite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 DEPTH_MAX = 100
 SIGNS = ',:[{"'
-_INTEGER_CHARACTERS_MAX = 20  # -9223372036854775808
+_INTEGER_CHARACTERS_MAX = 20  # the length of -9223372036854775808
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
@@ -21,7 +21,7 @@ def check_signs(text: str, signs_max: int) -> None:
     """Raise ValueError if a document has more than `signs_max` JSON signs.
 
     The JSON signs are `, : [ { "`. Real documents have fewer than `signs_max` signs. A parsed document needs at most
-    100 bytes of memory for each sign.
+    100 bytes of memory for each JSON sign.
     """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
@@ -61,8 +61,8 @@ def _constant(text: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    The check examines one level after another, without recursion. Code that prints or converts a value is recursive.
-    After this check, the value is not nested too deeply for recursive code.
+    The function examines one level of nesting after another, without recursion. Code that prints or converts a value is
+    recursive, and would fail for a value that is nested too deeply.
     """
     level, depth = [value], 0
     while level:

@@ -2,8 +2,8 @@
 
 RocketMQ's class TraceDataEncoder defines the format.
 
-A body consists of records, and the byte 0x02 follows each record. A record has fields with 0x01 between them, and the
-first field is its kind:
+The body of a trace message consists of records, and the byte 0x02 follows each record. The byte 0x01 separates the
+fields of a record, and the first field is the kind of the record:
 
     Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType [offsetMsgId] success
     SubBefore       time region group requestId msgId retryTimes keys
@@ -41,8 +41,8 @@ class ClientRecord(NamedTuple):
     """The data that a client recorded about one message.
 
     `kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. `msg_id` is the UNIQ_KEY of the message. `timestamp`
-    is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-    A value is None if the record does not have this value.
+    is the client's clock in ms since 1970, `cost_ms` is in ms. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW. A
+    field of a ClientRecord is None if the client did not record its value.
     """
 
     kind: str
@@ -58,14 +58,14 @@ class ClientRecord(NamedTuple):
 
 
 def is_trace(body: bytes) -> bool:
-    """Return whether a body begins with a record."""
+    """Return whether a message body begins with a trace record."""
     return body.startswith(_BEGINNINGS)
 
 
 def decode(body: bytes) -> Iterator[ClientRecord]:
-    """Yield the records of a body in order.
+    """Yield the trace records of a message body in order.
 
-    Text that does not have the form of a record is left out.
+    Text that does not have the form of a trace record is left out.
     """
     for text in body.decode("utf-8", "replace").split(_RECORD_END):
         kind, *values = text.split(_FIELD_SEPARATOR)
@@ -75,7 +75,7 @@ def decode(body: bytes) -> Iterator[ClientRecord]:
 
 
 def _names_of(kind: str, count: int) -> tuple[str, ...]:
-    """Return the names of the fields after the kind; empty for an unknown kind."""
+    """Return the field names of a kind of trace record; empty for an unknown kind."""
     if kind == PUB:
         return _PUB_FIELDS + (_PUB_TAIL_OLD if count == len(_PUB_FIELDS) + 1 else _PUB_TAIL)
     return _FIELDS.get(kind, ())

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _SEPARATOR = b","
-_DIGITS_MAX = 19  # of a queue offset, which has 64 bits; int() raises ValueError for thousands
+_DIGITS_MAX = 19  # of a queue offset of 64 bits; int() raises ValueError for thousands of digits
 
 
 class OpBody(NamedTuple):
-    """The queue offsets in a body.
+    """The queue offsets in the body of an op message.
 
-    `is_whole` is False if a word of the body is not a queue offset.
+    `is_whole` is False if the body also has something else than queue offsets and commas.
     """
 
     half_offsets: list[int]
@@ -24,7 +24,7 @@ class OpBody(NamedTuple):
 
 
 def decode(body: bytes) -> OpBody:
-    """Return the queue offsets of the half messages that a body names."""
+    """Return the queue offsets that the body of an op message names."""
     words = [word for word in body.split(_SEPARATOR) if word]  # a comma at the end leaves an empty word
     offsets = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
     return OpBody(offsets, len(offsets) == len(words))

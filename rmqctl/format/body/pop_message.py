@@ -1,12 +1,12 @@
-"""The bodies of POP's messages in rmq_sys_REVIVE_LOG_CLUSTER (5.x): JSON.
+"""The JSON bodies of POP messages in rmq_sys_REVIVE_LOG_CLUSTER (5.x).
 
-The tag of a message gives the kind of the body:
+The tag of a POP message gives the kind of its body:
 
     ck    a checkpoint: a group popped these messages of a queue (PopCheckPoint)
     ack   an acknowledgement of one message (AckMsg)
     bAck  an acknowledgement of several messages (BatchAckMsg, 5.2 and later)
 
-A message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
+A POP message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import msgspec
 
 from rmqctl.format.body import bounded_json
 
-_SIGNS_MAX = 100_000  # in a body; a checkpoint has a few for each of the messages of one pop
+_SIGNS_MAX = 100_000  # JSON signs in a body; a checkpoint has a few for each popped message
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue offset, time of the pop (ms)
 
 
 class Pop(msgspec.Struct):
-    """The fields that a checkpoint and its acknowledgements have in common.
+    """The fields that a POP checkpoint and its acknowledgements have in common.
 
-    Group `c` popped messages of queue `q` of topic `t`, from queue offset `so` on, at time `pt` (ms since 1970).
+    Group `c` popped messages from queue `q` of topic `t` at the time `pt` (ms since 1970). `so` is the first queue
+    offset of the popped messages.
     """
 
     c: str
@@ -36,15 +37,16 @@ class Pop(msgspec.Struct):
 
     @property
     def key(self) -> PopKey:
-        """Return the key that a checkpoint shares with its acknowledgements."""
+        """Return the key that links a POP checkpoint with its acknowledgements."""
         return self.t, self.c, self.q, self.so, self.pt
 
 
 class PopCheckpoint(Pop):
-    """The body of a checkpoint.
+    """The body of a POP checkpoint message.
 
-    The group popped `n` messages; `d` has the distance of each message's queue offset from `so`. Without `d`, the
-    messages have successive queue offsets. A bit of `bm` is set for each message that the group has acknowledged.
+    `n` is the number of popped messages. For each popped message, `d` has the difference between its queue offset and
+    `so`. Without `d`, the popped messages have successive queue offsets. A bit of `bm` is set for each message that the
+    group has acknowledged.
     """
 
     n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
@@ -56,13 +58,13 @@ class PopCheckpoint(Pop):
         return {self.so + distance for distance in self.d or range(self.n)}
 
     def unacknowledged(self) -> set[int]:
-        """Return the queue offsets of the messages that `bm` does not mark."""
+        """Return the queue offsets of messages that `bm` does not mark as acknowledged."""
         distances = self.d or range(self.n)
         return {self.so + distance for bit, distance in enumerate(distances) if not self.bm >> bit & 1}
 
 
 class PopAck(Pop):
-    """The body of an acknowledgement of one message (`ao`) or of many (`aol`).
+    """The body of a POP acknowledgement of one message (`ao`) or several (`aol`).
 
     In an acknowledgement of several messages, `ao` has no meaning.
     """
@@ -80,11 +82,10 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 
 
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
-    """Return the checkpoint or acknowledgement in the body of a message.
+    """Return the checkpoint or acknowledgement in the body of a POP message.
 
-    `tag` is the tag of the message, one of BODIES. Anyone may have sent the body. msgspec does not limit the depth of
-    nesting or the size of integers. Therefore the function first checks the depth and the integers. Raises
-    MsgspecError.
+    `tag` is the tag of the message, one of BODIES. Any client may have sent the body. msgspec limits neither the depth
+    of nesting nor the size of integers, so the function checks both first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

@@ -1,8 +1,8 @@
-"""The change of the process's user before root writes to a store.
+"""The change of the process's user from root to the owner of a store.
 
-If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent. After the
-change, the process has only the rights of this owner, even if the owner changes the store at the same time. Files that
-the process creates belong to the owner.
+If root starts rmqctl, the process permanently changes its user to the owner of the store before it writes. After the
+change, the process has only the rights of the store's owner. Without the rights of root, the process cannot harm other
+files if the owner changes the store at the same time. Files that the process creates belong to the owner of the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """The number of a user, and the number of the group that new files get."""
+    """A user id, and the id of the group that new files get."""
 
     uid: int
     gid: int
@@ -33,15 +33,14 @@ class Owner(NamedTuple):
 
 
 def is_root() -> bool:
-    """Return whether this process has all rights."""
+    """Return whether this process runs as root."""
     return os.geteuid() == 0
 
 
 def owner_of(folder: Path) -> Owner:
     """Return the owner of a folder, or of the nearest existing folder above it.
 
-    If the folder has root's group, the result has the group of the folder's user instead of root's group. Raises
-    OSError.
+    If the group of the folder is root, the result has the primary group of the folder's owner. Raises OSError.
     """
     while not os.path.lexists(folder):
         folder = folder.absolute().parent
@@ -57,14 +56,14 @@ def _group_of(uid: int) -> int:
 
 
 def owners_in(folders: Iterable[Path]) -> set[int]:
-    """Return the numbers of the users that own a file at or below these folders.
+    """Return the user ids of the owners of all files at or below `folders`.
 
     Links are not followed. Raises OSError.
     """
     found: set[int] = set()
     waiting = [os.fspath(folder) for folder in folders if os.path.isdir(folder)]
     found.update(os.stat(folder).st_uid for folder in waiting)
-    while waiting:  # no recursion: whoever owns the store may nest its folders deeper than Python calls itself
+    while waiting:  # no recursion: folders may be nested deeper than Python's recursion limit
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 found.add(entry.stat(follow_symlinks=False).st_uid)
@@ -87,9 +86,9 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 
 
 def _groups_of(owner: Owner) -> list[int]:
-    """Return the store's group and the groups of the user.
+    """Return the store's group, and the groups of the store's owner.
 
-    The store's group is the first group, even if the user is not a member of the store's group.
+    The store's group comes first, even if the owner is not a member of this group.
     """
     try:
         user = pwd.getpwuid(owner.uid)

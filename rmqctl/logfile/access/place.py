@@ -1,11 +1,11 @@
-"""Paths without symbolic links below a named folder.
+"""Access to paths, without following symbolic links below the store.
 
 The owner of a store may replace a folder in the store by a link at any moment. If rmqctl passed a whole path to the
-operating system, the system would follow a link in the path. Therefore, when rmqctl changes a store, rmqctl opens the
-folders of a path one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
+operating system, the system would follow a link in the path. When rmqctl changes a store, it opens the folders of a
+path one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
 
-The function `hold` keeps a folder open. This process can still reach an open folder if the folder's name later means
-another folder, or if this process has no right to enter the folders above the open folder.
+The function `hold` keeps a folder open. A process can reach an open folder even after another folder got the open
+folder's name. A process needs no right to enter the folders above an open folder.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return the name to open for a path, and the open folder above the path.
+    """Return a path relative to an open folder, and the folder's descriptor.
 
-    The open folder was opened by `hold`. If no folder above the path is open, the second result is None.
+    The descriptor is of a folder that `hold` opened. If `hold` opened no folder above the path, the results are the
+    unchanged path and None.
     """
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
@@ -49,11 +50,11 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the names of a path below a folder.
+    """Return the part of a path below a folder, as a tuple of names.
 
-    The result is empty if the path is the folder itself, and None if the path is not in the folder. A change of a store
-    calls this function some hundred thousand times. This function is faster than `relative_to`, which parses both paths
-    again.
+    The result is empty if the path is the folder itself, and None if the path is not in the folder. One change of a
+    store can call `names_below` several hundred thousand times. `names_below` is faster than `Path.relative_to`, which
+    parses both paths again.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -65,8 +66,8 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the name of `path` and a descriptor of its folder.
 
-    Below one of `roots`, no link is followed. For any other path, the system follows links as usual. Raises OSError,
-    whose text names `path`.
+    Below one of `roots`, no link is followed. For any other path, the system follows links as usual. Raises OSError
+    with `path` in its text.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -101,7 +102,7 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the whole path to an OSError that occurs in the `with` block.
+    """Add `path` to an OSError that occurs in the `with` block.
 
     If a part of the path is a link, the error message mentions the link.
     """
@@ -117,15 +118,15 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Return whether one of the names in a path is a link.
+    """Return whether a path, or a folder above the path, is a link.
 
-    This function is only used to explain an earlier error.
+    `_has_link` is only used to explain an earlier error.
     """
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 
 def status(path: Path, roots: Collection[Path]) -> os.stat_result:
-    """Return the system's status of a name, without following a link.
+    """Return the operating system's status of a path, without following links.
 
     Raises OSError.
     """
@@ -156,18 +157,18 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode of a new folder.
+    """Return the mode for a new folder in the open folder `folder`.
 
-    The mode gives only rights that the parent folder also gives.
+    A new folder gives only access rights that its parent folder also gives.
     """
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
-    """Return the mode of a new file.
+    """Return the mode for a new file in the open folder `folder`.
 
-    The mode gives only rights that the first and the last file of the folder also give. If the folder has no file, the
-    mode gives only rights that the folder also gives.
+    A new file gives only access rights that the first and the last file of its folder also give. In a folder without
+    files, a new file gives only access rights that the folder also gives.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -195,8 +196,8 @@ def mode_of(descriptor: int) -> int:
 def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and group that own new files of a folder.
 
-    None means that new files belong to the user of this process. Only root can give files to another user. If new files
-    belonged to root, the broker could not write them.
+    None means that new files belong to the user of this process. Only root can give files to another user. A broker
+    that does not run as root cannot write files that belong to root.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -205,9 +206,9 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 
 
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether a name in a folder is the name of an open file.
+    """Return whether `name` in a folder is still the name of an open file.
 
-    The result is False if the name does not exist. Raises OSError for any other failure.
+    The result is False if `name` does not exist. Raises OSError for any other failure.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -1,4 +1,1 @@
-"""Memory through which files are written.
-
-This memory is allocated in advance, mapped, or taken from a pool.
-"""
+"""Fast writes to files: mapped memory, pooled buffers, files created in advance."""

@@ -23,9 +23,9 @@ WAIT_SECONDS = 5.0
 
 
 class AllocateMappedFileService:
-    """Creates files of one size in a separate thread.
+    """Creates the files of a queue in a separate thread.
 
-    With `warm`, the thread also allocates the blocks of each file.
+    With `warm`, the thread also allocates the disk blocks of each file.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
@@ -43,7 +43,7 @@ class AllocateMappedFileService:
         """
         with self._lock:
             future = self._made.pop(path, None)
-            if future is None or _has_failed(future):  # there may be room by now
+            if future is None or _has_failed(future):  # the disk may have room now
                 future = self._begin(path, file_from_offset, size)
         try:
             file = future.result(WAIT_SECONDS)
@@ -51,13 +51,13 @@ class AllocateMappedFileService:
             with self._lock:
                 self._made[path] = future
             raise OSError(0, f"no new file within {WAIT_SECONDS:.0f} s", str(path)) from error
-        with self._lock:  # not before this one is there: a crash would leave a hole before it
+        with self._lock:  # only now, so that a crash leaves no later file without this file
             if following is not None and following not in self._made:
                 self._made[following] = self._begin(following, file_from_offset + size, size)
         return file
 
     def shutdown(self) -> None:
-        """Stop, and delete the files that were not requested."""
+        """Stop the service, and delete the files that were not requested."""
         self._executor.shutdown(wait=True)
         for future in self._made.values():
             if future.exception() is None:

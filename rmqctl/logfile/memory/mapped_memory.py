@@ -2,10 +2,10 @@
 
 For small appends, mapped memory is several times as fast as calls of `write`.
 
-If the disk is full and the process writes to a page in a hole of the file, the system kills the process with SIGBUS. So
-the disk blocks are allocated first. At the first write to a page, the system must provide the page (a page fault), and
-this takes longer than the write itself. So rmqctl asks the system for many pages in one call. While the caller appends,
-a thread prepares the next pages.
+If the disk is full and the process writes to a page in a hole of the file, the system kills the process with SIGBUS.
+Before rmqctl writes to a page, it allocates the disk blocks of the page. The first write to a page causes a page fault,
+which takes longer than the write itself. To avoid page faults, rmqctl asks the system for many pages in one call. While
+the caller appends, a thread prepares the next pages.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 OS_PAGE_SIZE = 4096
 READY_AT_ONCE = 1024 * 1024  # bytes
-READY_AHEAD = 16 * READY_AT_ONCE  # by the thread, which gets its turns beside one that is always busy only every few ms
+READY_AHEAD = 16 * READY_AT_ONCE  # for the thread, which runs only every few ms if another thread is busy
 CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class MappedMemory:
-    """The `size` bytes of an open file, mapped as `mapping`.
+    """A mapping of the first `size` bytes of an open file into memory.
 
-    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use the object.
+    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use a MappedMemory.
     Raises OSError.
     """
 
@@ -47,7 +47,7 @@ class MappedMemory:
     def make_ready(self, end: int) -> bool:
         """Make the memory writable up to `end`, and 1 MiB more if the file has room.
 
-        The result is False if this file system cannot allocate blocks.
+        The result is False if the file system cannot allocate disk blocks.
         """
         if self._ahead is not None:
             self.ready = self._ahead.result()
@@ -56,7 +56,7 @@ class MappedMemory:
             return False
         if (
             self.ready - self._began_at > 2 * READY_AT_ONCE and self.ready < self._size
-        ):  # it is more than a few messages
+        ):  # a thread is worth its cost only for many messages
             self._executor = self._executor or ThreadPoolExecutor(1, "populate")
             self._ahead = self._executor.submit(self._make_ready_soon, min(self.ready + READY_AHEAD, self._size))
         return True
@@ -85,7 +85,7 @@ class MappedMemory:
     def _make_ready_soon(self, wanted: int) -> int:
         """Prepare the pages up to `wanted`, in another thread.
 
-        Returns the position where the writable memory ends now. If the attempt fails, the pages are prepared later,
+        Returns the position where the writable memory ends now. If the pages cannot be prepared now, they are prepared
         when they are needed.
         """
         try:
@@ -110,7 +110,7 @@ class Spool:
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:
-        """Append bytes, and return their position in the view."""
+        """Append bytes, and return the slice of the view where the bytes will be."""
         begin = self._size
         self._size += self._file.write(data)
         return slice(begin, self._size)
@@ -118,7 +118,7 @@ class Spool:
     def view(self) -> memoryview:
         """Return a view of all bytes. The bytes stay valid as long as the view exists.
 
-        After this call, no bytes can be appended.
+        After a call of `view`, no bytes can be appended.
         """
         self._file.flush()
         found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""

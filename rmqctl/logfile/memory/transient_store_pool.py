@@ -1,6 +1,6 @@
-"""Buffers of the size of a commit log file, for the file that is being written.
+"""Buffers for the log file that is being written, each as large as the file.
 
-RocketMQ's setting transientStorePoolEnable turns these buffers on.
+Brokers use buffers for the log only with transientStorePoolEnable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TransientStorePool:
     def borrow(self) -> bytearray | None:
         """Return a buffer.
 
-        The result is None if all buffers are in use. The caller then writes to the file directly.
+        The result is None if all buffers are in use; the caller then writes to the file directly.
         """
         with self._lock:
             if self._free:

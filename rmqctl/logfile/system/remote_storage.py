@@ -1,11 +1,11 @@
 """Read access to a store that is not on a file system of this host.
 
-The file system is S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a
-URL. The store has a URL, for example s3://bucket/store. A Path cannot contain a URL, because the Path would merge the
-two slashes and would be relative to the working directory. Therefore the path of this store is /:s3:/bucket/store. For
-a URL without a host, for example hdfs:///store, the path of the store is /:hdfs:/@/store. The query of a URL
-(?endpoint_override=http://host:9000) stays directly after the host, and its slashes become %2F:
-/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the store also has the query.
+The store is in S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a URL.
+A Python Path cannot contain a URL: the Path would merge the two slashes, and would be relative to the working
+directory. For the URL s3://bucket/store, rmqctl uses the path /:s3:/bucket/store. For a URL without a host, for example
+hdfs:///store, the path is /:hdfs:/@/store. In a path, the query of a URL (?endpoint_override=http://host:9000) stays
+directly after the host, and slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store.
+The path of every file in the store contains the query of the URL, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_url(text: str) -> bool:
 
 
 def root_path(text: str) -> Path:
-    """Return the absolute path for a URL or a path.
+    """Return the absolute path that stands for a URL or a path.
 
     Raises BadRequest for files of another host, and for a URL with a password.
     """
@@ -67,7 +67,7 @@ def root_path(text: str) -> Path:
 
 
 def root_text(path: Path) -> str:
-    """Return a root as users write it: a URL or a path."""
+    """Return the root of a store as users write it: a URL or a path."""
     if not is_remote(path):
         return str(path)
     _, scheme, host, *rest = path.parts
@@ -77,7 +77,7 @@ def root_text(path: Path) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Return whether `root_path` made a path from a URL."""
+    """Return whether a path stands for a URL (see `root_path`)."""
     return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
 
 
@@ -124,15 +124,15 @@ class RemoteStorage(Storage):
         """Return the entry at `path`.
 
         If nothing exists at `path`, the kind of the entry is MISSING. A path outside the store is treated as missing.
-        Raises OSError, except for "no such file".
+        Raises OSError, but not for a missing file.
         """
         if path.is_relative_to(self.root):
-            with suppress(NotADirectoryError), _os_errors(path):  # what is above it is a file
+            with suppress(NotADirectoryError), _os_errors(path):  # a file has the place of a parent folder
                 return _entry(path, self._system.get_file_info(self._at(path)))
         return Entry(path.name, path, Kind.MISSING)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """Return the entries of a folder by name.
+        """Return the entries of a folder, sorted by name.
 
         The list is empty if the folder does not exist. Raises OSError.
         """
@@ -155,7 +155,7 @@ class RemoteStorage(Storage):
         )
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """Raise OSError, because a remote store does not report its disk space."""
+        """Return None, because a remote store does not report its disk space."""
         del path
         return None
 
@@ -172,16 +172,16 @@ class RemoteStorage(Storage):
             return self._kept(self._system.open_input_file(self._at(path)))
 
     def duplicate(self, descriptor: int) -> int:
-        """Return another number of the same open file."""
+        """Return a second number for an open file."""
         return self._kept(self._files[descriptor])
 
     def close(self, descriptor: int) -> None:
-        """Close the file with this number."""
+        """Close the open file that has the number `descriptor`."""
         with self._lock:
             self._files.pop(descriptor, None)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """Return `size` bytes from `position`; fewer only at the end of the file.
+        """Return `size` bytes at `position`; fewer only at the end of the file.
 
         Raises OSError.
         """
@@ -192,14 +192,14 @@ class RemoteStorage(Storage):
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes. The number is less than the buffer's size only at the file's end.
+        Returns the number of bytes read, which is less than the buffer's size only at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return `position` itself, or None after the file's end."""
+        """Return `position`, or None if `position` is not before the file's end."""
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
@@ -218,12 +218,12 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """Return the file system's name of a path in the store."""
+        """Return the name that a path of the store has in pyarrow's file system."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in this file system."""
+    """Return pyarrow's file system for a URL, and the path in this file system."""
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
@@ -243,7 +243,7 @@ def _system_of(url: str) -> tuple[Any, str]:
 def _that_ends(url: str) -> str:
     """Return the URL; a URL of Google Cloud Storage gets a time limit for retries.
 
-    Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops these retries.
+    Without a time limit, pyarrow retries for many minutes if no server answers, and no signal can stop pyarrow.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -255,8 +255,7 @@ def _os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
     pyarrow's errors have no error number, and their text has more than one line. The errors for Azure Storage are not
-    OSErrors. A local file system that is opened by fsspec may have names that are not UTF-8. pyarrow cannot use such
-    names.
+    OSErrors. pyarrow cannot use file names that are not UTF-8, for example of a local file system that fsspec opens.
     """
     from pyarrow import ArrowException
 

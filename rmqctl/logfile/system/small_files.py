@@ -1,16 +1,16 @@
-"""The contents of small files, which are read once.
+"""A cache of the contents of small files, so that each file is read only once.
 
-A store may have 200,000 queues whose files have only a few units each. A repair examines each of these queues several
-times. It takes longer to open a small file than to process the bytes of the file.
+A store may have 200,000 queues whose files have only a few units each. A repair examines each queue several times.
+Opening a small file takes longer than processing the bytes of the file.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-SMALL_FILE = 8192  # bytes before the zeros at the end of a file
-ROOM = 64 * 1024 * 1024  # bytes for all contents
-_OVERHEAD = 200  # bytes of memory for a content, in addition to its own bytes
+SMALL_FILE = 8192  # largest content in bytes, without the zeros at the end of the file
+ROOM = 64 * 1024 * 1024  # bytes of memory for all contents
+_OVERHEAD = 200  # bytes of memory that each content needs in addition
 _ZEROS = bytes(SMALL_FILE)
 _STEPS = (4096, 1024, 256, 64)
 
@@ -19,16 +19,16 @@ class SmallFile(Protocol):
     """A file object that reads the content of a small file from the disk."""
 
     def read_small(self) -> bytes | None:
-        """Return the bytes of the file before the zeros at its end.
+        """Return the content of the file, without the zeros at its end.
 
-        The result is None if the file has more than SMALL_FILE bytes before these zeros. Raises OSError.
+        The result is None if the content has more than SMALL_FILE bytes. Raises OSError.
         """
 
 
 class SmallFiles:
-    """The contents of small files, for a store that does not change.
+    """A cache of the contents of small files, for a store that does not change.
 
-    If the contents fill ROOM, further contents are not kept.
+    When the kept contents need ROOM bytes of memory, no further contents are kept.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class SmallFiles:
         self._room = ROOM
 
     def content(self, file: SmallFile) -> bytes | None:
-        """Return the bytes of a file before the zeros at its end.
+        """Return the content of a file, without the zeros at its end.
 
-        The result is None if the file is too large, or if no room is left. Raises OSError.
+        The result is None if the content has more than SMALL_FILE bytes, or if the cache is full. Raises OSError.
         """
         try:
             return self._contents[file]
@@ -51,9 +51,9 @@ class SmallFiles:
 
 
 def without_zeros(data: bytes) -> bytes:
-    """Return at most SMALL_FILE bytes without the zeros at their end.
+    """Return `data` without the zeros at its end.
 
-    Most of the zeros are found by comparing blocks, which is faster than `rstrip`.
+    `data` has at most SMALL_FILE bytes. Most of the zeros are found by comparing blocks, which is faster than `rstrip`.
     """
     for step in _STEPS:
         if data[step:] == _ZEROS[: max(len(data) - step, 0)]:

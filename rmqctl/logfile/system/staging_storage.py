@@ -1,6 +1,6 @@
 """Write files that become part of a store only when all files are complete.
 
-All these files are synced together before they are moved into the store.
+Before rmqctl moves the files into the store, all files are synced together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Read access to files by calls of the operating system.
 
-No other part of rmqctl lists, opens, reads or locks a file. Files are read with `pread` and not mapped, for two
-reasons. The first reason is that `pread` raises an OSError if the disk fails, or if the file is cut while it is read.
-rmqctl can report this error. With a mapping, SIGBUS would end the process. The second reason is that memory use stays
-small.
+Only Storage and its subclasses list, open, read or lock the files of a store. Files are read with `pread`, and are not
+mapped into memory. If a disk fails or a file is truncated, `pread` lets rmqctl report an error. With a mapping, a
+failed disk or a truncated file would end the process by the signal SIGBUS. `pread` also keeps memory use small.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 class Kind(Enum):
     """The kind of a directory entry.
 
-    If links are followed, a link has the kind of its target.
+    A link that is followed has the kind of its target.
     """
 
     FILE = "file"
@@ -41,7 +40,7 @@ class Kind(Enum):
 
 
 class Closeable(Protocol):
-    """An object that opens its descriptor again when it needs the descriptor."""
+    """An object that can be closed, and that opens its file again when necessary."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -58,14 +57,14 @@ class Entry(NamedTuple):
     mtime: int = 0
 
 
-TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times, which a journal cannot
+TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later times, but a journal cannot
 
 
 class Stamp(NamedTuple):
     """The state of a path; a link has the kind OTHER and is not followed.
 
     The size is in bytes, the time in ns since 1970, the mode in the form that chmod accepts. A time outside
-    ±TIME_NS_MAX becomes the nearest limit.
+    ±TIME_NS_MAX is replaced by the nearest limit.
     """
 
     kind: Kind
@@ -78,9 +77,9 @@ class Stamp(NamedTuple):
 
 
 class DiskSpace(NamedTuple):
-    """The numbers of bytes of a file system: all, unused and usable bytes.
+    """The space of a file system in bytes: total, free and usable.
 
-    A user who is not root can write the usable bytes. `device` is the number of the device.
+    Users other than root can write only the usable bytes. `device` is the number of the file system's device.
     """
 
     total: int
@@ -98,9 +97,9 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Without `follow_links`, symbolic links are followed only if they lead to a place in a trusted folder. The trusted
-    folders are `root` and the folders that `trust` adds. `named` are the folders that the user named: the store, and
-    log folders outside the store. While `keeping_small_files` is active, `small_files` has the contents of small files.
+    Without `follow_links`, symbolic links are followed only if they lead into a trusted folder. The trusted folders are
+    `root` and the folders that `trust` adds. `named` are the folders that the user named: the store, and log folders
+    outside the store. While `keeping_small_files` is active, `small_files` has the contents of small files.
     """
 
     small_files: SmallFiles | None = None
@@ -114,30 +113,30 @@ class Storage:
         self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
-        """Allow links to lead into `folder`, too.
+        """Trust `folder`, so that links into `folder` are followed.
 
-        The folder is a root of the commit log that the user named.
+        `folder` is a folder of the commit log that the user named.
         """
         self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
-        """Return `path` as findings show it: relative if it is in the store."""
+        """Return `path` as findings show it: relative to the store, if possible."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return the entry at `path`, and whether a link leads out of the store.
+        """Return the entry at `path`; a link out of the store has the kind LINK_OUT.
 
-        Raises OSError, except for 'no such file'.
+        Raises OSError, but not for a missing file.
         """
         if not self._is_inside(path.parent):
             return Entry(path.name, path, Kind.LINK_OUT)
         return self._entry_in_folder(path)
 
     def _entry_in_folder(self, path: Path) -> Entry:
-        """Return the entry at `path`, whose folder is inside an allowed folder.
+        """Return the entry at `path`; the caller has checked the folder of `path`.
 
-        Raises OSError, except for 'no such file'.
+        Raises OSError, but not for a missing file.
         """
         try:
             found = self._status(path)
@@ -154,7 +153,7 @@ class Storage:
         return entry_of(path, found)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """Return the entries of a folder by name.
+        """Return the entries of a folder, sorted by name.
 
         The list is empty if the folder does not exist. Raises OSError.
         """
@@ -166,7 +165,7 @@ class Storage:
     def stamp(self, path: Path) -> Stamp | None:
         """Return the state of `path`.
 
-        The result is None if nothing exists at `path`. Raises OSError, except for 'no such file'.
+        The result is None if nothing exists at `path`. Raises OSError, but not for a missing file.
         """
         try:
             found = self._status(path)
@@ -218,7 +217,8 @@ class Storage:
     def open(self, path: Path) -> int:
         """Open a regular file for reading.
 
-        Raises OSError if `path` is not a regular file, or if a link leads out of the store. The call never waits.
+        Raises OSError if `path` is not a regular file, or if a link leads out of the store. The call never blocks, even
+        if `path` is a pipe.
         """
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
@@ -233,9 +233,9 @@ class Storage:
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
-        """Return another descriptor of the open file.
+        """Return a second descriptor of an open file.
 
-        The file stays readable after its deletion. Raises OSError.
+        With an open descriptor, a file stays readable after its deletion. Raises OSError.
         """
         try:
             return os.dup(descriptor)
@@ -247,7 +247,7 @@ class Storage:
         os.close(descriptor)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """Return `size` bytes from `position`, fewer only at the end of the file.
+        """Return `size` bytes at `position`; fewer only at the end of the file.
 
         Raises OSError.
         """
@@ -267,8 +267,8 @@ class Storage:
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes. The number is less than the buffer's size at the file's end and before a bad
-        sector. Raises OSError.
+        Returns the number of bytes read, which is less than the buffer's size at the file's end or before a bad sector.
+        Raises OSError.
         """
         got = 0
         try:
@@ -303,7 +303,7 @@ class Storage:
     def next_data(self, descriptor: int, position: int) -> int | None:
         """Return the first position >= `position` outside the holes of a sparse file.
 
-        The result is None if only a hole is left.
+        The result is None if no data follows `position`.
         """
         try:
             return os.lseek(descriptor, position, os.SEEK_DATA)
@@ -311,13 +311,13 @@ class Storage:
             if error.errno == errno.ENXIO:
                 return None
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
-                return position  # a file system that does not know holes
+                return position  # the file system does not report holes
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return the PID of the process with the fcntl lock on byte 0 (a running broker).
+        """Return the PID of the process that has the fcntl lock on byte 0.
 
-        The result is None if no process has the lock.
+        A running broker has this lock on its file `lock`. The result is None if no process has the lock.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -334,12 +334,12 @@ class Storage:
         return None if kind == fcntl.F_UNLCK else pid
 
     def share_lock(self, path: Path) -> int | None:
-        """Get the fcntl lock on byte 0 for reading.
+        """Get a shared fcntl lock on byte 0 of the file `lock`.
 
-        While this process has the lock, no broker starts on the store, and no rmqctl changes the store. Returns the
-        descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if another process
-        changes the store. If this process closes any descriptor of the file, the lock is lost. The file stays
-        unchanged.
+        While this process has the lock, no broker can start on the store, and no other rmqctl can change the store.
+        Returns the descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if another
+        process changes the store. If this process closes any descriptor of the locked file, the lock is lost. Locking
+        does not change the file.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -352,9 +352,9 @@ class Storage:
         return descriptor
 
     def keep_open(self, file: Closeable) -> None:
-        """Register a file that stays open.
+        """Register an open file.
 
-        If too many files are open, the file that was opened first is closed.
+        If more than OPEN_FILES_MAX files are registered, the file that was registered first is closed.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
@@ -363,9 +363,9 @@ class Storage:
 
     @contextmanager
     def keeping_small_files(self) -> Iterator[None]:
-        """Read each small file only once, until the end of the block.
+        """Read each small file only once, until the end of the `with` block.
 
-        Use this function only if the store does not change during the block, or if a change need not be noticed.
+        Use this function only if the store does not change during the block, or if the old contents are good enough.
         """
         before = self.small_files
         self.small_files = before or SmallFiles()
@@ -375,7 +375,7 @@ class Storage:
             self.small_files = before
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
-        """Return the system's status of a name.
+        """Return the operating system's status of a path.
 
         Raises OSError.
         """
@@ -383,7 +383,7 @@ class Storage:
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """Return the system's status of the disk of a file or folder.
+        """Return the operating system's status of the disk that has a file or folder.
 
         Raises OSError.
         """
@@ -397,9 +397,9 @@ class Storage:
             os.close(descriptor)
 
     def _is_inside(self, folder: Path) -> bool:
-        """Return whether the real path of a folder is inside an allowed folder.
+        """Return whether the real path of a folder is inside a trusted folder.
 
-        The folder of the store is allowed, because the user named this folder.
+        A folder that is not below `root` is accepted, because the user named its path.
         """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
@@ -409,9 +409,9 @@ class Storage:
         return known
 
     def _is_folder_below(self, folder: Path) -> bool:
-        """Return whether a folder is no link and its parent is in an allowed folder.
+        """Return whether a folder is not a link, and is below a trusted folder.
 
-        The path `.` has no parent.
+        The result is False for `.` and `/`, which have no parent.
         """
         if folder == folder.parent:
             return False
@@ -430,8 +430,8 @@ class Storage:
     def _real_path(self, path: Path) -> Path:
         """Return the real path of a path, with all links followed.
 
-        The links above a folder that the user named are not followed again, because they were followed before this
-        process changed its user.
+        Links above a folder that the user named are not followed again, because this process followed them before it
+        changed its user.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -443,8 +443,8 @@ class Storage:
 def is_path_text(text: str) -> bool:
     """Return whether a text can be a path.
 
-    A text can be a path if it has no NUL and can be encoded. For any other text, calls of the system raise errors that
-    are not OSErrors.
+    A text can be a path if it has no NUL and can be encoded. For a text that cannot be a path, functions such as
+    `os.open` raise errors that are not OSErrors.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -453,9 +453,9 @@ def is_path_text(text: str) -> bool:
 
 
 def with_path(error: OSError, descriptor: int) -> OSError:
-    """Return the error with the path of the file.
+    """Return an OSError that also has the path of the open file.
 
-    If a call uses a descriptor, the error of the call has no path.
+    A call of the operating system that uses a descriptor raises an OSError without a path.
     """
     try:
         path = _path_of(descriptor)
@@ -472,7 +472,7 @@ def _path_of(descriptor: int) -> str:
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     if not path.endswith(" (deleted)"):
         return path
-    found = os.fstat(descriptor)  # Linux calls a file deleted too that got its name after it was opened
+    found = os.fstat(descriptor)  # Linux also adds `(deleted)` if a file got its name after it was opened
     with os.scandir(os.path.dirname(path)) as entries:
         return next(
             (entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path
@@ -480,7 +480,7 @@ def _path_of(descriptor: int) -> str:
 
 
 def regular(descriptor: int, path: Path) -> int:
-    """Return the descriptor if the file opened at `path` is a regular file.
+    """Return `descriptor` if the open file at `path` is a regular file.
 
     If the file is not a regular file, the descriptor is closed and OSError is raised.
     """
@@ -491,7 +491,7 @@ def regular(descriptor: int, path: Path) -> int:
 
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
-    """Return the entry of a name; `found` is the system's status of the name."""
+    """Return the entry at `path`; `found` is the operating system's status of `path`."""
     return Entry(
         path.name,
         path,
@@ -503,7 +503,7 @@ def entry_of(path: Path, found: os.stat_result) -> Entry:
 
 
 def within_time(time_ns: int) -> int:
-    """Return the time nearest to `time_ns` that a journal can contain."""
+    """Return `time_ns`, limited to the times that a journal can contain."""
     return max(min(time_ns, TIME_NS_MAX), -TIME_NS_MAX)
 
 
@@ -516,8 +516,9 @@ def _kind(mode: int) -> Kind:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    Any other folder is returned unchanged. If STORE is a relative path and broker.conf has absolute paths, one folder
-    has two paths. Code that compares paths, for a journal or a finding, would then treat the folder as two folders.
+    A folder that is not below `root` is returned unchanged. If STORE is a relative path and broker.conf has absolute
+    paths, one folder has two paths. Code that compares paths, for a journal or a finding, would treat a folder with two
+    paths as two folders.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),
@@ -536,7 +537,7 @@ def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
     """
     waiting: list[tuple[Path, Stamp | None]] = [
         (path, None)
-    ]  # no recursion: a store may nest its folders deeper than Python calls itself
+    ]  # no recursion: folders may be nested deeper than Python's recursion limit
     while waiting:
         found, listed = waiting.pop()
         stamp = listed or storage.stamp(found)

@@ -2,11 +2,11 @@
 
 Code that only reads does not import this module.
 
-If the disk is full, rmqctl must get an OSError that it can report. But if a process writes through a mapping to a hole
-of a file on a full disk, the process gets SIGBUS. Therefore files are written with `pwrite`, or through a mapping whose
-blocks were allocated first. (Some file systems copy a block when it is written again, for example ZFS, or Btrfs with
-snapshots. On such a file system, allocation guarantees nothing. A broker maps holes, and has no guarantee on any file
-system.)
+If the disk is full, rmqctl must get an OSError that it can report. If a process writes through a mapping to a hole of a
+file on a full disk, the signal SIGBUS ends the process. Files are written with `pwrite`, or through a mapping whose
+blocks were allocated first. Some file systems copy a block when the block is overwritten, for example ZFS, or Btrfs
+with snapshots. If a file system copies overwritten blocks, a write to allocated blocks can still fail on a full disk. A
+broker writes to holes of files through mappings, and does not allocate blocks first.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 LOCK_CONTENT = b"lock"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk or quota
-UNFINISHED_SUFFIX = ".tmp"  # of a file that takes another one's name when it is complete
-WRITE_SIZE_MAX = 1024 * 1024  # bytes of one `pwrite`; Linux needs up to five times as long for the pages of larger ones
-MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it
+UNFINISHED_SUFFIX = ".tmp"  # suffix of a new file that is renamed when it is complete
+WRITE_SIZE_MAX = 1024 * 1024  # bytes of one `pwrite`; for larger writes, Linux can need five times as long
+MADV_POPULATE_WRITE = 23  # since Linux 5.14; other systems refuse this advice
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Below `root` and the folders that `trust` adds, links are followed only if `follow_links`
-    is set. The same rule is used for links that are made later. With `beneath`, links between the folder `beneath` and
-    `root` are not followed either. A new file belongs to the owner of its folder.
+    All methods raise OSError. Without `follow_links`, links below `root` and below the folders that `trust` adds are
+    not followed, even if the links were created while rmqctl runs. With `beneath`, links between the folder `beneath`
+    and `root` are also not followed. A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -95,9 +95,9 @@ class WritableStorage(Storage):
     def create(self, path: Path, size: int) -> int:
         """Create a file of `size` zero bytes, and the missing folders above the file.
 
-        Returns a descriptor for reading and writing. No broker loads a file that is too short. Therefore the file gets
-        its name only when it has its full size, if the system supports files without a name. If a failed attempt left a
-        file of this size that was never written, this file is used.
+        Returns a descriptor for reading and writing. No broker loads a file that is too short. If the system supports
+        files without a name, the new file gets its name only when it has its full size. If `path` already has a file of
+        `size` bytes that was never written, for example after a failed attempt, this file is used.
         """
         self.make_folder(path.parent)
         try:
@@ -111,7 +111,7 @@ class WritableStorage(Storage):
             with _closed_on_error(descriptor):
                 self.sync_folder(path.parent)
         except OSError:
-            self.remove_file(path)  # it could not be made again
+            self.remove_file(path)  # otherwise, a later attempt could not create the file
             raise
         return descriptor
 
@@ -164,13 +164,13 @@ class WritableStorage(Storage):
 
     def _link(self, descriptor: int, name: str, folder: int) -> None:
         try:
-            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is
-            # no matter
+            # Python's `link` follows a symbolic link only if it gets a folder's descriptor; any folder will do, because
+            # the path is absolute
             os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
         except OSError:
             if place.is_same_file(
                 descriptor, name, folder
-            ):  # it may be there all the same, and could not be made again
+            ):  # the link may exist in spite of the error; a later attempt could not create it
                 os.unlink(name, dir_fd=folder)
             raise
 
@@ -188,7 +188,8 @@ class WritableStorage(Storage):
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Allocate the blocks of [position, position + size) on disk.
 
-        Writes to this range then need no more room on the disk. The content does not change.
+        Later writes to an allocated range need no more room on the disk. The allocation does not change the content of
+        the file.
         """
         fallocate = getattr(os, "posix_fallocate", None)
         if fallocate is None:  # macOS
@@ -199,9 +200,10 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
-        """Return the first `size` bytes of a file as memory.
+        """Map the first `size` bytes of a file into memory.
 
-        The caller may write only where blocks are allocated. The mapping's method `sync` flushes the mapping to disk.
+        The caller may write only to ranges whose disk blocks are allocated. The mapping's method `sync` flushes the
+        mapping to disk.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -209,13 +211,14 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Provide the memory pages of a mapping whose blocks are allocated.
+        """Prepare a range of a mapping for writing; its disk blocks must be allocated.
 
-        Without this call, the first write to each page causes a page fault, which takes longer than the write itself.
+        Without a call of `populate`, the first write to each page causes a page fault, which takes longer than the
+        write itself.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
-        )  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
+        )  # ctypes lets other threads run during the call, `mapping.madvise` does not
         if (
             _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
             and ctypes.get_errno() != errno.EINVAL
@@ -232,7 +235,7 @@ class WritableStorage(Storage):
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Set a file's time of modification to `time_ms`, in ms since 1970.
 
-        TIME_NS_MAX limits the time.
+        A time outside ±TIME_NS_MAX is replaced by the nearest limit.
         """
         time_ns = within_time(time_ms * 1_000_000)
         try:
@@ -248,7 +251,7 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def sync_file(self, path: Path) -> None:
-        """Flush a file to disk, with its times."""
+        """Flush the content and the times of a file to disk."""
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
             try:
@@ -264,8 +267,8 @@ class WritableStorage(Storage):
     def check_may_change(self, path: Path) -> None:
         """Raise OSError if this process may not change a file or folder.
 
-        The process must be able to write the file, or to change the names in the folder. The process must also be able
-        to restore the time of the file or folder.
+        The process must be able to write the file, or to add and remove names in the folder. The process must also be
+        able to set the modification time of the file or folder.
         """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
@@ -279,16 +282,19 @@ class WritableStorage(Storage):
             )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
-        """Give a file or folder to the owner of `like`.
+        """Set the owner and the group of a file or folder to those in `like`.
 
-        Only root can change the owner. For any other user, the owner stays unchanged.
+        If this process does not run as root, the owner and the group stay unchanged.
         """
         if os.geteuid() == 0:
             with self._in(path) as (name, folder):
                 os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        """Set the mode of a file or folder of this user, in the form for chmod."""
+        """Set the mode of a file or folder that belongs to this process's user.
+
+        `mode` has the form that chmod accepts.
+        """
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             try:
@@ -338,7 +344,7 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename within a file system, durably after a sync of both folders.
+        """Rename a file or folder; the change is durable after a sync of both folders.
 
         The result is False if the target is in another file system.
         """
@@ -352,24 +358,24 @@ class WritableStorage(Storage):
         return True
 
     def remove_file(self, path: Path) -> None:
-        """Delete a name; the deletion is durable after the next sync of the folder."""
+        """Delete a file; the deletion is durable after the next sync of its folder."""
         with self._in(path) as (name, folder):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder, durably after a sync of the folder above."""
+        """Delete an empty folder; this is durable after a sync of the folder above."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Return how many bytes this process may still write to the disk of a folder."""
+        """Return how many more bytes fit on the disk of a folder."""
         disk = self.disk_space(folder)
         if disk is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         return disk.usable
 
     def make_folder(self, folder: Path, mode: int = place.FOLDER_MODE) -> None:
-        """Make a folder and the missing folders above it, durably, with `mode`."""
+        """Make a folder with `mode`, and the missing folders above it; sync them all."""
         missing = []
         while self.entry(folder).kind is Kind.MISSING:
             missing.append(folder)
@@ -380,7 +386,7 @@ class WritableStorage(Storage):
             try:
                 self.sync_folder(made.parent)
             except OSError:
-                self.remove_folder(made)  # the next time it would count as durable
+                self.remove_folder(made)  # otherwise, a later call would treat the folder as durable
                 raise
 
     def sync_folder(self, folder: Path) -> None:
@@ -395,7 +401,7 @@ class WritableStorage(Storage):
     def unlink(self, path: Path) -> None:
         """Delete a file durably.
 
-        A file that does not exist is not an error.
+        If the file does not exist, the call does nothing.
         """
         if self.entry(path).kind is not Kind.MISSING:
             self.remove_file(path)
@@ -404,7 +410,8 @@ class WritableStorage(Storage):
     def replace_file(self, path: Path, data: bytes) -> None:
         """Replace the content of a small file.
 
-        After a crash, the file has either the old or the new content. Owner and mode stay unchanged.
+        After a crash, the file has either the old or the new content. The owner and the mode of the file stay
+        unchanged.
         """
         self.make_folder(path.parent)
         old = self.stamp(path)
@@ -416,7 +423,7 @@ class WritableStorage(Storage):
                     os.fchmod(descriptor, old.mode)
                 self.write(descriptor, 0, data)
                 os.fsync(descriptor)
-            except OSError as error:  # what is done to a descriptor fails without a name
+            except OSError as error:  # an OSError of a call with a descriptor has no path
                 raise OSError(error.errno, error.strerror, str(path)) from error
             finally:
                 os.close(descriptor)
@@ -444,8 +451,8 @@ class WritableStorage(Storage):
         The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
         Returns the descriptor that has the lock, or None if another process has the lock. If this process closes any
-        descriptor of the file, the lock is lost. So no other code of this process may open the file while the process
-        has the lock. The content and time of an existing file stay unchanged.
+        descriptor of the locked file, the lock is lost. While this process has the lock, no other code of this process
+        may open the locked file. Locking does not change the content and the time of an existing file.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -469,7 +476,7 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether the user named this folder; such a folder may be a link."""
+        """Return whether the user named the folder `path`, which may then be a link."""
         return path in self.named and self._beneath is None
 
     @property
@@ -495,14 +502,15 @@ class WritableStorage(Storage):
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
         """Do the same as `_in`, for a name that will be created or removed.
 
-        `path` may also be a folder that the user named. The result is then the folder's name in the folder above.
+        If `path` is a folder that the user named, the results are the folder's name and a descriptor of the folder
+        above.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])
 
 
 def _give(descriptor: int, folder: int) -> None:
-    """Make the owner of a folder the owner of a new file in the folder."""
+    """Give a new file in a folder to the owner of the folder."""
     owner = place.owner_of_new(folder)
     if owner is not None:
         os.fchown(descriptor, *owner)
@@ -510,7 +518,7 @@ def _give(descriptor: int, folder: int) -> None:
 
 @contextmanager
 def _closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close a descriptor if the block fails."""
+    """Close a descriptor if the `with` block raises OSError."""
     try:
         yield
     except OSError:

@@ -1,1 +1,1 @@
-"""A store that is open for writing: DefaultMessageStore."""
+"""A store that is open for writing, like RocketMQ's DefaultMessageStore."""

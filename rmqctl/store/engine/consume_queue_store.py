@@ -1,6 +1,7 @@
 """The consume queues of a store, open for writing.
 
-This is RocketMQ's ConsumeQueueStore. A queue is created when the first message of the queue is dispatched.
+ConsumeQueueStore does the same as RocketMQ's class with the same name. A queue is created when the first message of the
+queue is dispatched.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 class ConsumeQueueStore:
     """Continues to fill the queues of the existing store `before`.
 
-    The log of this store ends at `log_end` (bytes). New files get the sizes in `geometry`. `offsets` has the next queue
-    offset of each existing queue.
+    The log of the store ends at the physical offset `log_end`. New files get the sizes in `geometry`. `offsets` has the
+    next queue offset of each existing queue.
 
     Methods raise OSError. Opening raises NeedsRecovery if a unit of a queue points after the log's end, or if a file of
-    a queue has a wrong length. Opening also raises NeedsRecovery if a queue does not have the queue.type of
-    config/topics.json, or if the address in a queue unit points to no unit of the extension.
+    a queue has a wrong length. Opening also raises NeedsRecovery if a queue does not have the queue.type that
+    config/topics.json gives. An address in a queue unit that points to no unit of consumequeue_ext also causes
+    NeedsRecovery.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -67,16 +69,16 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Return the end of the last record that has a unit in a queue (bytes).
+        """Return the physical offset after the last record that has a queue unit.
 
-        The result is a physical offset. The result is 0 if no queue has a unit.
+        The result is 0 if no queue has a unit.
         """
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
         """Set the next queue offsets to the current ends of the queues.
 
-        Before this call, units for the log's last messages must have been added to the queues. The next new message of
+        The log's last messages must be dispatched before a call of `recover_topic_queue_table`. The next new message of
         a queue gets the queue's end as its queue offset.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
@@ -122,9 +124,9 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Return the writer of the extension of an existing or a new queue.
+        """Return the writer of a queue's consumequeue_ext.
 
-        The result is None if the store writes no extensions.
+        `queue` is None for a new queue. The result is None if the store writes no extensions.
         """
         if not self._with_ext:
             return None

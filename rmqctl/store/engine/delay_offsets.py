@@ -1,6 +1,6 @@
 """config/delayOffset.json: the offset up to which each delay level is delivered.
 
-The queues of SCHEDULE_TOPIC_XXXX are the delay levels.
+Each queue of SCHEDULE_TOPIC_XXXX belongs to one delay level.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 
 
 class DelayOffsets:
-    """The next queue offset of each delay level, from the file in `folder`.
+    """The next queue offset of each delay level, from delayOffset.json in `folder`.
 
-    A level that the file does not name begins at 0. In 5.x, the file also has a dataVersion, which is increased after
-    every 200 updates. `now` returns the time for the dataVersion in ms since 1970.
+    A delay level that is not in delayOffset.json begins at queue offset 0. In 5.x, delayOffset.json also has a
+    dataVersion, which is increased after every 200 updates. `now` returns the time for the dataVersion in ms since
+    1970.
 
-    Raises Unreadable if neither the file nor its .bak can be loaded. If neither file can be loaded, a broker still
-    starts, and delivers all delayed messages a second time.
+    Raises Unreadable if neither delayOffset.json nor delayOffset.json.bak can be loaded. A broker without a readable
+    delayOffset.json or .bak still starts, and delivers all delayed messages a second time.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:
@@ -47,11 +48,11 @@ class DelayOffsets:
         self._written = True
 
     def get(self, level: int) -> int:
-        """Return the queue offset at which the delivery of a level continues."""
+        """Return the queue offset at which the delivery of a delay level continues."""
         return self._offsets.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:
-        """Record that a level is delivered up to an offset."""
+        """Record that a delay level is delivered up to a queue offset."""
         self._offsets[level] = offset
         self._written = False
         self._updates += 1
@@ -59,7 +60,7 @@ class DelayOffsets:
             self._version |= {"counter": self._version["counter"] + 1, "timestamp": self._now()}
 
     def persist(self) -> None:
-        """Write the file, if anything changed. Raises OSError."""
+        """Write delayOffset.json, if an offset changed. Raises OSError."""
         if self._written:
             return
         self._written = True

@@ -42,8 +42,8 @@ class Dispatcher:
     """Adds messages to the queues and the index, and then calls `arriving`.
 
     Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
-    the index is off. `message_at` decodes the message at a physical offset. `message_at` is used for fields of the
-    message that the columns do not have. Methods raise OSError.
+    the index is off. `message_at` decodes the message at a physical offset. The dispatcher calls `message_at` for
+    fields that the columns do not have. Methods raise OSError.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Dispatch messages of the log. The caller gives the messages in log order."""
+        """Dispatch messages, which the caller must pass in log order."""
         messages = described.messages
-        rows = messages.compress(have_units(messages))  # [] would copy each field of each row: 10 times as slow
+        rows = messages.compress(have_units(messages))  # `compress` is 10 times as fast as indexing with []
         by_queue = rows.take(np.argsort(rows["queue"], kind="stable"))
         for of_queue in np.split(by_queue, np.flatnonzero(np.diff(by_queue["queue"])) + 1) if len(rows) else ():
             self._put_units(self._key(int(of_queue["queue"][0])), of_queue)
@@ -101,9 +101,9 @@ class Dispatcher:
         return codes
 
     def _delay_of(self, queue_id: int) -> int:
-        """Return the delay, in ms, of the level that a queue belongs to.
+        """Return the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
 
-        The number of the queue is the level minus 1 (ScheduleMessageService.queueId2DelayLevel).
+        The queueId is the delay level minus 1 (ScheduleMessageService.queueId2DelayLevel).
         """
         return self._delays_ms[min(max(queue_id, 0), len(self._delays_ms) - 1)]
 
@@ -125,13 +125,13 @@ class Dispatcher:
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """Return the tagsCode of a unit in an LMQ queue.
 
-        If the tagsCode of the message's own unit is a time of delivery, the result is this time. Otherwise the result
-        is the tagsCode of the target.
+        For a delayed message in SCHEDULE_TOPIC_XXXX, the result is the time of delivery. For any other message, the
+        result is `target.tags_code`.
         """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
-        """Call `arriving` for each message and for each of its LMQ queues.
+        """Call `arriving` for each message, and again for each LMQ queue of a message.
 
         As in ReputMessageService, `arriving` is called for messages of every kind.
         """
@@ -153,7 +153,7 @@ class Dispatcher:
 def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of each range of rows with consecutive offsets.
 
-    In each range, an offset is greater by 1 than the previous offset.
+    In a range, each offset is the previous offset plus 1.
     """
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

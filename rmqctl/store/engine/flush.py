@@ -30,11 +30,11 @@ WATCH_INTERVAL_SECONDS = 0.1
 
 
 class FlushIntervals(NamedTuple):
-    """The intervals (seconds) of the flush services, and the least numbers of pages.
+    """The intervals of the flush services in seconds, and the least numbers of pages.
 
-    A page has 4 KiB. The least number of pages says how many pages must be waiting before a service flushes or commits.
-    The settings in broker.conf are flushIntervalCommitLog and settings with similar names. The default values are the
-    broker's own.
+    A service flushes if at least `least_pages` pages of 4 KiB are waiting, and commits if at least `commit_least_pages`
+    pages are waiting. In broker.conf, the settings have names such as flushIntervalCommitLog. The default values are
+    the same as in a broker.
     """
 
     flush: float = 0.5
@@ -56,7 +56,7 @@ class FlushIntervals(NamedTuple):
 class GroupCommitService(ServiceThread):
     """Flushes the log for puts that wait.
 
-    New requests are collected in one list while the service works on the other list.
+    The service has two lists: one list collects new requests while the service works on the other list.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class GroupCommitService(ServiceThread):
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
         """Flush the log up to `offset`, in at most two rounds.
 
-        Two rounds are needed if the put ends in the next file.
+        Two rounds are needed if the message of the put is in the next file.
         """
         try:
             for _ in range(2):
@@ -121,9 +121,7 @@ class _Periodic(ServiceThread):
         self._last = now if thorough else self._last
         try:
             self._do(0 if thorough else self._least_pages)
-        except (
-            OSError
-        ):  # after a failed flush the store takes no more, and `close` raises it again; a commit is tried again
+        except OSError:  # after a failed flush, `close` raises the error again; a failed commit is repeated
             return
 
 
@@ -145,7 +143,7 @@ class FlushRealTimeService(_Periodic):
 class CommitRealTimeService(_Periodic):
     """Commits the buffers of the transient store pool to their files.
 
-    If a commit wrote data, the service that flushes the log is woken.
+    After a commit that wrote data, CommitRealTimeService wakes the service that flushes the log.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: ServiceThread) -> None:

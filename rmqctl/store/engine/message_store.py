@@ -1,18 +1,18 @@
 """A store that is open for writing.
 
-MessageStore first writes the log. After that, MessageStore writes the queues and the index from the log. All files have
-the same content as files of a broker.
+MessageStore first writes messages to the log, and then fills the queues and the index from the log. All files have the
+same content as files of a broker.
 
     MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
     put_message, put_messages        write to the log
     dispatch                         updates topics.json, queues and index from the log
-    reader                           reads what was dispatched, from any thread
+    reader                           reads the dispatched messages, from any thread
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
-Because of the lock, only one instance of rmqctl can open the store for writing, and the start() of a broker fails while
-rmqctl has the store open. Nevertheless, do not start a broker while rmqctl has the store open, because the broker's
-load() writes to the store before the broker locks the file `lock`. If this process closes any descriptor of the file
-`lock`, the system releases the lock.
+Because of the lock, only one instance of rmqctl at a time can open the store for writing. The start() of a broker fails
+while rmqctl has the store open. Do not start a broker while rmqctl has the store open. The broker's load() writes to
+the store before the broker locks the file `lock`. If this process closes any descriptor of the file `lock`, the system
+releases the lock.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from rmqctl.store.write.put_message import EncodedLines
 
 
-DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
+DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: no new log files on a fuller disk
 
 
 def now_ms() -> int:
@@ -85,8 +85,9 @@ class MessageStore:
 
     Methods raise OSError if the file system fails.
 
-    `arriving` is called for each message after the message was added to the queues and the index. If `stats` is set,
-    `stats` counts puts. `shows_version` is True if the files of the store show which broker version wrote them.
+    `arriving` is called for each message after the message was added to the queues and the index. If the attribute
+    `stats` is set, it counts puts. `shows_version` is True if the files of the store show which broker version wrote
+    them.
 
     Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable.
     """
@@ -120,7 +121,7 @@ class MessageStore:
         with ExitStack() as held:
             held.callback(self._storage.close, self._lock)
             check_none_unfinished(self._storage, root)
-            self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
+            self._before = ReadOnlyStore(root, conf)  # read again: from now on, only this process changes the store
             held.callback(self._before.close)
             known = profile or guess_profile(self._before)
             self.shows_version = shows_version(self._before)
@@ -133,9 +134,9 @@ class MessageStore:
 
     @staticmethod
     def warm_up() -> None:
-        """Compile or load the kernels before a store is opened.
+        """Compile or load the numba kernels before a store is opened.
 
-        Without this call, the kernels are compiled or loaded when the store is opened.
+        Without a call of `warm_up`, the kernels are compiled or loaded when the store is opened.
         """
         warm_up(scan, dispatch_scan, index_build)
 
@@ -165,7 +166,7 @@ class MessageStore:
         try:
             _leave_signs(
                 storage, root, settings.profile
-            )  # before it is a store: one of 5.x is never taken for an older one
+            )  # first, so that a store of 5.x is never treated as an older store
             for folder in (*logs, root / store_path.CONSUMEQUEUE, root / store_path.INDEX):
                 storage.make_folder(folder)
             created = cls(root, conf, settings=settings, geometry=geometry)
@@ -194,8 +195,8 @@ class MessageStore:
         adds the message to the queues and the index.
 
         If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room
-        again, messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, no message is
-        accepted any more. In this case, close the store and recover the store.
+        again, messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no
+        more messages: close the store, and then recover the store.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -204,7 +205,7 @@ class MessageStore:
         return result
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """Put each message as `put_message` does, but faster."""
+        """Store each message as `put_message` does, but faster."""
         begin = self.stats.now() if self.stats is not None else 0.0
         refusal = self._refusal()
         results = self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
@@ -221,17 +222,17 @@ class MessageStore:
         return result
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for the records that `put_encoded` stores.
+        """Return the rules for encoding the records that `put_encoded` stores.
 
-        The result is None if records depend on their offsets (`__CRC32#`).
+        The result is None if records have `__CRC32#`, because this checksum depends on the record's offset.
         """
         return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records that were encoded by the rules of `encoding_rules`.
 
-        The first record to store is in row `begin`. The call stores as many records as the current file of the log has
-        room for. `stats` does not count these records.
+        The first record to store is in row `begin` of `encoded`. The call stores as many records as the current file of
+        the log has room for. `stats` does not count the records of `put_encoded`.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -242,7 +243,7 @@ class MessageStore:
         """Append and dispatch checked records of a master's log.
 
         `item` has the decoded records of `data`; see CommitLogWriter.append_to_commit_log. topics.json is not changed,
-        because a slave gets topics.json from its master. After an OSError the store accepts nothing more.
+        because a slave gets topics.json from its master. After an OSError, the store accepts no more records.
         """
         with self._once():
             self._log.append_to_commit_log(start_offset, data, _last_store_time(item))
@@ -252,7 +253,7 @@ class MessageStore:
             self._reput_from_offset = start_offset + len(data)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Return why messages are not accepted now; None if messages are accepted."""
+        """Return why the store accepts no messages now; None if it accepts messages."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
@@ -271,7 +272,7 @@ class MessageStore:
     def dispatch(self) -> None:
         """Add new messages of the log to the queues and the index; update topics.json.
 
-        After an OSError the store accepts no more messages.
+        After an OSError, the store accepts no more messages.
         """
         with self._once():
             end = self.max_phy_offset
@@ -288,8 +289,8 @@ class MessageStore:
     def _once(self) -> Iterator[None]:
         """Allow one dispatch or flush at a time; raise an earlier failure again.
 
-        After a failure or Ctrl-C, a queue file or an index file may be half written. After a failed sync, the system
-        may have discarded data that was not on disk, although the next sync would succeed.
+        After a failure or Ctrl-C, a queue file or an index file may be half written. After a failed sync, the next sync
+        may succeed although the operating system has discarded unwritten data.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -325,7 +326,7 @@ class MessageStore:
         self._reput_from_offset = end
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a physical offset, also in a new file."""
+        """Return the record at a physical offset, even if its file is new."""
         log = self._before.commit_log
         if log.queue.find(physical_offset) is None:
             log.queue.refresh()
@@ -346,31 +347,31 @@ class MessageStore:
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files complete on disk until the block ends.
+        """Keep the index files complete on disk until the `with` block ends.
 
-        The block gets the path of the index file that is being filled, or None if no index file is being filled.
+        The `with` block gets the path of the index file that is being filled, or None if no index file is being filled.
         """
         return self._index.written_out()
 
     @property
     def profile(self) -> Profile:
-        """Return the profile by which the store is written."""
+        """Return the profile whose rules rmqctl follows when it writes to the store."""
         return self._settings.profile
 
     @property
     def failure(self) -> OSError | None:
-        """Return the error after which writing is not possible; None without error."""
+        """Return the error that stopped all writing; None if no error did."""
         return self._failure or self._log.queue.flush_error
 
     @property
     def log_queue(self) -> WritableMappedFileQueue:
-        """Return the log's files."""
+        """Return the queue of the log's files."""
         return self._log.queue
 
     def log_source(self) -> LogFiles:
-        """Return the log as a master sends it.
+        """Return the log for a master, which sends the log to slaves.
 
-        The log ends with the last byte that is in a file, flushed or not.
+        The log ends after the last byte that was written to a file, even if this byte is not flushed.
         """
         queue = self._log.queue
 
@@ -380,9 +381,9 @@ class MessageStore:
         return LogFiles(self._storage, lambda: queue.files, end, queue.file_size)
 
     def note_flushed(self) -> None:
-        """If the whole log is flushed, note this fact in the checkpoint.
+        """Update the checkpoint in memory if the whole log is flushed.
 
-        The function sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
+        The function sets physicMsgTimestamp; `flush` writes the checkpoint to disk.
         """
         last = self._log.queue.last
         if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:
@@ -391,7 +392,7 @@ class MessageStore:
     def flush_log(self) -> None:
         """Flush the log to disk.
 
-        After an OSError the store accepts no more messages.
+        After an OSError, the store accepts no more messages.
         """
         self._log.queue.commit()
         self._log.queue.flush()
@@ -399,7 +400,7 @@ class MessageStore:
     def flush(self) -> None:
         """Flush everything to disk, and write the checkpoint.
 
-        After an OSError the store accepts no more messages.
+        After an OSError, the store accepts no more messages.
         """
         with self._once():
             self.flush_log()
@@ -411,12 +412,12 @@ class MessageStore:
             self.checkpoint.flush()
 
     def close(self, *, keeps_empty: bool = True) -> None:
-        """Dispatch, flush and close.
+        """Dispatch and flush all messages, and close the store.
 
-        After this call, the files are in the same state as after a clean shutdown of a broker. After an OSError, the
-        store is closed, too, but `abort` still exists. A second call does nothing. No thread may put messages during or
-        after this call. A store without messages is deleted again if `create` made the store and `keeps_empty` is not
-        set.
+        `close` leaves the files in the same state as a clean shutdown of a broker. If `close` raises OSError, the store
+        is closed, too, but `abort` still exists. A second call of `close` does nothing. No thread may put messages
+        during or after a call of `close`. A store without messages is deleted again if `create` made the store and
+        `keeps_empty` is not set.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -444,7 +445,7 @@ class MessageStore:
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
         """Open the parts of the store for writing.
 
-        `held` gets the callbacks that close these parts together with the store.
+        `held` gets the callbacks that close the parts of the store.
         """
         before = self._before
         check_shut_down(before)
@@ -485,7 +486,7 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """Return broker.conf with the sizes of the existing or future files."""
+        """Return broker.conf with the file sizes that the store has or will have."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -538,11 +539,11 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 
 
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
-    """Create the files that a broker of the profile creates at each start.
+    """Create the files that show which broker version uses the store.
 
-    These files show the broker's version. A start of 5.x writes the previous content of `abort` into `abort.bak`. After
-    a clean shutdown, the next start writes an empty `abort.bak`. A start of 5.4 also creates the folder of an empty
-    database.
+    The start of a broker of the profile creates the same files. A broker of 5.x that starts writes the previous content
+    of `abort` into `abort.bak`. After a clean shutdown, the next start of the broker writes an empty `abort.bak`. A
+    broker of 5.4 that starts also creates the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

@@ -1,6 +1,6 @@
 """A store that is being created.
 
-If no message is put into the store, the store can be deleted again.
+A new store can be deleted again if no message was put into the store.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
     A new store has only empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that marks a
-    mirror. If the creation of a store was killed, the store also has an unfinished copy of one of these files. Raises
-    OSError.
+    mirror. If rmqctl was killed while it created the store, the store may also have an unfinished copy of a file.
+    Raises OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
 
@@ -48,7 +48,7 @@ def _is_new(storage: WritableStorage, entry: Entry) -> bool:
 class NewStore:
     """A list of the files that `folders` had before the store was created.
 
-    The folders are the store's root and the folders of its log. Raises OSError.
+    `folders` are the root of the store and the folders of its log. Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, folders: Sequence[Path]) -> None:
@@ -56,7 +56,7 @@ class NewStore:
         self._folders = folders
         self._made = sorted(
             {made for folder in folders for made in self._missing(folder)}, reverse=True
-        )  # what is below comes first
+        )  # inner folders come first
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:

@@ -1,4 +1,4 @@
-"""What MessageStore checks in a store before it writes anything."""
+"""The checks of a store before MessageStore writes to the store."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 
 
 def check_layout(store: ReadOnlyStore) -> None:
-    """Check that rmqctl can write to a store of this kind.
+    """Check that rmqctl can write to a store with the layout of `store`.
 
-    Raises LayoutNotSupported for RocksDB, DLedger and 3.x. Raises Unreadable if a part of the store was not read.
+    Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x. Raises Unreadable if a part of the store was not
+    read.
     """
     store.path.check_can_be_changed()
     if looks_like_3x(store):
         raise store_of_3x(store)
     store.list_all()
-    if store.has_unreadable:  # a folder of the log that does not exist yet gets its first file
+    if store.has_unreadable:  # a missing folder of the log is no fault: it gets its first file later
         what = "a part of the store was not read: `rmqctl verify` shows which"
         raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
     store.check_one_queue_type()
 
 
 def check_shut_down(store: ReadOnlyStore) -> None:
-    """Raise NeedsRecovery if the last broker or rmqctl with this store was killed."""
+    """Raise NeedsRecovery if the store was not shut down cleanly."""
     if store.path.has_abort:
         root = store.path.root
         hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
@@ -40,10 +41,10 @@ def check_shut_down(store: ReadOnlyStore) -> None:
 
 
 def end_of_log(store: ReadOnlyStore, threads: int) -> int:
-    """Return the position in the log where the last record ends.
+    """Return the physical offset after the last record of the log.
 
-    Raises NeedsRecovery if a broker would not read the log up to this position at its start. A damaged record does not
-    cause this error if a broker serves the record and continues to read after the record.
+    Raises NeedsRecovery if a starting broker would not read the log up to the last record. A damaged record is accepted
+    if a broker serves the record and continues to read after it.
     """
     log = store.commit_log
     for damage in log.queue.anomalies:

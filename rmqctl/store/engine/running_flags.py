@@ -6,7 +6,7 @@ from enum import IntFlag
 
 
 class RunningFlags(IntFlag):
-    """The reasons as flags, with the same bits as in RocketMQ."""
+    """Flags for the reasons why a store accepts no messages, as in RocketMQ."""
 
     NONE = 0
     NOT_READABLE = 1
@@ -17,5 +17,5 @@ class RunningFlags(IntFlag):
 
     @property
     def is_writeable(self) -> bool:
-        """Return whether messages are accepted."""
+        """Return whether the store accepts messages."""
         return not self & ~RunningFlags.NOT_READABLE

@@ -1,17 +1,18 @@
 """ScheduleMessageService, which delivers delayed messages when they are due.
 
-A delayed message is delivered from SCHEDULE_TOPIC_XXXX to its real topic. Messages of level n wait in queue n - 1. In
-this queue, the tagsCode of a unit is the time when the unit's message is due. The messages of a level are delivered in
-order. If a message is not due yet, or is not accepted, all later messages of the same level must wait.
+A delayed message is delivered from SCHEDULE_TOPIC_XXXX to its real topic. Delay level n uses the queue of
+SCHEDULE_TOPIC_XXXX whose queueId is n - 1. In a queue of SCHEDULE_TOPIC_XXXX, the tagsCode of a unit is the time when
+the message is due. The messages of a level are delivered in order. If a message is not due yet, or the store does not
+accept the message, all later messages of the same level must wait.
 
 The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
-because the broker clears DELAY only after the broker has encoded the properties. The message gets a new offset and a
-new store time.
+because a broker removes the property DELAY only after it has encoded the properties. The delivered message gets a new
+offset and a new store time.
 
-Three kinds of messages are skipped: messages that the log does not have any more, messages whose real topic is
-RMQ_SYS_TRANS_HALF_TOPIC, and messages without REAL_TOPIC or a valid REAL_QID. A broker of 4.9.7 does not skip messages
-without REAL_TOPIC or a valid REAL_QID, but tries to deliver such a message again and again. After a crash, the messages
-delivered since the last `persist` are delivered a second time.
+A delayed message is skipped in three cases. (1) The log no longer has the message. (2) The real topic of the message is
+RMQ_SYS_TRANS_HALF_TOPIC. (3) REAL_TOPIC or a valid REAL_QID is missing. If REAL_TOPIC or a valid REAL_QID is missing, a
+broker of 4.9.7 tries to deliver the message again and again. After a crash, messages that were delivered after the last
+`persist` are delivered a second time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ QUEUE_ID_DIGITS_MAX = 9
 class ScheduleMessageService:
     """The service that delivers the delayed messages of a store.
 
-    `reader` reads the messages, and `put` stores them. `delays_ms` are the delays of the levels, from level 1 on.
+    `reader` reads the delayed messages, and `put` stores the delivered messages. `delays_ms` are the delays of the
+    levels, from level 1 on.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class ScheduleMessageService:
         return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
 
     def persist(self) -> None:
-        """Write delayOffset.json, if anything changed. Raises OSError."""
+        """Write delayOffset.json, if an offset changed. Raises OSError."""
         self._offsets.persist()
 
     def _deliver_level(self, level: int, now_ms: int) -> int:
@@ -86,7 +88,7 @@ class ScheduleMessageService:
         return delivered
 
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
-        """Return the next units of a level's queue, from `offset` on.
+        """Return the next units in the queue of a delay level, from `offset` on.
 
         If the unit at `offset` was deleted, the units begin with the queue's first unit.
         """
@@ -99,11 +101,11 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        If a delivery time is later than the current time plus the level's delay, the delivery time is not valid. A
-        message with such a delivery time is due now (correctDeliverTimestamp).
+        A delivery time is invalid if it is later than the current time plus the level's delay. A message with an
+        invalid delivery time is due now (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
-        if is_ext_address(deliver_at):  # its extension is lost
+        if is_ext_address(deliver_at):  # the unit in consumequeue_ext is lost
             message = self._stored(unit)
             deliver_at = 0 if message is None else message.store_timestamp + delay_ms
         return deliver_at <= now_ms or deliver_at > now_ms + delay_ms
@@ -114,9 +116,10 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Return the message for the real topic, made from a scheduled message.
+    """Return the message that is delivered to the real topic of a delayed message.
 
-    The rule is messageTimeup. The result is None if the scheduled message has no valid REAL_TOPIC and REAL_QID.
+    RocketMQ's messageTimeup makes the same message. The result is None if the delayed message has no valid REAL_TOPIC
+    or no valid REAL_QID.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -1,9 +1,9 @@
-"""The threads of a store that stays open for a long time.
+"""Background threads for a store that stays open for a long time.
 
-These threads flush, commit, dispatch and deliver, so that a put does not have to wait for the disk.
+The threads flush, commit, dispatch and deliver messages, so that a put does not have to wait for the disk.
 
-`rmqctl append` needs none of these threads, because `rmqctl append` flushes all files when it ends. A program that
-embeds the engine starts these threads in addition to `MessageStore`.
+`rmqctl append` needs no background threads, because it flushes all files when it ends. A program that embeds the engine
+starts the background threads in addition to `MessageStore`.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ class StoreServices:
 
     With `sync_flush`, a put gets its result only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With
     `deliver`, delayed messages are delivered to their topics when the messages are due. Without `deliver`, delayed
-    messages wait for a broker. Raises Unreadable if `deliver` is set and the offsets of earlier deliveries cannot be
-    read. Arguments that are not given are taken from the store's broker.conf.
+    messages wait until a broker delivers them. Raises Unreadable if `deliver` is set, but neither
+    config/delayOffset.json nor its .bak can be loaded. If `sync_flush` or `intervals` is not given, the store's
+    broker.conf gives its value.
 
     With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves that connect to haListenPort of
-    `ha_host`. The protocol has no authentication: a broker listens on all addresses, but here the default is loopback.
+    `ha_host`. The HA protocol has no authentication. A broker listens on all addresses, but `ha_host` is loopback by
+    default.
 
-    This class is a context manager. Entering it opens the port, and raises OSError if the port cannot be used; the
-    store is closed then. When the block ends, the context manager stops the threads, dispatches and flushes
-    the remaining messages, and closes the store.
+    `StoreServices` is a context manager. With SYNC_MASTER, the start of the `with` block opens the HA port. If the HA
+    port cannot be used, the store is closed and OSError is raised. When the `with` block ends, the context manager
+    stops the threads, dispatches and flushes the remaining messages, and closes the store.
     """
 
     def __init__(
@@ -135,16 +137,16 @@ class StoreServices:
         """Store a message, and return a future of the result.
 
         Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
-        message is flushed to disk. If this flush lasts longer than 5 s, the future is done after 5 s. With
-        brokerRole=SYNC_MASTER, the future is also done only when slaves have the message, or after slaveTimeout. The
-        put waits for the flush and for the slaves at the same time. A message with WAIT=false does not wait.
+        message is flushed to disk. If a synchronous flush lasts longer than 5 s, the future is done after 5 s. With
+        brokerRole=SYNC_MASTER, the future is done only when slaves have the message, too, or after slaveTimeout. The
+        put waits for the flush and for the slaves at the same time. A put of a message with WAIT=false does not wait.
         """
         return self._put(message, partial(self._store.put_message, message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """Store a batch, and return a future of the result like `async_put_message`.
+        """Store a batch, and return a future, as `async_put_message` does.
 
-        The WAIT of the first message counts.
+        Only the property WAIT of the first message counts.
         """
         return self._put(messages[0], partial(self._store.put_messages, messages))
 
@@ -185,7 +187,7 @@ class StoreServices:
         while not self._stop.wait(REPUT_INTERVAL_SECONDS):
             try:
                 self._store.dispatch()
-            except OSError:  # the store takes no more messages and says so to each put; `close` raises it again
+            except OSError:  # the store now refuses each put, and `close` raises the error again
                 return
 
     def _run_schedule(self, schedule: ScheduleMessageService) -> None:
@@ -198,5 +200,5 @@ class StoreServices:
                 if time.monotonic() - persisted >= PERSIST_INTERVAL_SECONDS:
                     schedule.persist()
                     persisted = time.monotonic()
-            except (OSError, Unreadable):  # it may pass: a broker goes on, too; `__exit__` tells when it does not
+            except (OSError, Unreadable):  # try again later, as a broker does; `__exit__` raises a lasting error
                 wait = DELIVER_AFTER_ERROR_SECONDS

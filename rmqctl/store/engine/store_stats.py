@@ -27,7 +27,7 @@ _BUCKET_STARTS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_
 
 
 class StoreStats:
-    """A counter of puts, which any thread may use. `clock` gives seconds."""
+    """A counter of puts, which any thread may use; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -42,11 +42,11 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the current time. Call this function before a put."""
+        """Return the time of the clock; call this function before a put."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:
-        """Count puts that began at the time `begin` and have ended now."""
+        """Count puts that began at the time `begin` and end now."""
         end = self._clock()
         milliseconds = int((end - begin) * 1000)
         with self._lock:
@@ -70,7 +70,7 @@ class StoreStats:
         """Return the statistics under RocketMQ's names.
 
         Only `putMessageSizeMax` is rmqctl's own name. Sizes of records are in bytes, times in ms. putTps is the number
-        of messages per second, from the begin of the first put to the end of the last put.
+        of messages per second, from the start of the first put to the end of the last put.
         """
         with self._lock:
             times, sizes = sum(self._times.values()), sum(self._sizes.values())

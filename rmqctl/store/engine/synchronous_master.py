@@ -1,4 +1,4 @@
-"""Puts that wait for slaves: what CommitLog does for brokerRole=SYNC_MASTER.
+"""Puts that wait for slaves, as in CommitLog with brokerRole=SYNC_MASTER.
 
 | brokers | how many slaves | too few |
 |---|---|---|
@@ -6,11 +6,12 @@
 | 5.x | inSyncReplicas - 1; none by default | FLUSH_SLAVE_TIMEOUT after slaveTimeout |
 | 5.x, enableSlaveActingMaster | the same | IN_SYNC_REPLICAS_NOT_ENOUGH at once, and nothing is stored |
 
-With enableAutoInSyncReplicas, fewer slaves are enough if fewer slaves are in sync, but never fewer than
-minInSyncReplicas - 1.
+With enableAutoInSyncReplicas, a put waits only for slaves that are in sync, but for at least minInSyncReplicas - 1
+slaves.
 
-If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. The message is stored in both
-cases of 4.x. Up to 4.9.2, a put waits for syncFlushTimeout instead of slaveTimeout.
+If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. In 4.x, the message is stored even
+if the put gets SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT. Up to 4.9.2, a put waits for syncFlushTimeout instead of
+slaveTimeout.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.store.ha.ha_service import HAService
 
-ANY_SLAVE = 1  # of 4.x: the ackNums of its requests
+ANY_SLAVE = 1  # ackNums of the requests of a 4.x broker
 
 
 class SynchronousMaster:
-    """Wait for the slaves of `service`, by the rules of brokers of `profile`.
+    """Waits for the slaves of `service`, by the rules of the brokers of `profile`.
 
-    `alive_replica_num_in_group` is the number of brokers of the group, with the master, as a name server knows it (5.x,
-    enableSlaveActingMaster). A broker asks a name server for this number from time to time. Here, the program that
-    embeds the engine sets the number. The first value is totalReplicas of broker.conf.
+    `alive_replica_num_in_group` is the number of live brokers in the group, including the master (5.x,
+    enableSlaveActingMaster). A broker regularly asks a name server for the number of live brokers. In rmqctl, the
+    program that embeds the engine sets `alive_replica_num_in_group`. The initial value is totalReplicas of broker.conf.
     """
 
     def __init__(self, service: HAService, profile: Profile) -> None:
@@ -46,7 +47,7 @@ class SynchronousMaster:
         self.alive_replica_num_in_group = self._conf.total_replicas
 
     def need_ack_nums(self, max_phy_offset: int) -> int | None:
-        """Return how many brokers must have the next message, with the master.
+        """Return how many brokers, including the master, must have the next message.
 
         The log ends at `max_phy_offset` before the put. The result is None if the message must not be stored, because
         too few brokers are in sync (CommitLog.calcNeedAckNums).
@@ -62,7 +63,7 @@ class SynchronousMaster:
         return needed if needed <= in_sync else None
 
     def submit_replica_request(self, end: int, ack_nums: int) -> Future[PutMessageStatus]:
-        """Return a future of the status of a put that is stored up to the offset `end`."""
+        """Return a future of the status of a put whose message ends at offset `end`."""
         done: Future[PutMessageStatus] = Future()
         if self._counts_replicas and ack_nums <= 1:
             done.set_result(PutMessageStatus.PUT_OK)
