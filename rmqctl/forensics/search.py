@@ -77,7 +77,7 @@ class Search:
         if asked.unique_key is not None or asked.key is not None:
             return self._by_key(self._indexed())
         key = (asked.topic or "", asked.queue_id or 0)
-        queue = self._store.queues.get(key)
+        queue = self._store.queue(*key)
         if queue is None and self._store.is_unread(*key):
             raise Unreadable(
                 "the folder of the queue, or a folder above it, could not be read",
@@ -203,13 +203,13 @@ class Search:
             self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
         else:
             self.remarks.append("the index has no entry that can be read; use --scan")
-        topics = sorted({topic for topic, _ in self._store.queues})
-        if self._question.topic is None:
-            return topics
-        unknown = unknown_topic(self._store, self._question.topic)
-        if (unknown or self._question.topic not in topics) and not self._store.is_unread(self._question.topic):
-            self.remarks.append(unknown or f"topic {self._question.topic!r} has no queue in this store")
-        return [self._question.topic]
+        topic = self._question.topic
+        if topic is None:
+            return sorted({topic for topic, _ in self._store.queues})
+        if not self._store.topic_queues(topic) and not self._store.is_unread(topic):
+            what = unknown_topic(self._store, topic) or f"topic {topic!r} has no queue in this store"
+            self.remarks.append(what)
+        return [topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
         """Add a finding if an index file lacks entries; return whether it does."""
@@ -240,7 +240,7 @@ class Search:
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
         """Add a remark that `trace` shows copies in other topics, or searches more data."""
-        others = {topic for topic, _ in self._store.queues if is_copy_topic(topic)} - set(topics)
+        others = set(filter(is_copy_topic, self._store.queue_topics)) - set(topics)
         with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
         if with_copies:
             self.remarks.append(

@@ -185,7 +185,7 @@ def _spans(store: ReadOnlyStore) -> list[tuple[int, int]]:
 
 def _topics(store: ReadOnlyStore) -> set[str]:
     """Return every topic whose messages the store may have."""
-    known = {topic for topic, _ in store.queues} | set(store.listed_topics)
+    known = store.queue_topics | set(store.listed_topics)
     known |= {stored.topic for stored in consumer_offsets(store)}
     for group in table(store.config(GROUPS_CONFIG), GROUP_TABLE):
         known |= {prefix + group for prefix in GROUP_PREFIXES}

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rmqctl.forensics.trace.op_messages import OpMessages
     from rmqctl.format.host import Host
     from rmqctl.format.message import Message
-    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
@@ -56,7 +55,7 @@ def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
 def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
     """Yield the places of a record in light queues (LMQ)."""
     for place in queue_destinations(record.message)[1:]:
-        queue = store.queues.get((place.topic, place.queue_id))
+        queue = store.queue(place.topic, place.queue_id)
         unit = None if queue is None else first_from(queue, record.message.physical_offset)
         found = unit is not None and unit.physical_offset == record.message.physical_offset
         offset = unit.queue_offset if unit is not None and found else place.queue_offset
@@ -152,6 +151,6 @@ def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Re
             yield record, meant
 
 
-def is_pop_queue(key: QueueKey) -> bool:
-    """Return whether a queue may have POP's checkpoints and acknowledgements."""
-    return key[0] == TIMER_TOPIC or key[0].startswith(REVIVE_PREFIX)
+def is_pop_topic(topic: str) -> bool:
+    """Return whether a topic may have POP's checkpoints and acknowledgements."""
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)

@@ -48,7 +48,7 @@ class OpMessages:
 
         All these op messages are after the physical offset `after`.
         """
-        queue = self.scan.store.queues.get((TRANS_OP_HALF_TOPIC, queue_id))
+        queue = self.scan.store.queue(TRANS_OP_HALF_TOPIC, queue_id)
         last = queue.last() if queue is not None else None
         begin = max(after, 0 if last is None else last.physical_offset + 1)
         start, records = self._in_tail.get(queue_id, (None, []))

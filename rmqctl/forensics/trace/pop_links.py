@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import MsgspecError
 
-from rmqctl.forensics.trace.links import is_pop_queue, own_stage
+from rmqctl.forensics.trace.links import is_pop_topic, own_stage
 from rmqctl.forensics.trace.queue_records import by_queue
 from rmqctl.forensics.trace.stage import POP_ACK, POP_CHECKPOINT, TIMER, Record, Stage
 from rmqctl.format.body import pop_message
@@ -36,7 +36,8 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
     def may_be_meant(raw: bytes) -> bool:
         return any(topic in raw and queue in raw for topic, queue in texts)
 
-    for key in filter(is_pop_queue, store.queues):
+    keys = (key for topic in sorted(filter(is_pop_topic, store.queue_topics)) for key in store.topic_queues(topic))
+    for key in keys:
         for record in by_queue(scan, key, first, may_be_meant, codes=_POP_CODES):
             found = _pop_of(record, stages)
             if found is not None:

@@ -44,7 +44,7 @@ def by_queue(
     With `codes`, only units with one of these tagsCodes are read. With `may_be_meant`, a record is decoded only if
     `may_be_meant` returns True for the bytes of the record.
     """
-    queue = scan.store.queues.get(key)
+    queue = scan.store.queue(*key)
     first = None if queue is None else first_from(queue, after)
     if queue is None or first is None:
         return

@@ -268,7 +268,7 @@ class Trace:
             of_store = [stage for stage in stages if stage.record.store == scan.number]
             halves = [stage for stage in of_store if stage.kind == HALF]
             stages += links.op_stages(halves, ordered, self._ops[scan.number]) if halves else ()
-            if of_store and any(map(links.is_pop_queue, scan.store.queues)):
+            if of_store and any(map(links.is_pop_topic, scan.store.queue_topics)):
                 from rmqctl.forensics.trace.pop_links import pop_stages
 
                 stages += pop_stages(of_store, scan)

@@ -74,6 +74,8 @@ class ReadOnlyStore:
         self.foreign += self._top_level_problems()
         self.commit_log = CommitLog(log_files, self.path.entries_in)
         self._configs: dict[str, ConfigFile] = {}
+        self._topic_folders: dict[str, dict[str, Path]] = {}
+        self._topic_files: dict[Path, dict[int, MappedFileQueue]] = {}
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
@@ -82,17 +84,41 @@ class ReadOnlyStore:
         The queues are found by listing folders. The topic name in a message is never used as part of a path.
         """
         found: dict[QueueKey, UnitQueue] = {}
-        for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
-            found[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
+        for topic in self._folders_of(store_path.CONSUMEQUEUE):
+            found |= self._consume_queues(topic)
         plain_topics = {topic for topic, _ in found}
-        for topic, queue_id, files in self._queue_files(
-            store_path.BATCHCONSUMEQUEUE, self.conf.batchconsumequeue_file_size
-        ):
+        for topic in self._folders_of(store_path.BATCHCONSUMEQUEUE):
+            batch_queues = self._batch_queues(topic)
             if topic in plain_topics:
-                self.conflicting_queues.append((topic, queue_id))
-            if (topic, queue_id) not in found:
-                found[topic, queue_id] = BatchConsumeQueue(topic, queue_id, files)
+                self.conflicting_queues += batch_queues
+            found = batch_queues | found
         return found
+
+    def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
+        """Return the readable consume queues of one topic, by (topic, queueId).
+
+        If `queues` was not used before, only the folders of this topic are listed.
+        """
+        if "queues" in vars(self):
+            return {key: queue for key, queue in self.queues.items() if key[0] == topic}
+        return self._batch_queues(topic) | self._consume_queues(topic)
+
+    def queue(self, topic: str, queue_id: int) -> UnitQueue | None:
+        """Return one consume queue.
+
+        The result is None if the queue does not exist or cannot be read. If `queues` was not used before,
+        only the folders of this topic are listed.
+        """
+        known = self.queues if "queues" in vars(self) else self.topic_queues(topic)
+        return known.get((topic, queue_id))
+
+    @property
+    def queue_topics(self) -> set[str]:
+        """Return the topics that have a folder for their queues.
+
+        The folder may have no queue.
+        """
+        return {*self._folders_of(store_path.CONSUMEQUEUE), *self._folders_of(store_path.BATCHCONSUMEQUEUE)}
 
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
@@ -133,8 +159,12 @@ class ReadOnlyStore:
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
         """Return all readable consume queue extensions, by (topic, queueId)."""
-        found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
-        return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
+        part, size = store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size
+        return {
+            (topic, queue_id): ConsumeQueueExt(files)
+            for topic in self._folders_of(part)
+            for queue_id, files in self._files_of(part, topic, size).items()
+        }
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
         """Return whether the store may have a queue that could not be read.
@@ -142,8 +172,8 @@ class ReadOnlyStore:
         The result is True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store.
         Without `queue_id`, the result is True if any queue of the topic may be unread.
         """
-        known = self.queues
-        if queue_id is not None and (topic, queue_id) in known:
+        known = self.topic_queues(topic) if queue_id is None else self.queue(topic, queue_id)
+        if queue_id is not None and known is not None:
             return False
         return any(
             self._is_unread(part, topic, queue_id) for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE)
@@ -314,7 +344,7 @@ class ReadOnlyStore:
 
         The result is None if the queue or the unit does not exist.
         """
-        queue = self.queues.get((topic, queue_id))
+        queue = self.queue(topic, queue_id)
         return queue.find(queue_offset) if queue else None
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
@@ -349,8 +379,11 @@ class ReadOnlyStore:
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""
         self.commit_log.queue.close()
+        for queues in self._topic_files.values():
+            for files in queues.values():
+                files.close()
         opened = vars(self)  # has a cached property only after its first use
-        for queue in [*opened.get("queues", {}).values(), *opened.get("extensions", {}).values()]:
+        for queue in opened.get("queues", {}).values():
             queue.queue.close()
         if "index" in opened:
             self.index.close()
@@ -374,24 +407,43 @@ class ReadOnlyStore:
             self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)
         ]
 
-    def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
-        """Yield (topic, queueId, files) of each readable queue in a queue folder.
+    def _consume_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
+        found = self._files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
+        return {(topic, queue_id): ConsumeQueue(topic, queue_id, files) for queue_id, files in found.items()}
 
-        `part` is the name of the queue folder. Entries of the queue folder that do not belong to a queue are added to
-        `foreign`.
+    def _batch_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
+        found = self._files_of(store_path.BATCHCONSUMEQUEUE, topic, self.conf.batchconsumequeue_file_size)
+        return {(topic, queue_id): BatchConsumeQueue(topic, queue_id, files) for queue_id, files in found.items()}
+
+    def _folders_of(self, part: str) -> dict[str, Path]:
+        """Return the folders of the topics in a queue folder, by topic.
+
+        `part` is the name of the queue folder.
         """
-        for topic in self._folders(self.path.part(part)):
-            for queue in self._folders(topic):
-                if not (
-                    queue.name.isdecimal()
-                    and len(queue.name) <= QUEUE_ID_DIGITS_MAX
-                    and str(int(queue.name)) == queue.name
-                ):
+        if part not in self._topic_folders:
+            self._topic_folders[part] = {folder.name: folder for folder in self._folders(self.path.part(part))}
+        return self._topic_folders[part]
+
+    def _files_of(self, part: str, topic: str, configured: int | None) -> dict[int, MappedFileQueue]:
+        """Return the files of each readable queue of a topic, by queueId.
+
+        Entries of the topic's folder that do not belong to a queue are added to `foreign`.
+        """
+        folder = self._folders_of(part).get(topic)
+        if folder is None:
+            return {}
+        if folder not in self._topic_files:
+            found: dict[int, MappedFileQueue] = {}
+            for queue in self._folders(folder):
+                name = queue.name
+                if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
                     self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
                     continue
                 files = self._files(queue, configured)
                 if files is not None:
-                    yield topic.name, int(queue.name), files
+                    found[int(name)] = files
+            self._topic_files[folder] = found
+        return self._topic_files[folder]
 
     def _folders(self, folder: Path) -> list[Path]:
         kind = self.storage.entry(folder).kind

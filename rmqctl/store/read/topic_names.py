@@ -22,9 +22,9 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
 
     If the topic may have queues that could not be read, the result is None, because the topic may exist.
     """
-    known = {name for name, _ in store.queues} | set(store.listed_topics)
-    if topic in known or store.is_unread(topic):
+    if store.topic_queues(topic) or topic in store.listed_topics or store.is_unread(topic):
         return None
+    known = store.queue_topics | set(store.listed_topics)
     said = f"topic {topic!r} has no queue in this store, and topics.json does not list it"
     near = nearest_name(topic, sorted(known))
     return f"{said}; the nearest name is {near!r}" if near else said

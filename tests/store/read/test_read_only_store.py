@@ -12,6 +12,7 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import hash_code
+from rmqctl.logfile.system.storage import Entry, Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
@@ -374,3 +375,29 @@ def test_reading_a_store_changes_nothing(golden: Callable[[str], Path]) -> None:
     store.config("topics.json")
     store.close()
     assert tree_hash(root) == before
+
+
+def test_a_look_up_lists_only_the_folders_of_its_topic(
+    golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden("broker-533")
+    whole, store = ReadOnlyStore(root).queues, ReadOnlyStore(root)
+    listed: list[Path] = []
+    real = Storage.listing
+
+    def listing(self: Storage, folder: Path) -> list[Entry]:
+        listed.append(folder)
+        return real(self, folder)
+
+    monkeypatch.setattr(Storage, "listing", listing)
+    key = ("orders", 2)
+    found = store.queue(*key)
+    assert found is not None
+    assert found.max_offset == whole[key].max_offset
+    assert {path.relative_to(store.path.root).parts[:2] for path in listed} == {
+        ("consumequeue",), ("batchconsumequeue",), ("consumequeue", "orders")
+    }  # fmt: skip
+    assert store.queue("orders", 4711) is None
+    assert store.topic_queues("orders").keys() == {name for name in whole if name[0] == "orders"}
+    assert store.queues.keys() == whole.keys()
+    assert store.topic_queues("orders") == {name: store.queues[name] for name in whole if name[0] == "orders"}

@@ -119,7 +119,6 @@ def command(
         remark(f"damage: {damage.code} {place}: {damage.detail}")
     for remark_text in search.remarks:
         remark(remark_text)
-    opened.list_all()
     for damage in opened.foreign:
         remark(f"{damage.path}: {damage.detail}")
     if search.incomplete or opened.partly_read:
