@@ -1,4 +1,4 @@
-"""The command line.
+"""The command line of rmqctl.
 
-Each verb has one file. Only this package reads the environment and prints.
+Each verb has one file. Only this package reads environment variables and prints.
 """

@@ -1,4 +1,4 @@
-"""The command `rmqctl`: find the verb, run it, and return an exit code.
+"""The command `rmqctl`: find the verb, run the verb, and return an exit code.
 
 Any error is reported in one line.
 """
@@ -45,23 +45,22 @@ VERBS = {
     "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
-# objects; runs of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of
-# the time
+# number of objects; the objects of a scan and of numba form no cycles, and looking for cycles takes a tenth of the time
 GARBAGE_THRESHOLD = 100_000
 
 
 class Verbs(click.Group):
-    """The verbs.
+    """The verbs of rmqctl.
 
-    A verb is imported only when it is needed.
+    The module of a verb is imported only when the verb is needed.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of VERBS."""
+        """Return the names of the verbs, in the order of VERBS."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb and return it."""
+        """Import the module of a verb and return the verb, or None for an unknown name."""
         if cmd_name not in VERBS:
             return None
         command = importlib.import_module(f"rmqctl.cli.{VERBS[cmd_name][0]}").command
@@ -70,7 +69,7 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs and their short helps, without importing a verb."""
+        """Write the verbs and the exit codes, without importing the verbs."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
         with formatter.section("Exit status"):
@@ -91,29 +90,30 @@ class Verbs(click.Group):
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="rmqctl")
-@click.option("--debug", is_flag=True, help="Show a traceback if an unexpected error happens.")
+@click.option("--debug", is_flag=True, help="Show a Python traceback if an unexpected error happens.")
 def rmqctl(debug: bool) -> None:
     """Operations and forensics for Apache RocketMQ message stores, offline.
 
-    STORE is the broker's storePathRootDir, or a copy of this folder, with commitlog/, consumequeue/ and index/. Verbs
-    that only inspect STORE never write to STORE. rmqctl writes data to stdout, and everything else to stderr.
+    STORE is the broker's storePathRootDir, or a copy of this folder. STORE contains commitlog/, consumequeue/ and
+    index/. Verbs that only inspect STORE never write to STORE. rmqctl writes data to stdout, and everything else to
+    stderr.
     """
 
 
 def main() -> None:
-    """Run the command line. This is the entry point."""
+    """Run the command line (the entry point of the program `rmqctl`)."""
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     gc.set_threshold(GARBAGE_THRESHOLD)
     status = run(sys.argv[1:])
-    gc.freeze()  # no search for garbage at the end of the process, which returns all of its memory
+    gc.freeze()  # no search for garbage at the end, because the end of the process frees all memory
     sys.exit(status)
 
 
 def _interrupt(*_: object) -> None:
     """End a command on SIGTERM or SIGHUP in the same way as on Ctrl-C.
 
-    All files that the command has open are closed.
+    After SIGTERM or SIGHUP, the command closes all its open files.
     """
     raise KeyboardInterrupt
 
@@ -134,9 +134,9 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
-    except SystemExit as end:  # click's way where the reader of a help text goes away, and after a shell completion
+    except SystemExit as end:  # click exits so if the reader of a help text goes away, and after a shell completion
         return int(ExitCode.PIPE_CLOSED) if end.code else int(ExitCode.CLEAN)
-    except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
+    except (Exception, KeyboardInterrupt) as error:  # even a bug of rmqctl is reported in one line
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise
         return report_error(error)

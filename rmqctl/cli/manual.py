@@ -1,7 +1,7 @@
 """The man pages: `python -m rmqctl.cli.manual FOLDER` writes them.
 
-The pages of section 1 are made from the commands. The pages of section 7 are made from the texts in topics/ and from
-the docstrings of the code. A test compares the pages with man/.
+The man pages of section 1 are made from the commands. The man pages of section 7 are made from the texts in topics/ and
+from docstrings of the code. A test compares the pages with man/.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOPICS = {
 
 
 def pages() -> dict[str, str]:
-    """Return the roff source of every page by its file name."""
+    """Return the roff source of every man page, by the page's file name."""
     context = click.Context(rmqctl, info_name="rmqctl", **rmqctl.context_settings)
     found = {"rmqctl.1": _page("rmqctl", rmqctl, context)}
     for name in rmqctl.list_commands(context):
@@ -46,9 +46,9 @@ def pages() -> dict[str, str]:
 
 
 def _topic(name: str) -> str:
-    """Return a page of section 7.
+    """Return a man page of section 7.
 
-    The page has a text of its own, and the docstrings that this text names.
+    The page has its own text from topics/, and the docstrings that this text names with {doc:MODULE}.
     """
     text = files("rmqctl.cli").joinpath("topics", f"{name}.md").read_text()
     heading, _, body = text.partition("\n")
@@ -67,7 +67,7 @@ def _topic(name: str) -> str:
 def _docstring(module: str) -> str:
     """Return the docstring of a module as Markdown.
 
-    Paragraphs with columns or lists become indented blocks, which stay unchanged.
+    Paragraphs with columns or numbered lists are indented, so that the man page shows these paragraphs unchanged.
     """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)
@@ -122,9 +122,9 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def _see_also(name: str) -> list[str]:
-    """Return the pages that belong to a command, with its topics of section 7.
+    """Return the man pages to which the page of a command refers.
 
-    rmqctl(1) names all topics.
+    The page of a verb refers to rmqctl(1) and to pages of section 7. rmqctl(1) refers to all pages of section 7.
     """
     verb = name.removeprefix("rmqctl").split()[:1]
     topics = [topic for topic, verbs in TOPICS.items() if not verb or verb[0] in verbs]
@@ -132,7 +132,7 @@ def _see_also(name: str) -> list[str]:
 
 
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Return the examples of a verb; for rmqctl(1), the first example of each verb."""
+    """Return the examples of a verb, or for rmqctl(1) the first example of each verb."""
     if isinstance(command, Verb):
         return command.examples
     verbs = [rmqctl.get_command(context, name) for name in VERBS]
@@ -155,7 +155,7 @@ def _section(title: str, body: str) -> str:
 
 
 def main() -> None:
-    """Write the pages into the folder named on the command line."""
+    """Write the man pages into the folder named on the command line."""
     folder = Path(sys.argv[1])
     for name, source in pages().items():
         path = folder / f"man{name[-1]}" / name

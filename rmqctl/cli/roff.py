@@ -1,8 +1,8 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
 The subset has `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), indented blocks, and
-tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and between ** is bold. Text between *
-is in italics.
+tables (`|`). Indented blocks and tables are shown unchanged. Text in backquotes and text between ** are bold. Text
+between * is in italics.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from itertools import groupby
 
 
 def escaped(text: str) -> str:
-    """Return text in a form that roff does not read as a command."""
+    """Return `text` with escapes, so that roff reads no part of it as a command."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe.startswith((".", "'")) else safe
 
 
 def roff_of(markdown: str) -> Iterator[str]:
-    """Yield the lines of the page's body, beginning at the first `## SECTION`."""
+    """Yield the body of a man page, written in Markdown, as lines of roff."""
     for block in _blocks(markdown):
         first = block[0]
         if first.startswith("## "):
@@ -34,13 +34,13 @@ def roff_of(markdown: str) -> Iterator[str]:
 
 
 def _in_font(marked: str) -> str:
-    """Return marked text in bold or in italics, without the marks."""
+    """Return a text between backquotes, ** or * as bold text or italics of roff."""
     is_bold = marked.startswith(("`", "**"))
     return f"\\f{'B' if is_bold else 'I'}{escaped(marked.strip('`*'))}\\fR"
 
 
 def _blocks(markdown: str) -> Iterator[list[str]]:
-    """Yield blocks of lines: heading, paragraph, list, table, indented block."""
+    """Yield each heading, paragraph, list, table and indented block of a text."""
     for is_empty, run in groupby(markdown.split("\n"), key=lambda line: not line.strip()):
         if not is_empty:
             yield list(run)
@@ -61,9 +61,9 @@ def _items(block: list[str]) -> Iterator[str]:
 
 
 def _aligned(block: list[str]) -> list[str]:
-    """Return a table with aligned columns, without the line below its head.
+    """Return a table with aligned columns, without the dashes below the headings.
 
-    Any other block is returned unchanged.
+    A block that is no table is returned unchanged.
     """
     if not block[0].startswith("|"):
         return block
@@ -80,9 +80,9 @@ def _aligned(block: list[str]) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Return a paragraph with roff's bold and italics.
+    """Return a paragraph in roff, with bold text and italics.
 
-    Backquotes and ** mark bold text. * marks italics.
+    In Markdown, backquotes and ** mark bold text, and * marks italics.
     """
     pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|(?<![\w/*])\*[^*\s][^*]*\*(?![\w*]))", text)
     line = "".join(_in_font(piece) if at % 2 else escaped(piece) for at, piece in enumerate(pieces))

@@ -1,10 +1,10 @@
-"""Find the flipped bit that turns one CRC-32 into another.
+"""Find the one flipped bit that explains a wrong CRC-32.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
-the end. The search begins with the difference between the two checksums. The search reads the data backwards, byte by
-byte, and computes the difference before each byte. The search ends at a difference that one flipped bit of this byte
-would make. BODYCRC has only 31 of the 32 bits, so two first differences are possible. A wrong result is likely only for
-a body of gigabytes.
+the end. The search begins with the difference between the stored and the computed checksum. The search goes back from
+the last byte, and computes the difference that the checksum has after each byte. The search ends at a byte in which one
+flipped bit causes exactly this difference. BODYCRC has only 31 of the 32 bits, so the search follows both possible
+differences. A wrong result is likely only for a body of gigabytes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class BitFlip(NamedTuple):
 
 @cache
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Return the tables of the CRC.
+    """Return three tables for CRC-32.
 
-    There are three tables. The first table is the usual table, which has a value for each byte. The second table gives
-    the byte for the highest 8 bits of a value of the first table. For the value of a byte in which only one bit is set,
-    the third table gives the number of this bit.
+    The first table is the usual table, which has a value for each byte. The second table maps the highest 8 bits of a
+    value to the byte that has this value. The third table maps the value of a byte with one set bit to the number of
+    this bit.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
@@ -37,10 +37,9 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
 
 
 def find_bit_flip(data: bytes | memoryview, stored: int) -> BitFlip | None:
-    """Return the bit of `data` that explains the masked CRC-32 `stored`.
+    """Return the one bit whose flip in `data` gives the masked CRC-32 `stored`.
 
-    If this bit is flipped back, the checksum is right. The result is None if there is no such bit, or if the data are
-    too long.
+    The result is None if no single bit explains the checksum, or if `data` is longer than 1 MiB.
     """
     if len(data) > SEARCH_LIMIT:
         return None

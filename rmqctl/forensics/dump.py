@@ -31,9 +31,10 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, without the body of a damaged message. `damages`
-    counts these calls. If a broker cuts the log while the log is followed, `on_cut` is called with the physical offset
-    of the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range, without the damaged message. `damages` counts the
+    calls of `on_damage`. If a broker cuts the log while the log is followed, `on_cut` is called with the physical
+    offset of the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are
+    read.
     """
 
     def __init__(
@@ -122,9 +123,8 @@ class Dump:
     def tail(self, count: int, end: int | None = None) -> list[Row]:
         """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. So the function reads the last part of the log several times until it has
-        enough rows. Each time, the function begins at an earlier offset, and the step back is larger than the previous
-        step.
+        Records can only be read forwards. Therefore the function reads the end of the log again and again, each time
+        from an earlier offset, until it has `count` rows.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)
@@ -146,7 +146,7 @@ class Dump:
     def around(self, physical_offset: int, context: int) -> list[Row]:
         """Return the record at an offset, and `context` records on each side.
 
-        Damage counts as a record.
+        A damaged place counts as a record.
         """
         file = self._log.queue.find(physical_offset)
         if file is None:
@@ -167,10 +167,10 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
-        """Yield new rows as a broker appends them, and never stop.
+        """Yield new rows while a broker appends records.
 
-        The first rows are the last `tail` rows, or with `from_start` all rows that the filter selects. Each row is
-        yielded once.
+        Before the new rows, the function yields the last `tail` rows, or with `from_start` all rows that the filter
+        selects. Each row is yielded once. The function only stops at the end of the filter's range.
         """
         end = end_of_records(self._log)
         if tail is not None:
@@ -190,7 +190,7 @@ class Dump:
         yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """Return the row of an item, or None if the filter does not select the item."""
+        """Return the row of an item, or no row if the filter does not select the item."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
@@ -214,10 +214,11 @@ class Dump:
             self._on_damage(damage)
 
     def _first_file(self) -> int | None:
-        """Return the file where reading begins.
+        """Return the first offset of the file where reading begins.
 
-        If a first offset is given, the result is the file with this offset. Otherwise, the result is the last file
-        whose first message is older than `since`.
+        If the filter has a first offset, reading begins with the file that has this offset. If the filter only has a
+        first time, reading begins with the last file whose first message is older. The result is None if the filter has
+        neither a first offset nor a first time.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

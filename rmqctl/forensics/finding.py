@@ -1,6 +1,6 @@
 """Findings: the faults of a store. A finding has a place and a meaning.
 
-The catalogue explains every code.
+CATALOGUE explains the code of every finding.
 """
 
 from __future__ import annotations

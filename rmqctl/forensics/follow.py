@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-Each record is yielded exactly once, also when the log continues in its next file, and also when a starting broker cuts
-the log and writes new records over the old records.
+Each record is yielded exactly once, even at the begin of a new log file, or after a starting broker has cut the log and
+overwritten records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 REMEMBERED_RECORDS = 1024
 REMEMBERED_BYTES = 256 * 1024  # before the start
-HEAD_BYTES = 88  # of a record, up to BODYLENGTH: it has the store time, so that no two records have the same
+HEAD_BYTES = 88  # of a record, up to BODYLENGTH: they have the store time, which differs between records
 
 
 class Passed(NamedTuple):
@@ -35,8 +35,8 @@ class Passed(NamedTuple):
 class LogFollower:
     """Yields the records that a broker appends after physical offset `position`.
 
-    If a broker cuts the log, `on_cut` is called with the physical offset of the cut. A cut is noticed if at least one
-    of the last 1024 records before the current position remains.
+    If a broker cuts the log, `on_cut` is called with the physical offset of the cut. The offset of the cut is exact if
+    the cut leaves at least one of the last 1024 records before the current position.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -51,12 +51,13 @@ class LogFollower:
         self._remember_before(position)
 
     def items(self, until: int | None) -> Iterator[Message | Damage]:
-        """Yield messages, and yield damage if whole records follow the damage.
+        """Yield messages, and each damage that is followed by a whole record.
 
         The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
-        written messages are yielded. A message counts as completely written if (1) it is valid, (2) its last byte was
-        written (unwritten bytes are zero, and a broker copies records from first to last byte), and (3) another
-        record follows, or the message stays unchanged for a whole poll.
+        written messages are yielded. A message counts as completely written only if it is valid and its last byte was
+        written. A complete message must also be followed by another record, or stay unchanged for a whole poll. The
+        last byte shows that a message is complete, because a broker writes messages over zeros, from the first byte to
+        the last.
         """
         unsure: Message | None = None
         while until is None or self._position < until:
@@ -102,12 +103,12 @@ class LogFollower:
         return isinstance(item, Message) and last_byte_written(item) and not self._is_cut(item.physical_offset)
 
     def _is_cut(self, physical_offset: int) -> bool:
-        """Return whether the message at an offset was cut and not yet overwritten."""
+        """Return whether the record at an offset was cut and is not overwritten yet."""
         return physical_offset in self._cut and self._cut[physical_offset] == self._head(physical_offset)
 
     def _is_followed(self, message: Message) -> bool:
         if message.end < self._cut_end:
-            return False  # by bytes of records that were cut
+            return False  # only bytes of cut records follow
         following = self._log.at(message.end)
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 

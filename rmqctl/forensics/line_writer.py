@@ -1,6 +1,6 @@
 """Write wanted messages as JSON Lines.
 
-The kernel writes most lines. The other messages are returned to the caller.
+The kernel writes most lines. Messages that the kernel cannot write are returned to the caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LineWriter:
         self._local = threading.local()
 
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
-        """Return the name of the file, and the lines of its wanted messages in order.
+        """Return the path of the log file, and the lines of its wanted messages in order.
 
         If the kernel cannot write a line, the list has the message instead.
         """
@@ -53,15 +53,13 @@ class LineWriter:
             )
             if used:
                 pieces.append(out[:used].tobytes())
-            elif at < len(
-                rows
-            ):  # not for want of room: the kernel does not do it, or the buffer is too small for it alone
+            elif at < len(rows):  # the kernel cannot write this line, or the line alone is larger than the buffer
                 pieces.append(columns.message(int(numbers[at])))
                 at += 1
         return columns.path, pieces
 
     def _buffer(self) -> Bytes:
-        """Return the array of the calling thread."""
+        """Return the output buffer of the calling thread."""
         if not hasattr(self._local, "out"):
             self._local.out = np.empty(OUT_SIZE, np.uint8)
         out: Bytes = self._local.out

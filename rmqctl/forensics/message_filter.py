@@ -34,7 +34,7 @@ def _must_be_decoded(text: str) -> bool:
 def _kind(message: Message) -> TransactionType:
     """Return the transaction kind of a message.
 
-    Brokers since 4.3 keep half messages in a separate topic, and clear the bits of SYSFLAG.
+    Brokers since 4.3 keep half messages in a separate topic, and clear the transaction bits of their SYSFLAG.
     """
     kind = transaction_type(message.sys_flag)
     is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
@@ -52,11 +52,11 @@ def _among(numbers: Numbers, places: Numbers) -> Flags:
 
 @dataclass(frozen=True)
 class Filter:
-    """A condition for messages. The condition consists of parts.
+    """A condition for messages, which consists of several parts.
 
-    A message must meet all given parts. Times are in ms, both ends included. Offsets are in bytes, [from, to).
-    `queue_offset` is in units. `queue_offsets` is a range of queue offsets, both ends included. `places` are physical
-    offsets (int64, ascending).
+    A message must meet every part that is given. Times are in ms, both ends included. A message must begin at a
+    physical offset in [`from_offset`, `to_offset`). `queue_offset` is in units. `queue_offsets` is a range of queue
+    offsets, both ends included. `places` are physical offsets (int64, ascending).
     """
 
     topics: frozenset[str] = frozenset()

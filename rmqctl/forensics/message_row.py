@@ -19,9 +19,9 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 
 
 def plain_body(message: Message) -> bytes:
-    """Return the body, inflated if it is a zlib stream of less than 64 MiB.
+    """Return the body, inflated if the body is a zlib stream of up to 64 MiB.
 
-    Return any other body as stored.
+    Any other body is returned as stored.
     """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":
@@ -37,7 +37,7 @@ def plain_body(message: Message) -> bytes:
 def message_row(message: Message, *, path: str, tags_code: int, body: str = "none") -> dict[str, Any]:
     """Return a record as a row.
 
-    `body` is the form of the body in the row: none, utf8 (inflated by zlib), hex or base64 (both as stored).
+    `body` is the encoding of the body in the row: none, utf8 (a zlib body is inflated), hex or base64 (both as stored).
     """
     row: dict[str, Any] = {
         "topic": message.topic,

@@ -1,8 +1,8 @@
 """Find out whether a restart of the broker now would reach the log's damage.
 
-The answer needs no further scan of the log. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
-recovery begins. The recovery reaches only damage after the begin of this file. Then the broker's own check of a damaged
-record decides whether the recovery ends the log at this record.
+The log does not have to be scanned again. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
+recovery begins. The recovery only reaches damage after the begin of the first file that it scans. Then the broker's own
+check of a damaged record decides whether the recovery ends the log at this record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-# no bytes that a broker's scan checks: they are between its files, after its end, or unknown to us
+# damage that a broker's scan does not check: between files, after the end, or in bytes that rmqctl cannot read
 NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behind-end", "unreadable"})
 
 
@@ -23,9 +23,9 @@ class RestartReach(NamedTuple):
     """The effect of the log's damage on a restart of the broker now.
 
     `profile` is the profile of the broker. `refused` is the reason why the broker does not load the store. If the
-    broker loads the store, its scan begins at the physical offset `scans_from`. `ends_at` is the offset where damage
-    ends the log. `ends_at` is None if the scan reaches no damage that ends the log. `records` and `bytes` count the
-    good messages after `ends_at`.
+    broker loads the store, the scan of the broker begins at the physical offset `scans_from`. `ends_at` is the offset
+    where damage ends the log. `ends_at` is None if the scan reaches no damage that ends the log. `records` and `bytes`
+    count the good messages after `ends_at`.
     """
 
     profile: str
@@ -49,7 +49,7 @@ class RestartReach(NamedTuple):
 
 
 class DamageTally:
-    """Collects the damage of a scan of the log, and counts good messages."""
+    """Collects the damage that a scan of the log finds, and counts good messages."""
 
     def __init__(self) -> None:
         self._messages = 0
@@ -57,7 +57,7 @@ class DamageTally:
         self._before: list[tuple[Damage, int, int]] = []
 
     def good(self, messages: int, size: int) -> None:
-        """Count good messages that follow one another, of `size` bytes."""
+        """Count a run of good messages that have `size` bytes in total."""
         self._messages += messages
         self._bytes += size
 
@@ -69,8 +69,8 @@ class DamageTally:
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:
         """Return how a restart now would handle the damage.
 
-        Call this function after the scan of the whole log. The result is None if rmqctl does not simulate the layout of
-        the store. Raises OSError if a queue cannot be read.
+        Call this function after the scan of the whole log. The result is None if rmqctl cannot simulate a restart with
+        the layout of the store. Raises OSError if a queue cannot be read.
         """
         if store.path.layout not in (Layout.FILES, Layout.COMBINED):
             return None

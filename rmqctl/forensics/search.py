@@ -67,9 +67,10 @@ class Search:
         return any(damage.code in UNREADABLE for damage in self.findings)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Return the messages in the order of the log, found by msgId, index or queue.
+        """Return the matching messages in log order, found by msgId, index or queue.
 
-        Raises BadRequest if there is no queue, and Unreadable if there is no index.
+        Raises BadRequest if the queue does not exist, and Unreadable if the queue cannot be read or if there is no
+        index.
         """
         asked = self._question
         if asked.msg_id is not None:
@@ -99,7 +100,7 @@ class Search:
         warm_up(scan, filter_scan)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages in the order of the log, found by reading the whole log.
+        """Yield the matching messages in log order, found by a scan of the whole log.
 
         Messages with damaged content are included.
         """
@@ -140,7 +141,7 @@ class Search:
     def _filter(self) -> Filter:
         """Return a filter on columns that keeps all wanted messages.
 
-        The filter may also keep a few other messages.
+        The filter may also keep a few messages that are not wanted.
         """
         from rmqctl.forensics.message_filter import Filter
 
@@ -212,7 +213,7 @@ class Search:
         return [topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
-        """Add a finding if an index file lacks entries; return whether it does."""
+        """Return whether an index file lacks entries; add a finding if it does."""
         problem = self._store.index.length_problem(index_file)
         header = index_file.header()
         if problem is None and header is not None and header.index_count > index_file.capacity:
@@ -311,4 +312,4 @@ def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
     places = queue_destinations(message)
     if [place[:3] for place in places[:1]] == [(queue.topic, queue.queue_id, unit.queue_offset)]:
         return True
-    return (queue.topic, queue.queue_id) in [place[:2] for place in places[1:]]  # LMQ: not always at its offset there
+    return (queue.topic, queue.queue_id) in [place[:2] for place in places[1:]]  # LMQ: the queue offset may differ

@@ -1,4 +1,4 @@
-"""A survey of a store, without a scan of the log.
+"""A survey of a store, which does not need a scan of the log.
 
 The survey reads the store's folders, the begin and end of its files, and its small files.
 """

@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
-# what a broker's scan at its start does not look at, or does not exist for (the store does not load, or we alone cannot
-# read)
+# damage that a starting broker's scan does not check, or never meets (because the store does not load, or because only
+# rmqctl cannot read a part)
 BROKER_OVERLOOKS = frozenset(
     {
         "bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "file-gap",
         "bytes-behind-end", "file-length", "unreadable",
     }
 )  # fmt: skip
-# what ends the log, or keeps the store from loading, for some brokers: the simulation of a restart knows
+# damage that ends the log or prevents loading, but not for all brokers: the simulation of a restart decides
 ENDS_SOME_LOGS = frozenset({"bad-blank-size", "file-length"})
-# DLedger's scan looks at the headers of entries alone
+# DLedger's scan only checks the headers of entries
 DLEDGER_STOPS_AT = frozenset({"bad-entry", "bad-blank-size", "hole", "no-blank"})
-# causes come first: what is found below them may be nothing but their consequence
+# these findings come first, because other findings may be their consequences
 CAUSES = (
     "link-not-followed",
     "unreadable",
@@ -63,19 +63,19 @@ CAUSES = (
     "file-overlap",
 )
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
-# the log's items in order; with a request builder, stretches have their dispatch columns
+# yields the log's items in order; with a request builder, each RecordRun has its dispatch columns
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
 
 
 @dataclass
 class VerifyReport:
-    """The result of verify.
+    """The result of a verification.
 
-    Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage` counts the good messages, and their
-    bytes, after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
-    --keep-going` wrote in place of damaged or missing messages. `placeholders` is None at level 1, which does not count
-    placeholders. `restart_now` says how a restart of the broker now would handle the damage. `restart_now` is None if
-    nothing in the log can end the log, or if the answer is not known.
+    Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage_messages` counts the good messages after
+    the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover --keep-going`
+    wrote in place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
+    `restart_now` says which damage a restart of the broker now would reach. `restart_now` is None if no damage can end
+    the log, or if the effect of a restart is not known.
     """
 
     level: int
@@ -92,7 +92,7 @@ class VerifyReport:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether some input could not be read."""
+        """Return whether a part of the store could not be read."""
         return self.summary.incomplete or any(finding.code in UNREADABLE for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class VerifyReport:
 
 
 def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> VerifyReport:
-    """Verify a store at `level`, without any change of the store."""
+    """Verify a store at `level`, without changing the store."""
     verification = Verification(store, level, threads)
     verification.run()
     return verification.report
@@ -130,9 +130,9 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read at any
-    moment. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl clean`
-    deleted the file.
+    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read while the
+    verification runs. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl
+    clean` deleted the file.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class Verification:
 
     @property
     def missed(self) -> Mapping[QueueKey, int]:
-        """Return how many messages of the log no unit leads to, for each queue."""
+        """Return, for each queue, how many messages of the log have no unit."""
         return self._queues.missed if self._queues is not None else {}
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small.
 
-        The very first run compiles the kernels, and needs some seconds more.
+        Only the first run on a machine compiles the kernels, which takes some seconds.
         """
         modules = (scan, dispatch_scan, cq_unit_compare, index_match)[: 2 * self._level - 1 or 1]
         size = self._store.commit_log.queue.allocated
@@ -184,7 +184,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        In this order, a finding precedes the findings that are its consequences.
+        The order of the checks puts a finding before the findings that are its consequences.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -253,8 +253,8 @@ class Verification:
     def _log_start(self, expired: int, spanning: int) -> None:
         """Check whether the log's start is missing.
 
-        A receipt of `rmqctl clean` can explain a missing start. But a receipt may be forged by the person who wrote the
-        store.
+        A receipt of `rmqctl clean` can explain a missing start, but anyone who can write to the store can forge a
+        receipt.
         """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, spanning))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
@@ -290,7 +290,7 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
-        """Count good messages that follow one another."""
+        """Count a run of good messages, and pass them to the audits."""
         self._tally.good(messages, size)
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
@@ -327,7 +327,7 @@ class Verification:
             self._queues.lost(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether a broker continues after a damage.
+        """Return whether the scan of a broker continues after a damage.
 
         The function assumes that the broker scans the log from its first file.
         """
@@ -350,7 +350,7 @@ class Verification:
     def _is_more_of_the_same(self, damage: Damage) -> bool:
         """Return whether a record is displaced by as much as the previous record.
 
-        In this case, one finding is enough for both records.
+        If the displacements are equal, the last finding counts the new record, too.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
@@ -378,7 +378,7 @@ def _scan_here(
 def is_empty_body(damage: Damage) -> bool:
     """Return whether only the BODYCRC of an empty body is wrong.
 
-    Brokers do not check this checksum.
+    Brokers do not check the BODYCRC of an empty body.
     """
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
@@ -393,7 +393,7 @@ def _message_words(message: Message) -> str:
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
     """Return the single flipped bit that explains a wrong checksum, as text.
 
-    The bit is in the data, or in the checksum itself.
+    The flipped bit is in the data, or in the checksum itself.
     """
     if damage.message is None or damage.code not in ("bad-body-crc", "bad-property-crc"):
         return ""

@@ -50,7 +50,7 @@ COLUMNS = {
 
 @click.command(
     cls=Verb,
-    short_help="How two copies of one log differ.",
+    short_help="The differences between two copies of one log.",
     exit_codes=SCAN_VERB,
     examples="""
         # check whether the slave has all records of the master
@@ -68,7 +68,7 @@ COLUMNS = {
     type=COUNT,
     default=DEFAULT_LIMIT,
     show_default=True,
-    help="List at most this many differences, in the order of the log.",
+    help="List at most this many differences, the first ones in the log.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
@@ -77,11 +77,11 @@ COLUMNS = {
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
     """Compare two copies of one log, such as the logs of a master and a slave.
 
-    diff shows missing, extra and different records. diff compares records at the same physical offset by size, topic,
-    queue, queue offset, store time, body checksum and damage. A log may begin later than the other log because its
-    first files expired, or end earlier because its store is behind. stderr and JSON report the records that only the
-    longer log has. Such records do not count as differences. diff exits with 1 if there are differences or damage, or
-    if the logs have no offset in common.
+    `diff` shows missing, extra and different records. `diff` compares records at the same physical offset by size,
+    topic, queue, queue offset, store time, body checksum and damage. One log may begin later, because its first files
+    expired, or may end earlier, because its store is behind. stderr and JSON report the records that only the longer
+    log has at its beginning or end. Records that only the longer log has do not count as differences. `diff` exits with
+    1 if there are differences or damage, or if the logs have no offset in common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask
@@ -108,7 +108,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
-    """Return the number of differences by kind, and the first different records."""
+    """Return the number of differences by kind, and the first `limit` differences."""
     from pyspark.sql import functions as f
 
     totals = found.groupBy("difference").agg(

@@ -37,7 +37,9 @@ COLUMNS = {
 )
 @stores_argument
 @click.option(
-    "--all-topics", is_flag=True, help="Include the brokers' own topics: delays, half messages, retries, dead letters."
+    "--all-topics",
+    is_flag=True,
+    help="Also search topics of the broker itself: delayed messages, half messages, retries, dead letters.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
@@ -46,12 +48,12 @@ COLUMNS = {
 def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobOptions) -> int:
     """List messages that were stored more than once.
 
-    A producer that gets no answer sends the message again, even if a broker has already stored the message. Both stored
-    messages have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: delivered delayed
-    messages, committed half messages, retries and dead letters. Of the stores of a master and its slaves, name only one
-    store. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore, messages of one UNIQ_KEY that were
-    stored in one queue in the same millisecond do not count as duplicates. duplicates exits with 1 if there are
-    duplicates, or if the log is damaged.
+    A producer that gets no answer sends the message again, even if a broker has already stored the message. Both copies
+    of the message have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: delivered
+    delayed messages, committed half messages, retries and dead letters. If STORE... are a master and its slaves, name
+    only one of these stores. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore, messages with one
+    UNIQ_KEY do not count as duplicates if they were stored in one queue in the same millisecond. `duplicates` exits
+    with 1 if there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import duplicates

@@ -27,7 +27,14 @@ from rmqctl.errors import BadRequest, Unreadable
     """,
 )
 @stores_argument
-@click.option("--to", "target", required=True, metavar="DIR", type=LocalPath(), help="A new folder, or an empty one.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="DIR",
+    type=LocalPath(),
+    help="The folder for the exported files, which must be new or empty.",
+)
 @click.option(
     "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True
 )
@@ -48,12 +55,12 @@ def command(
 ) -> int:
     """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
 
-    export writes Parquet files to folders topic=T/day=D (days in UTC). Only whole messages are written. export first
-    writes to a hidden folder beside DIR. When the whole log is read, export renames the hidden folder to DIR. DIR never
-    contains an incomplete export. If an export is killed, the next export to the same DIR removes the hidden folder.
-    Every executor must have access to DIR under the same path. A character that is not allowed in a folder name is
-    written as %XX, as Hive does. Programs that read Hive's folders decode %XX. export exits with 1 if the log is
-    damaged.
+    `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. `export`
+    first writes to a hidden folder beside DIR. When the whole log is read, `export` renames the hidden folder to DIR.
+    Therefore DIR never contains an incomplete export. If an export is killed, the next export to the same DIR removes
+    the hidden folder. Every executor must have access to DIR under the same path. If a character is not allowed in a
+    folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's folders decode %XX. `export` exits
+    with 1 if the log is damaged.
     """
     from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.spark.question.log_records import ask
@@ -80,7 +87,7 @@ def command(
 
 
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
-    """Raise BadRequest if the export would write into a store."""
+    """Check that the export does not write into a store. Raises BadRequest."""
     for store in stores:
         if target.resolve().is_relative_to(store.resolve()):
             raise BadRequest(

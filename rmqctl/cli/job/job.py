@@ -20,7 +20,7 @@ JOBS = {
 
 
 class Jobs(click.Group):
-    """The jobs, listed in the order of JOBS."""
+    """The group of jobs, which `rmqctl job --help` lists in the order of JOBS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the jobs, in the order of JOBS."""

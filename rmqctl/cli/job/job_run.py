@@ -1,6 +1,6 @@
-"""The common code of all jobs that read records.
+"""The common code of all jobs that read records of the log.
 
-This code opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and
+The code opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and
 reports what was read.
 """
 
@@ -40,16 +40,16 @@ class JobRun(NamedTuple):
     split_mib: int
 
     def records(self, columns: Sequence[str], *stores: ReadOnlyStore) -> LogRecords:
-        """Return the records of `stores`, or of all stores of the job."""
+        """Return the records of `stores` (default: of all stores of the job)."""
         from rmqctl.spark.question.log_records import LogRecords
 
         options = self.layout | {"splitMiB": str(self.split_mib)}
         return LogRecords(self.spark, [path_of(store) for store in stores or self.stores], options, columns)
 
     def groups(self, columns: Sequence[str], by: str, interval_ms: int = 0) -> LogRecords:
-        """Return counts of the messages of all stores, by broker, topic or queue.
+        """Return the message counts of all stores, by broker, topic or queue.
 
-        If `interval_ms` is not 0, the counts are divided by intervals of store time, too.
+        If `interval_ms` is not 0, there is a separate count for each interval of store time.
         """
         records = self.records(columns)
         options = {**records.options, "by": by, "intervalMs": str(interval_ms)}
@@ -57,25 +57,25 @@ class JobRun(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the paths or URLs of the stores."""
+        """Return the path or the URL of each store."""
         return [path_of(store) for store in self.stores]
 
     @property
     def is_partial(self) -> bool:
         """Return whether a part of a store could not be read.
 
-        Such a part is a link, or a folder without read permission.
+        For example, rmqctl does not read a symbolic link, or a folder without read permission.
         """
         return any(store.partly_read for store in self.stores)
 
     def table(self, name: str) -> DataFrame:
-        """Return a table of another data source, for all stores."""
+        """Return the table of the data source `name`, for all stores of the job."""
         return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options that all jobs on records share."""
+    """The options that all jobs that read records share."""
 
     broker_conf: Path | None
     follow_links: bool
@@ -87,10 +87,10 @@ class JobOptions:
 
 @contextmanager
 def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[JobRun]:
-    """Run the job `name` with the options that all jobs share.
+    """Open the stores and Spark for the job `name`, and close Spark after the block.
 
     The stores are opened before Spark starts. An error of Spark is reported in one line. Raises BadRequest, Unreadable,
-    and the errors of opening a store.
+    and the errors of `open_store`.
     """
     opened = [open_store(store, asked.broker_conf, asked.follow_links) for store in dict.fromkeys(stores)]
     layout = {"followLinks": str(asked.follow_links).lower()} | (
@@ -113,14 +113,14 @@ def path_of(store: ReadOnlyStore) -> str:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """Return all rows as dicts, with nested rows as dicts, too."""
+    """Return all rows of a DataFrame as dicts. Nested rows also become dicts."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
-    """Return the columns of a table, given as words `HEADING=key`.
+    """Return the columns of a table that a text describes by words `HEADING=key`.
 
-    The result has a function for each heading. The function returns the cell of a row in this column.
+    The result has, for each heading, a function that returns the cell of a row.
     """
     pairs = (word.split("=") for word in columns.split())
     return {heading: itemgetter(key) for heading, key in pairs}
@@ -129,7 +129,7 @@ def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
 def print_result(
     run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """Print the whole document for `-o json`, or only its `rows` for other formats."""
+    """Print the document for `-o json`, or only its list `rows` for other formats."""
     verb = f"job.{run.name}"
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
@@ -138,14 +138,14 @@ def print_result(
 
 
 def scanned(scan: Scan) -> Row:
-    """Return the counts of what the job read, for a JSON document."""
+    """Return how many messages, bytes, blanks and damages a job has read, for JSON."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """Report what was read and what could not be read; return the exit code.
+    """Report on stderr what was read and what was not read. Return the exit code.
 
-    The report goes to stderr. `found` says whether the job has findings.
+    `found` says whether the job has findings.
     """
     read_counts = [scan.counts for scan in read]
     names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) > 1 else [""] * len(read_counts)

@@ -59,12 +59,12 @@ COLUMNS = columns_of(
 def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """List messages of the log that no queue reaches, by queue.
 
-    No consumer ever receives these messages. WHY is `missing-unit` if consumers should receive the message. For these
-    messages, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl rebuild` repairs the queue. WHY is
-    `deleted-topic` if the topic has no queue, and neither config/topics.json nor the offset of a group names the topic.
-    WHY is `superseded` if the topic was deleted and created again after the message was stored. lost does not list
-    prepared or rolled back messages, because such messages belong to no queue. lost exits with 1 if WHY is missing-unit
-    for a message, or if the log is damaged.
+    If no queue reaches a message, no consumer ever receives the message. The column WHY is `missing-unit` if consumers
+    should receive the message. For a missing unit, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl
+    rebuild` repairs the queue. WHY is `deleted-topic` if the topic has no queue, and neither config/topics.json nor the
+    offset of a group names the topic. WHY is `superseded` if the topic was deleted and created again after the message
+    was stored. `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits
+    with 1 if WHY is missing-unit for a message, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED

@@ -1,11 +1,11 @@
-"""`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
+"""`rmqctl job rebuild`: Spark's tasks read the logs, the driver fills the queues.
 
-The tasks create dispatch requests. The driver places units and index entries. In a measurement, the driver needed 0.1
-us to place a message (0.2 us together with the keys of the message). The driver can therefore place the messages of 1
-to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue, which
-takes 0.9 us more for each message. Writing by executors would be faster only if about 20 or more cores read the log.
-The place of a message also depends on the whole log before the message, for example on damage, or on a topic that was
-created again. The place of an index entry depends on all keys before the entry.
+The tasks create dispatch requests. The driver puts units into queues, and entries into the index. In a measurement, the
+driver needed 0.1 us for the unit of a message, and 0.2 us with the message's index entries. The driver can therefore
+process 1 to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue,
+which takes 0.9 us more for each message. Executors would be faster than the driver only if about 20 or more cores read.
+The queue offset of a unit also depends on the whole log before the message, for example on earlier damage, or on a
+topic that was created again. The position of an index entry depends on all keys before the entry.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 
 @click.command(
     cls=Verb,
-    short_help="As `rmqctl rebuild`, for many stores, with Spark.",
+    short_help="The same as `rmqctl rebuild`, for many stores.",
     exit_codes=REPAIR_VERB,
     examples="""
         # show what would change in each of many stores
@@ -63,7 +63,13 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     """,
 )
 @stores_argument
-@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What to rebuild.")
+@click.option(
+    "--what",
+    type=click.Choice(WHAT),
+    default="all",
+    show_default=True,
+    help="What to rebuild: the queues, the index, or all.",
+)
 @click.option(
     "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
@@ -100,7 +106,7 @@ def command(
     another worker runs the same task again. This job needs an extra: pip install 'rmqctl[spark]'.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
-    stores of one run of root must belong to one user, and this user must have the right to read Python, rmqctl and
+    stores of a job must belong to one user. The owner of the stores must have the right to read Python, rmqctl and
     Java.
     """
     if len(stores) > 1 and broker_conf is not None:
@@ -130,7 +136,7 @@ def command(
 def _opened(
     store: Path, *, broker_conf: Path | None, follow_links: bool
 ) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
-    """Open a store for a rebuild, and record the state of its files.
+    """Open a store for a rebuild. Yield the store and a fingerprint of its files.
 
     Raises BadRequest if the store is a URL.
     """
@@ -148,7 +154,7 @@ def _opened(
 
 
 def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Check that a store may be rebuilt, and record its log folders.
+    """Check that a store may be rebuilt, and record its log folders in `logs`.
 
     Raises RmqctlError if the store may not be rebuilt.
     """
@@ -197,9 +203,9 @@ def _rebuild(
 
 
 def _attempt(one: Callable[[], int]) -> int:
-    """Rebuild one store, and return its outcome.
+    """Run the work on one store, and return the exit code for the store.
 
-    An error is reported, and does not stop the rebuild of the other stores.
+    An error is reported, and does not stop the work on the other stores.
     """
     try:
         return one()

@@ -25,22 +25,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class StoreParam(LocalPath):
-    """The folder of a store, or a URL such as s3://bucket/store."""
+    """The type of an argument that is the folder of a store, or a URL of a store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path. For a URL, the result is the path that `root_path` returns."""
+        """Return the argument as a Path. For a URL, return the path from `root_path`."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
 
 
 def store_argument(command: F) -> F:
-    """Add the argument STORE, and the options for its layout."""
+    """Add the argument STORE, and the options --broker-conf and --follow-links."""
     return click.argument("store", type=StoreParam())(layout_options(command))
 
 
 def stores_argument(command: F) -> F:
-    """Add the arguments STORE..., and the options for their layout."""
+    """Add the argument STORE..., and the options --broker-conf and --follow-links."""
     return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(
         layout_options(command)
     )
@@ -50,21 +50,26 @@ def spark_options(command: F) -> F:
     """Add --master, --remote and --split-mib."""
     mib = click.IntRange(1, SPLIT_MIB_MAX)
     split = click.option(
-        "--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="How many MiB of the log each task reads."
+        "--split-mib",
+        type=mib,
+        default=SPLIT_MIB,
+        show_default=True,
+        help="The size, in MiB, of the part of the log that each task reads.",
     )
-    remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
+    remote = click.option("--remote", help="The URL of a Spark Connect server, such as sc://HOST:15002.")
     master = click.option(
         "--master",
-        help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or the master of spark-submit]",
+        help="The Spark master, such as spark://HOST:7077, yarn or local[4].  [default: local[*], or the master of "
+        "spark-submit]",
     )
     return master(remote(split(command)))
 
 
 @contextmanager
 def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
-    """Open the Spark session that the options describe.
+    """Open the Spark session that --master or --remote describes.
 
-    Raises BadRequest if PySpark is not installed, and Unreadable if no Spark answers.
+    Raises BadRequest if PySpark is not installed, and Unreadable if no Spark master or server answers.
     """
     if master and remote:
         raise click.UsageError("give --master or --remote, not both")

@@ -25,7 +25,7 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
 @click.command(
     cls=Verb,
-    short_help="A SELECT over messages, damage, queues, index.",
+    short_help="A SELECT on messages, damage, queues and index.",
     exit_codes=SCAN_VERB,
     examples="""
         # messages by topic
@@ -43,20 +43,20 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 @progress_option
 @options_in(asked=JobOptions)
 def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
-    """Run QUERY, a SELECT in Spark SQL, over views of the store.
+    """Run QUERY, a SELECT in Spark SQL, on views of the stores.
 
-    The views are messages, damage, queues and index.
+    The views are messages, damage, queues and index, with the following columns.
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
     bornTimestamp bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode
     tags keys uniqKey properties body. damage: broker store path physicalOffset size damage detail, and if the record
     shows them: topic queueId queueOffset storeTimestamp. queues (the units of consume queues): broker store topic
-    queueId queueOffset physicalOffset size tagsCode batchSize. index (its entries): broker store path entry slot
-    keyHash phyOffset timeDiff storeTimestamp prevIndex.
+    queueId queueOffset physicalOffset size tagsCode batchSize. index (the entries of the index): broker store path
+    entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
-    QUERY runs with your rights. So QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can call
-    any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a QUERY
-    that runs with your rights.
+    QUERY runs with your rights. Therefore QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can
+    call any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a
+    QUERY that runs with your rights.
 
     Bytes are printed as base64, and times as RFC 3339. If you need many rows, use `rmqctl job export`.
     """
@@ -84,9 +84,10 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 
 
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
-    """Define the views that the query may read.
+    """Define the views messages and damage for the query.
 
-    When the query runs, the views read the splits of the log. If the query is only checked, the views read nothing.
+    The views read only the parts `splits` of the log. Without splits, the views are empty, which is enough to check the
+    query.
     """
     from rmqctl.spark.question.sql import views
 

@@ -22,7 +22,7 @@ INTERVAL_MAX_MS = 86_400_000
 
 
 class Interval(click.ParamType):  # type: ignore[type-arg]
-    """A length of time in ms, which the user types as 1s to 1d."""
+    """The type of a length of time, from 1s to 1d. The value is in ms."""
 
     name = "INTERVAL"
 
@@ -67,10 +67,10 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 @progress_option
 @options_in(asked=JobOptions)
 def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, asked: JobOptions) -> int:
-    """Count the messages stored in each interval, by broker or also by topic.
+    """Count the messages that were stored in each interval, by broker or topic.
 
-    The times of the output are store times in UTC. The beginning of each interval is a multiple of the interval's
-    length. An interval without messages has no line. timeline exits with 1 if the log is damaged.
+    The times in the output are store times in UTC. The beginning of each interval is a multiple of the interval's
+    length. An interval without messages has no line. `timeline` exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.timeline import COLUMNS as NEEDED

@@ -51,9 +51,9 @@ def command(
 ) -> int:
     """Check a store on Spark in the same way as `rmqctl verify`.
 
-    STORE is a URL (s3://bucket/store), or a path under which every executor has access to the store. Executors need the
-    libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. The queues and the index are
-    read on this machine. This job needs an extra: pip install 'rmqctl[spark]'.
+    STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Executors
+    need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. rmqctl reads the
+    queues and the index on this machine. This job needs an extra: pip install 'rmqctl[spark]'.
     """
     from rmqctl.cli.views.inspect.verify_view import print_report
     from rmqctl.spark.question.verify import verification

@@ -1,1 +1,1 @@
-"""The output of documents, tables and errors."""
+"""How rmqctl prints documents, tables and errors."""

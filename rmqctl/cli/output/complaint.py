@@ -1,6 +1,6 @@
 """The report of an error: one line on stderr, and an exit status.
 
-The error ended a command, or the work on one of several stores.
+The error has ended a command, or the work on one of several stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqctl.errors import ExitCode, RmqctlError
 
 
 def report_error(error: BaseException) -> int:
-    """Report the error that ended a command, and return the exit status."""
+    """Report on stderr the error that ended a command, and return the exit status."""
     if isinstance(error, click.ClickException):
         error.show()
         return int(exit_status(error))

@@ -1,7 +1,8 @@
 """The layout of a table that may be too wide for a terminal.
 
-A cell with prose may be wrapped at its blanks, if its column still has at least PROSE_MIN characters. Numbers, offsets
-and paths are never wrapped. If the table is still too wide, each row is shown as a record, as psql does.
+A cell with prose may be wrapped at its spaces. A column with prose keeps a width of at least PROSE_MIN characters.
+Numbers, offsets and paths are never wrapped. If the table is too wide even with wrapped cells, each row is shown as a
+record, as psql does.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ CellWidth = Callable[[str], int]
 def wrapped_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, cell_len: CellWidth
 ) -> dict[int, int] | None:
-    """Return the columns whose cells must be wrapped at blanks.
+    """Return the columns whose cells must be wrapped, with their minimum widths.
 
-    The result has the minimum width of each such column. The result is empty if the table fits a terminal of `width`
-    columns without wrapping. The result is None if the table does not fit even with wrapping, so that records must be
-    shown. `cell_len` returns how many columns of a terminal a text takes.
+    If the table fits a terminal of `width` characters without wrapping, the result is empty. If the table does not fit
+    even with wrapping, the result is None, and the rows must be shown as records. `cell_len` returns the width of a
+    text on a terminal.
     """
     columns = list(zip(headings, *rows, strict=True))
     natural = [max(map(cell_len, column)) for column in columns]
@@ -43,11 +44,11 @@ def _is_prose(column: Iterable[str], cell_len: CellWidth) -> bool:
 
 
 def record_head(number: int, width: int) -> str:
-    """Return the line above the record `number`, on a terminal of `width` columns."""
+    """Return the line above record `number` for a terminal of `width` characters."""
     return f"-[ {number} ]".ljust(min(width, RECORD_HEAD_WIDTH), "-")
 
 
 def aligned(cells: Iterable[str], widths: Sequence[int], cell_len: CellWidth) -> str:
-    """Return a line of a table with columns of these widths."""
+    """Return one line of a table. `widths` are the widths of the columns."""
     padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
     return (" " * GAP).join(padded).rstrip()

@@ -24,22 +24,22 @@ _BMP_END = 0x10000
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with unsafe characters as `\x1b`, `\u202e` or `\U000e0041`."""
+    r"""Return `text` with escapes for unsafe characters, such as `\x1b` or `\u202e`."""
     return _UNSAFE.sub(lambda match: _escaped(match[0]), text)
 
 
 def printable_json(text: str) -> str:
-    r"""Return JSON text with its unsafe characters escaped, such as `\u009b`.
+    r"""Return JSON text with escapes for unsafe characters, such as `\u009b`.
 
-    JSON escapes C0 characters already. The meaning of the JSON stays the same.
+    JSON itself escapes C0 control characters. The escapes do not change the meaning of the JSON text.
     """
     return _UNSAFE_IN_JSON.sub(lambda match: _json_escaped(match[0]), text)
 
 
 def no_formula(text: str) -> str:
-    """Return `text` so that no spreadsheet runs it as a formula.
+    """Return `text` in a form that no spreadsheet runs as a formula.
 
-    If a spreadsheet would run `text` as a formula, the result begins with `'`.
+    If a spreadsheet would run `text` as a formula, the result is `'` followed by `text`.
     """
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 

@@ -36,7 +36,7 @@ _IMPORTED_LATE = (
 
 
 def import_late_ones() -> None:
-    """Import the modules that this module otherwise imports only when needed.
+    """Import all modules that the output only sometimes needs, such as rich.
 
     A process calls this function before it changes its user, because the new user may have no right to read the
     modules.
@@ -51,15 +51,16 @@ def to_json(value: Any) -> str:
 
 
 def print_document(verb: str, document: Row) -> None:
-    """Print a JSON document, indented, with the name of its schema."""
+    """Print an indented JSON document with the name of the document's schema."""
     print(indented_json({"schema": f"rmqctl.{verb}/1"} | document))
 
 
 def indented_json(document: Row) -> str:
     """Return an indented JSON document, safe for a terminal.
 
-    A document with many rows is indented by msgspec, which is much faster, but needs time for its import. msgspec
-    refuses half of a surrogate pair, which names of files may have.
+    msgspec indents large documents much faster than `json`, but its import needs time. msgspec refuses a text with half
+    of a surrogate pair, which the name of a file may have. `json` indents small documents, and texts that msgspec
+    refuses.
     """
     text = printable_json(json.dumps(document, ensure_ascii=False))
     if len(text) < LARGE_DOCUMENT or "\\ud" in text:
@@ -70,7 +71,7 @@ def indented_json(document: Row) -> str:
 
 
 def print_line(verb: str, document: Row) -> None:
-    """Print a JSON document in one line, with the name of its schema."""
+    """Print a JSON document in one line, with the name of the document's schema."""
     print(to_json({"schema": f"rmqctl.{verb}/1"} | document))
 
 
@@ -85,11 +86,11 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows, as they arrive, in the format that the user chose.
+    """Print rows, as they arrive, in the format `output` that the user chose.
 
-    `keys` are the columns of CSV. `columns` (heading, cell) are the columns of the table. `head` has the keys that come
-    before the rows in a JSON document, such as the store. With `live`, rows arrive over time, and each row is printed
-    immediately.
+    `keys` are the columns of CSV. `columns` has the headings of the table, each with a function that returns the cell
+    of a row. In a JSON document, the keys of `head`, such as the store, come before the rows. With `live`, rows arrive
+    over time, and each row is printed immediately.
     """
     if live:
         rows = _flushed(rows)
@@ -107,7 +108,7 @@ def print_rows(
 
 
 def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
-    """Print blocks of whole lines unchanged, at most `limit` lines."""
+    """Print blocks of whole lines, but at most `limit` lines (None: all lines)."""
     sys.stdout.flush()
     left = limit
     if left == 0:
@@ -128,7 +129,7 @@ def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    """Print a table for every block of rows, without columns that have no value."""
+    """Print a table for every block of rows, without the block's empty columns."""
     printed = 0
     while chunk := list(islice(rows, ROWS_PER_TABLE)):
         cells = [[cell(row) for cell in columns.values()] for row in chunk]
@@ -141,7 +142,7 @@ def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], An
 
 
 def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return a table without the columns that have no value."""
+    """Return a table without the columns in which all cells are empty."""
     used = [at for at in range(len(headings)) if not rows or any(row[at] not in (None, "") for row in rows)]
     return [headings[at] for at in used], [[row[at] for at in used] for row in rows]
 
@@ -149,8 +150,8 @@ def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str]
 def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
     """Print rows that arrive over time as one table.
 
-    The headings are printed only once, and each row is printed immediately. If a cell needs a wider column, the column
-    stays wider afterwards. If the terminal is too narrow, rows are printed as records.
+    The headings are printed only once, and each row is printed immediately. If a cell is wider than its column, the
+    column becomes wider from this row on. If the terminal is too narrow, rows are printed as records.
     """
     from rich.cells import cell_len
 
@@ -169,9 +170,9 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 
 
 def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
-    """Print rows in the form of tabulate, without importing tabulate.
+    """Print rows in the same layout as tabulate does, but without tabulate.
 
-    The import of tabulate would need a third of the time of a whole look-up.
+    To import tabulate would take a third of the time that a whole look-up of a message takes.
     """
     lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -190,7 +191,7 @@ def _print_json_rows(verb: str, head: Row, name: str, rows: Iterable[Row]) -> No
 
 
 def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
-    import csv  # imports here spare the start of what prints otherwise
+    import csv  # imported only here, so that other formats start faster
 
     context = click.get_current_context(silent=True)
     raw = context is not None and bool(context.meta.get(RAW_CSV))
@@ -201,9 +202,9 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 
 
 def _csv_cell(value: Any, *, raw: bool) -> str:
-    """Return a cell for CSV.
+    """Return the text of a cell for CSV.
 
-    A text is changed if a spreadsheet would run the text as a formula. Numbers are never formulas.
+    If a spreadsheet would run a text as a formula, the text is changed, except with `raw`. Numbers are never formulas.
     """
     if isinstance(value, dict | list):
         return to_json(value)
@@ -224,7 +225,7 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
     """Print a table, or records if the terminal is too narrow for a table.
 
-    `printed` is the number of rows that were printed before. The first record gets the next number.
+    `printed` is the number of rows that were printed earlier. The first record gets the number `printed` + 1.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -242,7 +243,7 @@ def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int)
 
 
 def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> None:
-    """Print each row as a record, with one line for each field that is not empty."""
+    """Print each row as a record: a line for each heading that has a value."""
     width = max(map(len, headings))
     for number, row in enumerate(rows, printed + 1):
         _console().print(record_head(number, _terminal_width()), style="bold")
@@ -251,9 +252,9 @@ def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> 
 
 
 def _print_pairs(pairs: Iterable[tuple[str, Any]], width: int) -> None:
-    """Print names and values on a terminal.
+    """Print names and values on a terminal, each name to the left of its value.
 
-    All lines of a long value are printed to the right of the value's name.
+    A long value has several lines, which are all to the right of the name.
     """
     from rich.text import Text
 
@@ -276,9 +277,9 @@ def _terminal_width() -> int:
 
 
 def text_width(most: int) -> int:
-    """Return the width at which text is wrapped, which is at most `most` columns.
+    """Return the width at which text must be wrapped, in characters: `most`, or less.
 
-    If the terminal is narrower, the result is the width of the terminal.
+    If the terminal is narrower than `most` characters, the result is the width of the terminal.
     """
     return min(most, _terminal_width()) if is_terminal(sys.stdout) else most
 
@@ -292,7 +293,7 @@ def _text(value: Any) -> Text:
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Print names and values, each pair on its own line.
 
-    On a terminal, the next lines of a long value are also to the right of the value's name.
+    On a terminal, a long value has several lines, which are all to the right of the name.
     """
     if is_terminal(sys.stdout):
         pairs = list(fields)
@@ -303,12 +304,12 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
 
 
 def print_line_of_text(text: str) -> None:
-    """Print a line of text on stdout, safe for a terminal."""
+    """Print a line of text on stdout, with escapes for unsafe characters."""
     print(printable(text))
 
 
 def print_toned(text: str, tone: Tone) -> None:
-    """Print a line. On a terminal, the line has the colour of `tone`."""
+    """Print a line on stdout. On a terminal, the line has the colour of `tone`."""
     print(_coloured(printable(text), tone, sys.stdout))
 
 
@@ -327,7 +328,7 @@ def _aligned(fields: Iterable[tuple[str, Any]]) -> list[str]:
 def remark(text: str) -> None:
     """Print a line on stderr.
 
-    On a terminal, a label such as `damage:` has a colour.
+    On a terminal, a label such as `damage:` at the beginning of the line has a colour.
     """
     line = printable(text)
     label, colon, rest = line.partition(":")
@@ -337,9 +338,9 @@ def remark(text: str) -> None:
 
 
 def _coloured(text: str, tone: Tone, stream: Any) -> str:
-    """Return a text with the codes of a colour.
+    """Return a text with the terminal codes for a colour.
 
-    If `stream` is not a terminal, or if NO_COLOR is set, the text is returned without codes.
+    If `stream` is not a terminal, or if NO_COLOR is set, the text is returned unchanged.
     """
     if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         return text
@@ -351,15 +352,15 @@ def _cell(value: Any) -> str:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Return whether a stream is a terminal that can move its cursor."""
+    """Return whether a stream is a terminal, but not a dumb terminal."""
     return bool(stream.isatty()) and os.environ.get("TERM", "") != "dumb"
 
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that adds bytes to the progress, and shows the progress.
+    """Yield a function that adds a number of bytes to the shown progress.
 
-    Progress goes to stderr, in the form that `mode` (auto, json, none) names.
+    `total` is the number of all bytes. The progress is shown on stderr, in the form `mode` (auto, json, none).
     """
     if mode == "json":
         yield _json_progress(total, what)
@@ -406,9 +407,9 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress, given the items done and all items.
+    """Yield a function that shows how many of all tasks are done.
 
-    Progress goes to stderr, in the form that `mode` (auto, json, none) names.
+    The function shows the progress on stderr, in the form `mode` (auto, json, none).
     """
     if mode == "json":
         yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))

@@ -1,7 +1,7 @@
-"""Colours by meaning.
+"""The colours of the output, by meaning.
 
-The text has the same information as the colour. So no information is lost with NO_COLOR, or if the output is written to
-a file.
+The text itself says what a colour means. Therefore no information is lost without colours, for example with NO_COLOR,
+or if the output is written to a file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Tone(Enum):
-    """The meaning of a colour. The value is the colour's name in rich and click."""
+    """The meaning of a colour. The value is the name of the colour in rich and click."""
 
     BAD = "red"
     ATTENTION = "yellow"

@@ -1,6 +1,6 @@
 """The confirmation of a plan, by --yes or at a terminal.
 
-The plan is shown before the question.
+The user sees the plan before the question.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def change_options(command: F) -> F:
     """Add --yes, --dry-run and --as-root."""
     command = as_root_option(command)
-    command = click.option("--yes", is_flag=True, help="Make the change without asking.")(command)
-    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
+    command = click.option("--yes", is_flag=True, help="Make the change without asking for confirmation.")(command)
+    return click.option("--dry-run", is_flag=True, help="Only show the plan, and change nothing.")(command)
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Check, before long work, that a user will be able to answer a question.
+    """Check, before long work, that a user will be able to confirm the change.
 
-    Raises NotConfirmed if nobody can answer.
+    Raises NotConfirmed if --yes is not given and no user can answer at a terminal.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask the user whether to execute the plan that was shown.
+    """Ask the user whether to execute the plan. With `yes`, do not ask.
 
     Raises NotConfirmed if the answer is no, or if no user can answer.
     """
@@ -60,9 +60,9 @@ def confirm(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def plan_shown(*, dry_run: bool) -> Iterator[None]:
-    """Flush the printed plan before the change begins.
+    """Flush the plan that the block prints, before the change begins.
 
-    If stdout was closed by its reader, report that nothing was changed.
+    If the reader of stdout has closed stdout, stderr reports that nothing was changed.
     """
     try:
         yield
@@ -74,9 +74,9 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 
 
 def undo_hint(store: Path) -> str:
-    """Return the undo command that is proposed after a change.
+    """Return the text that proposes the undo command after a change.
 
-    The undo command has the options of this command that describe the store's files and the user.
+    The proposed command has the options --broker-conf, --follow-links and --as-root if the verb was run with them.
     """
     context = click.get_current_context()
     words = [quoted(store)]

@@ -1,4 +1,4 @@
-"""The remark that the first run compiles the kernels."""
+"""The remark on stderr that the first run of a verb compiles the kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PATIENCE_SECONDS = 0.7
 
 
 def warmed_up(warm_up: Callable[[], None]) -> None:
-    """Run `warm_up`, which compiles or loads kernels.
+    """Run `warm_up`, which compiles the kernels or loads them from the cache.
 
-    If `warm_up` needs much time, report the reason on stderr.
+    If `warm_up` needs much time, stderr reports the reason.
     """
     import threading
 

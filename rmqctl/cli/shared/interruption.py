@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP for a verb that writes.
+"""Ctrl-C, SIGTERM and SIGHUP while a verb writes.
 
-A signal is only recorded, so that the verb can end its work cleanly.
+The first signal is only recorded, so that the verb can end its work cleanly.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
-    """Return the signals that the caller does not ignore.
+    """Return the given signals without the signals that the process ignores.
 
-    nohup ignores SIGHUP, and a shell ignores SIGINT for a command in the background.
+    A command under nohup ignores SIGHUP. A background command of a shell ignores SIGINT.
     """
     return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class Interruption:
-    """A block of code in which the first signal only sets `noted`.
+    """A block of code in which the first signal only sets the attribute `noted`.
 
     A second signal raises KeyboardInterrupt.
     """
@@ -52,9 +52,9 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End the block when a signal arrives, and set `noted`.
+        """End the inner block at once when a signal arrives, and set `noted`.
 
-        Use this block for work that may wait forever, but changes nothing.
+        Use the inner block for work that may wait forever, but changes nothing.
         """
         self._is_waiting = True
         try:
@@ -72,11 +72,12 @@ class Interruption:
 
 
 class ChangeInterruption(Interruption):
-    """Signals during a change that is recorded in a journal.
+    """A block of code for a change that is recorded in a journal.
 
-    If a signal arrives before `commit`, the verb ends, and nothing was changed. After `commit`, signals are ignored,
-    and the change continues to its end. With `at_once`, the first signal raises KeyboardInterrupt immediately. Without
-    `at_once`, the first signal is only recorded, and `commit` raises KeyboardInterrupt.
+    If a signal arrives before the call of `commit`, the verb ends without a change. After the call of `commit`, signals
+    are ignored, and the change continues to its end. With `at_once`, the first signal before `commit` raises
+    KeyboardInterrupt immediately. Without `at_once`, the first signal is only recorded, and `commit` raises
+    KeyboardInterrupt.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:
@@ -85,7 +86,7 @@ class ChangeInterruption(Interruption):
         self._is_committed = False
 
     def commit(self) -> None:
-        """Begin the change.
+        """Begin the change: from now on, ignore signals.
 
         Raises KeyboardInterrupt if a signal arrived before the change.
         """

@@ -16,9 +16,9 @@ BLOCK_SIZE = 1024 * 1024  # bytes of lines
 
 
 def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
-    """Yield blocks of whole lines as soon as they arrive.
+    """Yield blocks of whole lines as soon as the lines arrive.
 
-    No more blocks are yielded after a signal was noted.
+    After `interruption` has noted a signal, no more blocks are yielded.
     """
     reader = cast("BufferedIOBase", source)
     rest: list[bytes] = []

@@ -57,7 +57,7 @@ def message_of_options(asked: MessageOptions) -> MessageExtBrokerInner:
 
 
 def _given_properties(asked: MessageOptions) -> dict[str, str]:
-    """Return the properties of --property, --tags, --keys and --delay-level."""
+    """Return the properties that --property, --tags, --keys and --delay-level set."""
     if any("=" not in pair for pair in asked.pairs):
         raise click.BadParameter("write NAME=VALUE", param_hint="--property")
     said = [pair.partition("=")[::2] for pair in asked.pairs]

@@ -1,8 +1,8 @@
-"""Shell completion of names in a store, and of codes that `explain` knows.
+"""Shell completion of the topics, groups and codes that a user types.
 
 If an argument or an option of a verb has one of the names in TYPES, the shell completes the value. The verb needs no
-code for this. Completion must be fast and silent. Completion only lists folders and reads small files. If an error
-happens, completion proposes nothing.
+code for the completion. Completion must be fast and silent. Therefore completion only lists folders and reads small
+files. If an error happens, completion proposes nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PROPOSED_MAX = 1000
 class NameType(click.types.StringParamType):
     """The type of a parameter whose value the shell completes.
 
-    `names` returns names with their meanings, which may be empty.
+    The function `names` returns the possible values, each with its meaning. A meaning may be empty.
     """
 
     def __init__(self, names: Callable[[click.Context], Mapping[str, str]]) -> None:
         self._names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Propose the names that begin with `incomplete`, or none after an error."""
+        """Propose the names that begin with `incomplete`, or no names after an error."""
         from click.shell_completion import CompletionItem
 
         try:
@@ -43,7 +43,7 @@ class NameType(click.types.StringParamType):
 
 
 def complete_names(parameters: Iterable[click.Parameter]) -> None:
-    """Add completion to the parameters whose values are names."""
+    """Add completion to the parameters that TYPES lists."""
     for parameter in parameters:
         if parameter.type is click.STRING and parameter.name in TYPES:
             parameter.type = TYPES[parameter.name]
@@ -52,7 +52,8 @@ def complete_names(parameters: Iterable[click.Parameter]) -> None:
 def _store_of(context: click.Context) -> Path:
     """Return the store that an incomplete command line names.
 
-    If an option still lacks its value, click leaves the store in `args`. Raises ValueError if no store is typed yet.
+    While the user has not typed the value of an option, click leaves the store in `args`. Raises ValueError if the user
+    has not typed a store yet.
     """
     typed = context.params.get("store") or (context.params.get("stores") or context.args or [None])[0]
     if typed is None:
@@ -61,7 +62,7 @@ def _store_of(context: click.Context) -> Path:
 
 
 def _topics(context: click.Context) -> dict[str, str]:
-    """Return the topics that have queues, or else the topics of topics.json."""
+    """Return the topics that have queues. Without queues, return all listed topics."""
     store = _store_of(context)
     folders = [store / folder for folder in QUEUE_FOLDERS]
     found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
@@ -69,7 +70,7 @@ def _topics(context: click.Context) -> dict[str, str]:
 
 
 def _groups(context: click.Context) -> dict[str, str]:
-    """Return the groups that have an offset or a configuration."""
+    """Return the groups in consumerOffset.json and in subscriptionGroup.json."""
     store = _store_of(context)
     with_offset = {key.partition("@")[2] for key in _table(store, "consumerOffset.json", "offsetTable")} - {""}
     configured = set(_table(store, "subscriptionGroup.json", "subscriptionGroupTable"))
@@ -77,7 +78,7 @@ def _groups(context: click.Context) -> dict[str, str]:
 
 
 def _table(store: Path, name: str, key: str) -> dict[str, Any]:
-    """Return a table of a config file, as a broker loads the file."""
+    """Return the JSON object `key` of config/`name`, as a broker loads the file."""
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import load_config, table
 
@@ -85,7 +86,7 @@ def _table(store: Path, name: str, key: str) -> dict[str, Any]:
 
 
 def _codes(_: click.Context) -> dict[str, str]:
-    """Return the codes that `explain` knows."""
+    """Return the codes that `explain` knows, each with its meaning."""
     from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     found = {code: explained.meaning.split(". ")[0] for code, explained in (CATALOGUE | TERMS).items()}

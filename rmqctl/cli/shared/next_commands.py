@@ -1,7 +1,7 @@
-"""The command that a user may type next, for each finding, term and exit code.
+"""The command that rmqctl proposes next, for each finding, term and exit code.
 
-In a command, STORE is the store, OFFSET is the finding's physical offset, VERB is the verb that was run, and FILE is
-the broker's broker.conf.
+In a proposed command, STORE is the store, OFFSET is the finding's physical offset, VERB is the verb that was run, and
+FILE is the broker's broker.conf.
 """
 
 from __future__ import annotations

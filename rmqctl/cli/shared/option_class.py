@@ -1,4 +1,4 @@
-"""Options of a verb as one typed, frozen object."""
+"""The options of a verb as one typed, frozen object."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a verb its options as objects of frozen dataclasses.
+    """Return a decorator that passes options to a verb in frozen dataclasses.
 
-    With `asked=DumpOptions`, the verb gets one argument `asked`. This argument has all options for which DumpOptions
-    has a field. The name of a field is the name of the option's parameter. Write this decorator below the decorators of
-    the options.
+    With `asked=DumpOptions`, the verb gets one argument `asked`, an object of DumpOptions. Each field of DumpOptions
+    has the value of the option whose parameter has the same name. Write this decorator below the decorators of the
+    options.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

@@ -33,9 +33,9 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
 class LocalPath(click.Path):
-    """A path of this host.
+    """The type of a parameter that is a path of this machine.
 
-    A URL is refused, because otherwise rmqctl might create a folder with the name s3:.
+    A URL is refused. rmqctl might take a URL for a path, and create a folder with the name s3:.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class LocalPath(click.Path):
         super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path."""
+        """Return the text as a Path. An empty path and a URL are usage errors."""
         text = os.fsdecode(value)
         if not text:
             self.fail("the path is empty", param, ctx)
@@ -60,12 +60,12 @@ _OFFSET_RANGE = re.compile(r"(?=.*\d)(\d{0,19})(?:(\.\.)(\d{0,19}))?", re.ASCII)
 
 
 class OffsetRangeType(click.ParamType):  # type: ignore[type-arg]
-    """A range of queue offsets, both ends included."""
+    """The type of a range of queue offsets, such as 10..20, with both ends included."""
 
     name = "A..B"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Return the first and the last offset."""
+        """Return the first and the last offset of the range."""
         if isinstance(value, tuple):
             return value
         found = _OFFSET_RANGE.fullmatch(str(value))
@@ -80,36 +80,36 @@ class OffsetRangeType(click.ParamType):  # type: ignore[type-arg]
 
 
 def store_argument(command: F) -> F:
-    """Add the argument STORE, and the options for its layout."""
+    """Add the argument STORE, and the options --broker-conf and --follow-links."""
     return click.argument("store", type=LocalPath())(layout_options(command))
 
 
 def stores_argument(command: F) -> F:
-    """Add the argument STORE..., and the options for the layout."""
+    """Add the argument STORE..., and the options --broker-conf and --follow-links."""
     argument = click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=LocalPath())
     return argument(layout_options(command))
 
 
 def layout_options(command: F) -> F:
-    """Add --broker-conf and --follow-links."""
+    """Add the options --broker-conf and --follow-links."""
     command = click.option(
         "--follow-links", is_flag=True, help="Follow symbolic links to files and folders outside the store."
     )(command)
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
-        help="The broker's broker.conf: file sizes, commit log folders, retention. Without this option, rmqctl "
-        "derives the file sizes from the existing files.",
+        help="The broker's broker.conf, with file sizes, commit log folders and retention. Without this option, rmqctl "
+        "takes the file sizes from the existing files.",
     )(command)
 
 
 class MsgIdType(click.ParamType):  # type: ignore[type-arg]
-    """The offset message id, which a broker gives to a message."""
+    """The type of an offset message id (the id that a broker gives to a message)."""
 
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text unchanged if it is an offset message id."""
+        """Return an offset message id unchanged. Any other text is a usage error."""
         from rmqctl.format.host import parse_msg_id
 
         try:
@@ -121,27 +121,34 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
 
 def id_options(command: F) -> F:
     """Add --key, --msg-id and --unique-key."""
-    key = click.option("--key", multiple=True, callback=_once, help="A word of KEYS, or a UNIQ_KEY.")
+    key = click.option("--key", multiple=True, callback=_once, help="A word of the message's KEYS, or its UNIQ_KEY.")
     text = "The offset message id: 32 or 56 hex digits."
     msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
-    unique_key = click.option("--unique-key", multiple=True, callback=_once, help="The UNIQ_KEY (client message id).")
+    unique_key = click.option(
+        "--unique-key", multiple=True, callback=_once, help="The message's UNIQ_KEY (client message id)."
+    )
     return key(msg_id(unique_key(command)))
 
 
 def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the only value of an option, or None if the option is not given."""
+    """Return the value of an option that may be given only once, or None."""
     if len(values) > 1:
         raise click.BadParameter("give it once: each call looks up one message", param=option)
     return values[0] if values else None
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Add -o with the formats of a verb, of which the first is the default.
+    """Return a decorator that adds -o, with the first format as the default.
 
-    If csv is one of the formats, add --raw, too.
+    If csv is one of the formats, the decorator also adds --raw.
     """
     option = click.option(
-        "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="The format of stdout.",
     )
     if "csv" not in formats:
         return option
@@ -158,7 +165,7 @@ def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> No
 
 
 def profile_option(text: str) -> Callable[[F], F]:
-    """Add --profile, which names the broker versions whose rules a change follows."""
+    """Return a decorator that adds --profile, a broker version, with the help `text`."""
     return click.option("--profile", type=click.Choice(PROFILES), help=f"{text}  [default: as the store shows]")
 
 
@@ -187,16 +194,16 @@ def threads_option(command: F) -> F:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, but at most 8."""
     return min(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX
     )
 
 
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
-    """Read broker.conf, if --broker-conf is given.
+    """Return the settings in the file of --broker-conf, or default settings.
 
-    Report on stderr if broker.conf names another store, or a log in another folder. Raises BadRequest.
+    A remark on stderr reports if broker.conf names another store, or a log in another folder. Raises BadRequest.
     """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
@@ -224,9 +231,9 @@ def _is_below(path: Path, store: Path) -> bool:
 
 
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
-    """Return the store that the shared options name.
+    """Open the store that the argument and the shared options of a verb name.
 
-    `log_only` says that the verb reads only the log.
+    With `log_only`, the verb reads only the log.
     """
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -249,7 +256,7 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
 
 
 def note_unfinished_change(store: ReadOnlyStore) -> None:
-    """Report an unfinished change by rmqctl, or a damaged journal, on stderr."""
+    """Report on stderr an unfinished change of rmqctl, or a damaged journal."""
     from rmqctl.errors import NeedsRecovery, Unreadable
     from rmqctl.store.journal.journals import check_finished, list_journals
 

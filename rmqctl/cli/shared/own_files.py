@@ -1,4 +1,4 @@
-"""Files that a verb writes for itself, beside the store."""
+"""Files that a verb writes for the user, outside the store, such as metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import click
 
 
 def check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """Check that rmqctl's own files are not in the folders of a broker.
+    """Check that the files that rmqctl will write are not in the folders of a broker.
 
-    If a path exists and the verb will replace it or append to it, the path must be a file.
+    The folder of each file must exist. A file that exists must be a regular file. `files` has the path of each file by
+    the option that names the file. Raises click.BadParameter.
     """
     from rmqctl.logfile.access.owner import is_root
 

@@ -1,6 +1,6 @@
-"""The user that changes a store.
+"""The user of the operating system that changes the files of a store.
 
-If root changes the store of another user, the process first changes its user to this user.
+If root changes a store that belongs to another user, the process first changes its user to the owner of the store.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def takes_as_root(command: click.Command) -> bool:
 
 
 def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """If root runs the verb, change to the owner of the store, and report this.
+    """If root runs the verb, change to the owner of the store, and report the owner.
 
     Call this function before a file of the store is opened for writing. Call this function after all imports, because
     the owner may have no right to read the modules. `logs` are the folders of the log outside the store. Raises
-    ChangeFailed if files belong to several users. With --as-root, nothing happens.
+    ChangeFailed if the files of the store belong to several users. With --as-root, the process keeps its user.
     """
     act_as_owner_of({store: logs})
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """If root runs the verb, change to the owner of several stores.
+    """If root runs the verb, change to the user that owns all the stores.
 
-    `act_as_owner` does the same for one store. Each store is given together with its `logs`. Raises ChangeFailed if the
-    owners differ.
+    `act_as_owner` does the same for one store. `stores` has the log folders outside each store. Raises ChangeFailed if
+    the stores belong to several users.
     """
     from rmqctl.logfile.access.owner import Owner, become
 
@@ -88,7 +88,7 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 def _import_package() -> None:
     """Import every module of rmqctl that a verb without Spark may need.
 
-    If only root has the right to read rmqctl, the owner cannot import modules later.
+    If only root has the right to read rmqctl, the process cannot import modules after it has changed its user.
     """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
@@ -96,9 +96,9 @@ def _import_package() -> None:
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Report which user `act_as_owner` would become, or why it would refuse.
+    """Report, for --dry-run, to which user the process would change.
 
-    The report is for --dry-run.
+    If the change would be refused because files belong to several users, report the refusal instead.
     """
     try:
         owner = other_owner(store, logs)
@@ -110,9 +110,10 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
-    """Return the user to which the process of root must change.
+    """Return the user to which a process of root must change before it writes.
 
-    The result is None if this process keeps its user. Raises ChangeFailed if the files belong to several users.
+    The result is None if the process keeps its user. Raises ChangeFailed if the files belong to several users, or if
+    their owner cannot be read.
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 

@@ -15,9 +15,10 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-z]{0,3})", re.IGNORECASE | re
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as `500000000000`, `500GB` or `465.5GiB`.
+    """Return a size in bytes, given as text: `500000000000`, `500GB` or `465.5GiB`.
 
-    GB and similar units are powers of 1000. GiB and similar units are powers of 1024. Raises ValueError.
+    GB and similar units are powers of 1000. GiB and similar units are powers of 1024. Raises ValueError if the text is
+    not a size, or if the size is larger than 2^63 - 1.
     """
     found = _SIZE.fullmatch(text.strip())
     unit = UNITS.get(found[2].lower()) if found else None
@@ -34,7 +35,7 @@ def parse_size(text: str) -> int:
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, with or without a unit."""
+    """The type of an option that is a number of bytes, with or without a unit."""
 
     name = "SIZE"
 

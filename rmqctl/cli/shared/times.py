@@ -23,7 +23,7 @@ def parse_time(text: str, now: int) -> int:
 
     The function accepts RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s`
     prints them), `-2h`, `now`, `today`, `yesterday` (local midnight), and mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local
-    time). Relative times count from `now` (ms). Raises ValueError.
+    time). A relative time such as `-2h` is relative to `now`, in ms. Raises ValueError and OverflowError.
     """
     if text.isdecimal():
         return int(text) * 1000 if is_epoch_seconds(text) else int(text)
@@ -43,15 +43,15 @@ def parse_time(text: str, now: int) -> int:
 
 
 def is_epoch_seconds(text: str) -> bool:
-    """Return whether a number has 10 digits, as epoch seconds of today have.
+    """Return whether a text is a number of 10 digits (seconds since 1970).
 
-    Numbers of 10 digits are times from 2001 to 2286 in seconds, but would be times in 1970 in milliseconds.
+    In seconds, a number of 10 digits is a time from 2001 to 2286. In milliseconds, such a number would be in 1970.
     """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Return the milliseconds of a moment.
+    """Return a moment in milliseconds since 1970.
 
     A moment without a time zone is local time.
     """
@@ -59,7 +59,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 class TimeType(click.ParamType):  # type: ignore[type-arg]
-    """A point in time, in ms since 1970."""
+    """The type of an option that is a point in time. The value is in ms since 1970."""
 
     name = "TIME"
 
@@ -80,7 +80,7 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
 
 
 class HoursType(click.ParamType):  # type: ignore[type-arg]
-    """Hours of the day, as in deleteWhen."""
+    """The type of an option with hours of the day, such as deleteWhen has."""
 
     name = "hours"
 

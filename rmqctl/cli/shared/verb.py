@@ -21,7 +21,7 @@ CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CON
 def flush_output() -> None:
     """Flush stdout.
 
-    Raises OSError that names stdout, for example if the disk is full.
+    If stdout cannot be written, for example because the disk is full, raises an OSError with the file name stdout.
     """
     try:
         sys.stdout.flush()
@@ -33,15 +33,15 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """After stdout failed, discard the data in the buffer of stdout."""
+    """After a failed write to stdout, discard the data in the buffer of stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Verb(click.Command):
     """A click command that shows examples and exit codes in its help.
 
-    `examples` has two lines for each example: `# what the command does`, and the command line. The man page also shows
-    examples and exit codes.
+    `examples` has two lines for each example: `# what the command does`, and the command line. The man page of the
+    command also shows the examples and exit codes.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb.
 
-        If the program that reads stdout ends, the verb ends without a message.
+        If the program that reads stdout has ended, the verb ends without a message, with the exit code 141.
         """
         try:
             status = super().invoke(ctx)

@@ -1,4 +1,4 @@
-"""The verbs: one module for each.
+"""The verbs of rmqctl, one module for each verb.
 
 `inspect` has the verbs that only read a store. `change` has the verbs that change a store.
 """

@@ -27,7 +27,8 @@ SUFFIX = ".json"
 def command(words: tuple[str, ...]) -> int:
     """Print the JSON Schema of a verb's JSON document (`-o json`).
 
-    A line of `-o jsonl` is one element of the document's list. Without VERB, schema lists the verbs that print JSON.
+    Each line of `-o jsonl` is one element of the list in the JSON document. Without VERB, `schema` lists the verbs that
+    print JSON.
     """
     if not words:
         click.echo("\n".join(name.replace(".", " ") for name in _names()))

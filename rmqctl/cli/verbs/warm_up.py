@@ -24,10 +24,9 @@ from rmqctl.errors import ExitCode, Unreadable
 def command(progress_mode: str) -> int:
     """Compile what all verbs need, once, so that no later run has to compile.
 
-    The result is cached in the user's cache folder, for this user, this machine's processor and this version of rmqctl.
-    warm-up uses all processors, and needs less than a minute on two
-    processors. Without warm-up, each verb compiles what
-    it needs at its first run. warm-up prints the folder of the cache.
+    The compiled code is kept in the user's cache folder. The code is for one user, one type of processor and one
+    version of rmqctl. `warm-up` uses all processors, and needs less than a minute on two processors. Without warm-up,
+    each verb compiles what it needs at its first run. `warm-up` prints the path of the cache folder.
     """
     from rmqctl.kernels.kernel_cache import find_folder
     from rmqctl.kernels.warm_up_all import warm_up_all

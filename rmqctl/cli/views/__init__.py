@@ -1,1 +1,1 @@
-"""The views, which show the plans and results of the verbs."""
+"""The views: modules that show the plans and results of the verbs."""

@@ -1,8 +1,8 @@
-"""Gauges for Prometheus.
+"""Gauges for Prometheus in a text file.
 
 rmqctl writes the gauges to a text file for node_exporter's textfile collector. rmqctl does not use the client library
-of Prometheus, because this library is made for processes that run for a long time, and because a few gauges need only a
-few lines.
+of Prometheus. The library is made for processes that run for a long time, and a few gauges need only a few lines of
+code.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\\r"})
 
 
 class MetricsFile:
-    """The gauges of a run of a verb on `store`.
+    """The gauges of one run of a verb on `store`.
 
-    `meanings` has the help text of each gauge of the verb, in the order of the file. A gauge without a measured value
-    is left out.
+    `meanings` has the help text of each gauge of the verb, in the order of the file. The file leaves out a gauge that
+    has no value.
     """
 
     def __init__(self, verb: str, store: Path, meanings: Mapping[str, str]) -> None:
@@ -45,14 +45,14 @@ class MetricsFile:
         self.set("last_run_timestamp_seconds", round(self._began, 3))
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Set the gauge `name` with these labels and with the label of the store."""
+        """Set the gauge `name` with these labels, and with the label `store`."""
         text = "".join(f',{label}="{_escaped(of)}"' for label, of in labels.items())
         self._values[name, text] = value
 
     def hold(self, path: Path | None) -> None:
-        """Keep the file at `path` open.
+        """If root runs the verb, open the metrics file at `path`, and keep the file open.
 
-        A process of root changes to another user later, and this user may have no right to replace the file. Raises
+        A process of root changes its user later, and the new user may have no right to replace the file. Raises
         OSError.
         """
         from rmqctl.logfile.access.owner import is_root
@@ -65,7 +65,7 @@ class MetricsFile:
             self._descriptor = storage.open_for_writing(path) if is_there else storage.make_file(path)
 
     def text(self) -> str:
-        """Return the metrics in Prometheus' text format, version 0.0.4."""
+        """Return the gauges in Prometheus' text format, version 0.0.4."""
         lines = []
         for name, meaning in self._meanings.items():
             found = [self._line(name, labels, value) for (of, labels), value in self._values.items() if of == name]
@@ -74,14 +74,14 @@ class MetricsFile:
         return "".join(f"{line}\n" for line in lines)
 
     def encoded(self) -> bytes:
-        """Return the bytes of the text. Names may have bytes that are not UTF-8."""
+        """Return the gauges as bytes, with escapes for names that are not valid UTF-8."""
         return self.text().encode(errors="backslashreplace")
 
     def _line(self, name: str, labels: str, value: float) -> str:
         return f'{self._prefix}{name}{{store="{_escaped(self._store)}"{labels}}} {value}'
 
     def write(self, path: Path, exit_status: int) -> None:
-        """Write the metrics of the finished run to the file at `path`. Raises OSError."""
+        """Write the gauges of the finished run to the file at `path`. Raises OSError."""
         from rmqctl.logfile.system.writable_storage import WritableStorage
 
         self.set("exit_status", exit_status)
@@ -97,11 +97,10 @@ class MetricsFile:
 
 
 def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]) -> int:
-    """Run a verb, and write its result to the file at `path`.
+    """Run a verb, and write its gauges to the file at `path` (None: to no file).
 
-    The file is written even after an error. After a wrong command line, no file is written, because `path` itself may
-    be wrong. If `path` is None, no file is written. If the verb succeeds, but the file cannot be written, raises
-    OSError.
+    The file is written even if the verb ends with an error. After a usage error, no file is written, because `path`
+    itself may be wrong. If the verb succeeds, but the file cannot be written, raises OSError.
     """
     if path is None:
         return run()

@@ -1,4 +1,4 @@
-"""Progress of scans of the log, for every verb that scans the log."""
+"""The progress of a scan, for every verb that scans the log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def scan_progress(store: ReadOnlyStore, mode: str, what: str, total: int | None = None) -> Iterator[None]:
-    """Show the progress of a scan of `total` bytes (None: the whole log).
+    """Show the progress of a scan of `total` bytes (None: the whole log) on stderr.
 
-    `mode` is auto, json or none.
+    `mode` (auto, json, none) is the form of the progress.
     """
     with progress(mode, store.commit_log.size if total is None else total, what) as advance:
         store.commit_log.on_progress = advance

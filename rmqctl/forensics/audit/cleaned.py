@@ -48,8 +48,8 @@ class ReceiptsRead(NamedTuple):
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
     """Return whether receipts record that `clean` deleted a file of the log.
 
-    The file in question ended at the physical offset `offset`. Raises OSError, also if a path of receipts is not a
-    file.
+    `offset` is the physical offset at which the deleted file ended. Raises OSError, also if the path of the receipts is
+    not a file.
     """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
@@ -74,7 +74,7 @@ def _log_end(receipt: Receipt) -> int | None:
 
 
 def _receipt(line: bytes) -> Receipt | None:
-    """Return the receipt of a line.
+    """Return the receipt in a line.
 
     The result is None if a crash cut the line, or if the line is not a receipt.
     """

@@ -1,4 +1,4 @@
-"""Messages that brokers serve and clients reject (`rmqctl.format.client_check`)."""
+"""Messages that brokers serve but clients reject (`rmqctl.format.client_check`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 def count_rejected(messages: Rows) -> Counter[str]:
     """Count the messages that clients reject, by the code of the finding.
 
-    `messages` has DISPATCH_COLUMNS.
+    `messages` has the columns DISPATCH_COLUMNS.
     """
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 

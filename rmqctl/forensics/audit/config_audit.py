@@ -1,8 +1,8 @@
 """Compares the files of config/ with the queues, and with the .bak files.
 
-`verify` only checks that the files can be loaded, that no file lost its entries (`lost_config`), and that no offset is
-after the end of its queue. The differences that this module finds may be intended, for example after a topic was
-deleted, or if the broker creates topics by itself. So only `doctor` reports these differences.
+`verify` only checks three things: the files can be loaded, no file lost its entries (`lost_config`), and no offset is
+after the end of its queue. Only `doctor` reports differences between config/ and the queues, because the differences
+may be intended. For example, an operator may have deleted a topic, or the broker may create topics by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield the differences between config/ and the queues or the .bak files.
 
-    If no broker ever used the store, there is no topics.json to compare. Raises OSError.
+    A store that no broker ever used has no topics.json, so its topics are not compared. Raises OSError.
     """
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
@@ -97,7 +97,8 @@ def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
 def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each file whose .bak is newer, or has more entries.
 
-    A broker copies the file to .bak before it writes the file. So a broker never makes a .bak with a later version.
+    A broker copies a file to its .bak before it writes the file. Therefore a .bak that a broker wrote is never newer
+    than the file.
     """
     for name in CONFIG_FILES:
         config = store.config(name)
@@ -117,10 +118,10 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
     """Return the entries that only the .bak has, and that the store still uses.
 
-    An operator deletes one topic or one group at a time, and the broker writes the file after each deletion. So a
-    single missing group does not count as a loss. The broker removes the offsets of a deleted topic, and may remove
-    the offsets of a deleted group. A missing topic that has messages gives a different finding.
-    A file that lost all its entries also gives a different finding.
+    A single missing group does not count as a loss: an operator deletes one group at a time, and the broker then writes
+    the file. Missing offsets count only if their topic and their group still exist, because a broker may remove the
+    offsets of a deleted topic or group. A missing topic that has messages gives a different finding. A file that lost
+    all its entries also gives a different finding.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []
@@ -147,8 +148,8 @@ def _members(offsets: object) -> dict[str, Any]:
 def _version(content: dict[str, Any] | None) -> tuple[int, int, int] | None:
     """Return the data version of a file, or None if the file has no version.
 
-    The data version is (stateVersion, counter, timestamp). Brokers compare the parts in this order, because a clock may
-    be set back.
+    The data version is (stateVersion, counter, timestamp). Brokers compare stateVersion first and timestamp last,
+    because a clock may be set back.
     """
     found = (content or {}).get("dataVersion")
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""The audit of the files of a broker with a controller (5.x)."""
+"""The audit of the files that a broker with a controller writes (5.x)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Check that messages of the log have units, and that units have messages.
 
 In one pass over the log, `on_messages` confirms the unit of each message. Then `finish` checks all units that no
-message confirmed. Many messages are compared at once. A single message or unit is examined only if there is a
-difference.
+message confirmed. Many messages are compared at once. A single message or unit is examined only if the comparison of a
+batch shows a difference.
 """
 
 from __future__ import annotations
@@ -52,17 +52,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 FILES_FOR_A_MAJORITY = 3
-FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for each unit
+FINDINGS_MAX = 1000  # with one code in one queue: a file of garbage gives one for each unit
 
 
 class QueueCrosscheck:
     """Collects differences between log and queues in `findings`.
 
-    `missed` counts, for each queue, the messages of the log that no unit of the queue leads to. `expired_units` counts
-    the units that point before the log's start. `spanning_units` counts only the expired units of queues that also
-    point into the log.
-    Messages that a repair will write are not in the log yet. `new_at` decodes a message that a repair will write at a
-    physical offset.
+    `missed` counts, for each queue, the messages of the log that have no unit in the queue. `expired_units` counts the
+    units that point before the log's start. `spanning_units` counts only the expired units of queues that also point
+    into the log. `new_at` returns the message that a planned repair will write at a physical offset, because this
+    message is not in the log yet.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.
 
-        `message` is given for a message whose content is damaged and whose lengths are right.
+        `message` is given if `described` has a single message whose content is damaged and whose lengths are right.
         """
         self._know_queues()
         messages = described.messages
@@ -124,7 +123,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Process messages of a queue that have one verdict and successive offsets."""
+        """Process messages of one queue with the same verdict and successive offsets."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -163,17 +162,18 @@ class QueueCrosscheck:
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
         """Return whether a record's QUEUEOFFSET is wrong, and its unit is right.
 
-        In this case, the unit is confirmed, and the record becomes a finding. A QUEUEOFFSET is wrong if the unit of the
-        record is at another queue offset, and if the records of the units before and after this unit agree with the
-        queue or cannot be read. But if all records differ from the queue by the same number, the QUEUEOFFSETs are right
-        and the queue is wrong. Raises OSError.
+        The unit that points to the record must be at a queue offset that differs from the record's QUEUEOFFSET. The
+        records of the two neighbouring units decide what is wrong. If the QUEUEOFFSET of a neighbouring record directly
+        precedes or follows the record's QUEUEOFFSET, the queue is wrong. If the QUEUEOFFSET of a neighbouring record
+        agrees with the queue, or if neither neighbour can be read, the record's QUEUEOFFSET is wrong. For a wrong
+        QUEUEOFFSET, the unit of the record is confirmed, and a finding is added. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
         number = target.queue_offset
         if cursor is None or unit is None or (unit.physical_offset, unit.size) != (at, size):
             return False
-        own = cursor.queue.find(number)  # units before it may lead to the record, too, in place of lost ones
+        own = cursor.queue.find(number)  # earlier units may point to the record, too, in place of lost units
         if own is not None and own.physical_offset == at:
             return False
         slot = unit.queue_offset
@@ -207,7 +207,7 @@ class QueueCrosscheck:
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the message at an offset, or None if the message cannot be read.
 
-        Callers read messages in log order. Therefore one reader is enough for all calls.
+        One reader is enough for all calls, because callers ask for messages in log order.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
@@ -216,11 +216,11 @@ class QueueCrosscheck:
             self._reader = RecordReader(file)
         try:
             return message_of(self._reader.at(physical_offset - file.file_from_offset))
-        except OSError:  # the scan reports it
+        except OSError:  # the scan reports the error
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Process a single message, and all of its queue offsets.
+        """Process a single message, and its units in all of its queues.
 
         `again` is set if the log has an earlier message of the same queue.
         """
@@ -245,7 +245,7 @@ class QueueCrosscheck:
     def lost(self, damage: Damage) -> None:
         """Remember a range of the log without records.
 
-        A unit that points into this range belongs to a lost message. Such a unit is not wrong.
+        A unit that points into a range without records is not wrong, because it belongs to a lost message.
         """
         self._lost.append((damage.physical_offset, damage.end))
 
@@ -317,7 +317,7 @@ class QueueCrosscheck:
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         """Check a message's place in a light queue.
 
-        The unit of the message may lie at another queue offset (`light_queues`).
+        In a light queue, the unit may be at another queue offset than the message says (`light_queues`).
         """
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
@@ -399,8 +399,8 @@ class QueueCrosscheck:
     def _count_spanning(self, queue: UnitQueue, expired_before: int) -> None:
         """Count the expired units of a queue that also points into the log.
 
-        A queue whose messages are all before the log's start is like a queue whose messages all expired. Brokers keep
-        the units of such a queue, because these units show the queue offset of the next message.
+        Brokers keep the units of a queue whose messages have all expired, because the units show the queue offset of
+        the next message. Therefore the units of a queue without a message in the log do not count.
         """
         expired = self.expired_units - expired_before
         last = queue.last() if expired else None
@@ -427,7 +427,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count further units for codes that already have FINDINGS_MAX findings.
+        """Add units to the counts of codes that already have FINDINGS_MAX findings.
 
         The units begin at queue offset `at`. The result is True for each unit that was counted.
         """
@@ -467,7 +467,7 @@ class QueueCrosscheck:
                 )
             self._unconfirmed(queue, slot, rest.log_start, rest.log_end)
             if slot.physical_offset < rest.log_start:
-                rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
+                rest.previous = max(rest.previous, slot.physical_offset)  # other unconfirmed units may be wrong
 
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
         """Check the batches of a queue.
@@ -504,8 +504,8 @@ class QueueCrosscheck:
     def _check_files(self) -> None:
         """Check the files of queues and extensions.
 
-        There is a finding for a file with a wrong length, for a gap between files, and for a file name that is not a
-        multiple of a unit's size.
+        The function reports wrong file lengths, gaps between files, and file names that are not a multiple of a unit's
+        size.
         """
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
@@ -563,23 +563,26 @@ class QueueCrosscheck:
         return "no record"
 
     def _is_deleted_topic(self, topic: str) -> bool:
-        """Return whether a topic without any queue was deleted."""
+        """Return whether a topic was deleted.
+
+        A deleted topic has no queue, and neither topics.json nor the offset of a group names it.
+        """
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
         self._add(code, DispatchTarget(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
 
     def _add_missed(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
-        """Add a finding on `count` messages that no unit of their queue leads to."""
+        """Add a finding on `count` messages that have no unit in their queue."""
         self.missed[target.topic, target.queue_id] += count
         self._add(code, target, physical_offset, detail, count)
 
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.
 
-        If the last finding of the same kind and queue ends directly before these places, no finding is added, and the
-        last finding counts these places, too. After FINDINGS_MAX findings of a kind, the last finding counts all
-        further places.
+        If the last finding with the same code and queue ends directly before the new places, this finding counts the
+        new places, too. After FINDINGS_MAX findings with one code in a queue, the last finding counts all further
+        places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -639,7 +642,7 @@ class _Unconfirmed:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    """Yield the rows of messages that need more than a confirmed unit.
+    """Yield the rows of the messages that need a closer examination.
 
     Each item has successive messages of one queue with the same verdict. Items are in log order.
     """

@@ -1,4 +1,4 @@
-"""Check that keys of the log have index entries, and entries have messages.
+"""Check that each key in the log has an index entry, and each entry a message.
 
 The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
 compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
@@ -36,10 +36,10 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 
 
 class _Block(NamedTuple):
-    """Successive entries of one file.
+    """Successive entries of one index file.
 
-    The block has the bytes of the entries and the number of the first entry. It also marks the entries that are not
-    compared.
+    The block has the bytes of the entries and the number of the first entry. The block also marks the entries that are
+    not compared.
     """
 
     file: FileCheck
@@ -101,12 +101,12 @@ class IndexAudit:
     def notes(self) -> Iterator[str]:
         """Yield remarks on entries that are missing because of a broker's upgrade.
 
-        The messages are at the start or at the end of the log, and have no entry for their TAGS.
+        The remarks count messages at the start or at the end of the log that have no entry for their TAGS.
         """
         state = self._state[0]
         last = (
             state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0
-        )  # else no key of these is in the index
+        )  # otherwise, no key of these messages is in the index
         for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
             if count and (state["tags_indexed"] or self._indexes_tags):
                 yield (
@@ -157,7 +157,7 @@ class IndexAudit:
     def _read_blocks(self) -> Iterator[_Block]:
         """Yield the entries of all files in blocks, after a check of slots and order.
 
-        The check of a block needs the next block.
+        The check of a block needs the first entry of the next block.
         """
         before: _Block | None = None
         whole = True
@@ -176,7 +176,7 @@ class IndexAudit:
             yield self._checked(before, -1, last_of_file=whole)
 
     def _raw_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all files, not yet checked."""
+        """Yield the entries of all index files in blocks, before the check."""
         self._like_3x = looks_like_3x(self._store)
         self._indexes_tags = guess_profile(self._store).indexes_tags
         for index_file in self._store.index.files:
@@ -261,7 +261,7 @@ class IndexAudit:
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
-        If the messages that follow are not in the index either, this finding counts these messages, too.
+        One finding counts all successive messages that are not in the index.
         """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
@@ -316,7 +316,7 @@ def _ends_at(finding: Finding) -> int | None:
 class FileCheck:
     """The chains of entries in one file, compared with its slots and header.
 
-    `heads` (int32) has the newest entry of each slot.
+    `heads` (int32) has the number of the newest entry of each slot.
     """
 
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
@@ -324,7 +324,7 @@ class FileCheck:
         self.header = header
         self.bounds = np.array(
             [header.begin_timestamp, header.end_timestamp, header.index_count], np.int64
-        )  # what the merge needs
+        )  # the values that the merge needs
         self.name = index_file.file.name
         self.heads = np.zeros(index_file.slots, np.int32)
         self.first: IndexEntry | None = None

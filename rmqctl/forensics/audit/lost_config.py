@@ -1,10 +1,10 @@
 """Find files of config/ that no longer exist, or that lost their entries.
 
-A broker loads an empty table without a warning if a file and its .bak do not exist. A file is lost if other files of
-the store show that it had entries. A message store that no broker used has no such files.
+A broker loads an empty table without a warning if a file and its .bak do not exist. A file counts as lost if other
+files of the store show that the file had entries. A message store that no broker used has none of the files.
 
-A group that has offsets and no entry in subscriptionGroup.json is not reported: a deleted group looks the same, because
-a broker keeps the offsets of a group that `mqadmin deleteSubGroup` deletes.
+A group with offsets but without an entry in subscriptionGroup.json is not reported. A deleted group looks the same,
+because a broker keeps the offsets of a group that `mqadmin deleteSubGroup` deletes.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 FILTER_CONFIG = "consumerFilter.json"
 # files that always have entries once a broker has served producers or consumers, and the table with these entries
 ENTRY_TABLES = {TOPICS_CONFIG: TOPIC_TABLE, GROUPS_CONFIG: GROUP_TABLE, OFFSETS_CONFIG: OFFSET_TABLE}
-# files that only a broker writes: a message store alone writes delayOffset.json, too
+# files that only a broker writes (not delayOffset.json, which a message store without a broker also writes)
 OF_BROKER = (*ENTRY_TABLES, FILTER_CONFIG, TIMER_CHECK)
 TOPICS_OF_BROKER = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DLQ_PREFIX)
 NAMES_SHOWN = 3
 
 
 def audit_lost_config(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each file without its entries, or missing with its .bak."""
+    """Yield a finding for each file that lost its entries, or is gone with its .bak."""
     for name in ENTRY_TABLES:
         if what := emptied(store, name):
             yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
@@ -77,7 +77,7 @@ def emptied(store: ReadOnlyStore, name: str) -> str:
 def lists_no_topic(store: ReadOnlyStore) -> bool:
     """Return whether a broker's topics.json lists no topic that has queues.
 
-    A file that cannot be loaded is another problem. A message store without a broker has no topics.json.
+    The result is False if the file cannot be loaded, or if no broker used the store.
     """
     topics = {topic for topic, _ in store.queues if not is_broker_topic(topic)}
     if store.config(TOPICS_CONFIG).content is None or not topics or topics & set(store.listed_topics):
@@ -96,7 +96,7 @@ def _was_broker_here(store: ReadOnlyStore) -> bool:
 
 
 def _has_file(store: ReadOnlyStore, *names: str) -> bool:
-    """Return whether config/ has one of these files, or one of their .bak files."""
+    """Return whether config/ has one of the files `names`, or one of their .bak."""
     folder = store.path.part(CONFIG)
     return any(
         store.storage.entry(folder / (name + suffix)).kind is not Kind.MISSING
@@ -108,8 +108,8 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 def _missing(store: ReadOnlyStore, name: str) -> str:
     """Say which entries config/`name` had, if the file and its .bak are gone.
 
-    Each broker writes consumerFilter.json, also without a filter. Without consumerFilter.json, rmqctl may have written
-    the other files, and rmqctl writes only the files that it needs.
+    Every broker writes consumerFilter.json, even if no group has a filter. If consumerFilter.json does not exist, the
+    result is empty, because rmqctl may have written only the files that it needs.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""
@@ -127,9 +127,9 @@ def _missing(store: ReadOnlyStore, name: str) -> str:
 
 
 def _groups(store: ReadOnlyStore, name: str) -> set[str]:
-    """Return the groups that other files and the %RETRY% topics show.
+    """Return the groups that are named by other files and by %RETRY% topics.
 
-    A broker with enableLmq keeps all offsets in lmqConsumerOffset.json.
+    A broker with enableLmq does not need consumerOffset.json, because it keeps all offsets in lmqConsumerOffset.json.
     """
     if name == OFFSETS_CONFIG and _has_file(store, LMQ_CONSUMER_OFFSET):
         return set()

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-CHECKPOINT_SLACK_MS = 3000  # recovery steps back this far itself
-SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a little all the same
+CHECKPOINT_SLACK_MS = 3000  # a recovery also steps back this far
+SHUTDOWN_SLACK_MS = 60_000  # a clean shutdown flushes, but both times may lag a little
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -45,14 +45,14 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each invalid journal in STORE/.rmqctl.
 
-    rmqctl does not write such journals. An invalid journal could make `undo` change any file.
+    rmqctl never writes an invalid journal. An invalid journal could make `undo` change any file.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
     except Unreadable as error:
         faults = [error]
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):  # it is its owner's alone
+        if error.errno not in (errno.EACCES, errno.EPERM):  # only the owner can read the folder
             yield Finding("unreadable", str(error.filename or RMQCTL_FOLDER), None, f"cannot be read: {error.strerror}")
         return
     for fault in faults:
@@ -72,8 +72,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    The checkpoint is compared with the newest store time of a message, with the store time of the last message (both in
-    ms), and with the end of the log's files. A store time is 0 if there is no message.
+    `newest` is the largest store time of a message, and `last` is the store time of the last message, both in ms.
+    `newest` and `last` are 0 if the log has no message. `log_end` is the end of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -121,10 +121,10 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check that no file of config/ is lost or invalid, and compare offsets.
+    """Yield findings on lost or invalid files of config/, and on wrong offsets.
 
-    No offset may be after the end of its queue. `ends` are the planned ends of the queues. If `ends` is None, the
-    present ends are used.
+    An offset is wrong if it is after the end of its queue. `ends` are the ends of the queues after a planned change. If
+    `ends` is None, the present ends are used.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
@@ -169,13 +169,13 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
-    In this case, units point before the log's start, although the log's first message is younger than the retention.
-    Only the units of queues that also point into the log count (`spanning_units`). `rmqctl rebuild` removes these units
-    when an operator accepts the loss. A queue without a message in the log keeps its units.
-    The age of a file is counted from the last write to the file. The time of this write is about the store time of the
-    first message in the next file (`oldest`). `oldest` is compared with the latest time that the store shows
-    (`newest`). The present time is not used, because the result for a copy of a store must never change. Both times are
-    in ms.
+    The start is missing if units point before the log's start, although the log's first message is younger than the
+    retention. `spanning_units` counts the units before the log's start, but only in queues that also point into the
+    log. `rmqctl rebuild` removes the units before the log's start if an operator accepts the loss. A queue without a
+    message in the log keeps its units. The age of a log file is counted from the last write to the file. The last write
+    to a log file happened at about the store time of the first message in the next file (`oldest`). `oldest` is
+    compared with the latest time in the store (`newest`). The present time is not used, because the result for a copy
+    of a store must never change. `oldest` and `newest` are in ms.
     """
     if not spanning_units or not oldest:
         return
@@ -191,9 +191,9 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_uni
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
-    """Return whether receipts explain the log's start.
+    """Return whether receipts of `rmqctl clean` explain where the log starts.
 
-    Receipts explain the log's start if the receipts record that `rmqctl clean` deleted the log up to its present start.
+    Receipts explain the present start of the log if a receipt records the deletion of the log file before this start.
     Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
@@ -211,6 +211,6 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return every config file of the store as a broker loads it."""
+    """Return every config file of the store, as a broker loads the file."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]

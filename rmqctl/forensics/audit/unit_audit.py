@@ -1,6 +1,6 @@
 """Find, in each queue, the units that messages of the log confirm.
 
-Many messages are compared at once with a window of units.
+Many messages are compared at once with a window, which has successive units of a queue.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class QueueCursor:
         self._runs: list[tuple[int, int]] = []
 
     def unit(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit in use at a queue offset before the queue's end.
+        """Return the unit at a queue offset, or None if the queue has no unit there.
 
         Raises OSError.
         """
@@ -47,7 +47,7 @@ class QueueCursor:
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
         """Return the first unit that points to `physical_offset` (bytes) or later.
 
-        The result is None if all units point before this offset. Raises OSError.
+        The result is None if all units point before `physical_offset`. Raises OSError.
         """
         slots = range(self.first, self.max_offset)
         at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
@@ -70,7 +70,7 @@ class QueueCursor:
     def confirm_run(self, start: int, end: int) -> None:
         """Remember that the log has the messages of the units [start, end).
 
-        Units after these units may already be confirmed.
+        Units after `end` may already be confirmed.
         """
         self._runs.append((start, end))
 
@@ -91,9 +91,9 @@ class QueueCursor:
 class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
-    `kind_of` returns how a queue is compared. `on_error` is called with each queue that cannot be read. The windows
-    need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more memory. While the windows
-    grow, the windows need twice the memory. Each run of confirmed units also needs memory.
+    `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
+    cannot be read. The windows need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more
+    memory. Twice the memory is needed while the windows grow. Each run of confirmed units also needs memory.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class UnitAudit:
     def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:
         """Fill the windows of new queues whose units are in memory.
 
-        `plain` has the queues' numbers, counted from `first` on. These windows never move, because they have all units
-        of their queues.
+        `plain` has the number of each queue, counted from `first`, and its cursor. A filled window never moves, because
+        it has all units of its queue.
         """
         filled = []
         for at, cursor in plain:

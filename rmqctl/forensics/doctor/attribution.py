@@ -1,8 +1,8 @@
 """Attributes findings to causes, by pure functions.
 
-Damage to the log comes first. A finding in a queue or in the index that points to damaged or missing bytes of the log
-is a consequence of that damage. A finding that no damage to the log explains has a cause of its own. Each queue, topic
-or file has its own cause.
+Damage to the log is attributed first. A finding in a queue or in the index that points to damaged or missing bytes of
+the log is a consequence of the damage. A finding that damage to the log does not explain gets a cause of its own. Each
+queue, topic or file with an unexplained finding gets a separate cause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DANGLING, MISSING = "dangling-unit", "missing-unit"
 FILE_FINDINGS = frozenset({"file-gap", "file-length", "file-overlap"})
-# code of a finding that names its cause -> the cause, and whether each path is a cause of its own
+# code of a finding -> the cause that it names, and whether each path gets a cause of its own
 NAMED_CAUSES = {
     "link-not-followed": ("unreadable-part", True),
     "unreadable": ("unreadable-part", True),
@@ -67,7 +67,7 @@ NAMED_CAUSES = {
     ),
     ("record-damaged", True),
 )  # fmt: skip
-# findings of queues, index and groups: the consequence of another cause, or one of their own
+# findings of queues, index and groups, which may be consequences of another cause
 DEPENDENT = frozenset(
     {
         DANGLING, MISSING, "unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "unit-hole", "unit-behind-end",
@@ -95,9 +95,9 @@ class _Attribution:
         self._renamed = {original_path(path): path for path in facts.set_aside}
 
     def take(self, finding: Finding) -> bool:
-        """Add a finding to the cause that it names.
+        """Add a finding to the cause that the code of the finding names.
 
-        Returns False if the finding may follow from another cause.
+        Returns False, and adds nothing, if the finding may be a consequence of another cause.
         """
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
@@ -143,7 +143,7 @@ class _Attribution:
         return self._groups.setdefault((code, key), Group(code))
 
     def _damaged(self, group: Group, ranges: Iterable[tuple[int, int]]) -> None:
-        """Add parts of the log that a cause makes unreadable."""
+        """Add unreadable parts of the log, with their cause."""
         for begin, end in ranges:
             group.ranges.append((begin, end))
             self._ranges.add(begin, end, group)
@@ -176,11 +176,11 @@ class _Attribution:
         group.findings = [finding]
 
     def _are_renamed(self, paths: Sequence[str]) -> bool:
-        """Return whether all these missing files of the log were renamed."""
+        """Return whether all missing log files in `paths` were renamed."""
         return bool(paths) and all(path in self._renamed for path in paths)
 
     def _group_of_renamed(self, path: str) -> Group:
-        """Return the cause for a renamed file, with the file's range of the log."""
+        """Return the cause for a renamed log file, with the offsets of the file."""
         group = self._group("log-file-renamed", path)
         if not group.ranges:
             begin = int(PurePosixPath(original_path(path)).name)
@@ -200,8 +200,8 @@ class _Attribution:
     def _head(self, finding: Finding) -> None:
         """Add the cause for a missing start of the log.
 
-        `rebuild` begins each queue with the first message that the log has, so the finding disappears when an operator
-        accepts the loss.
+        An operator who accepts the loss can run `rebuild`. After `rebuild`, each queue begins with the first message of
+        the log, and the finding disappears.
         """
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
@@ -213,7 +213,7 @@ class _Attribution:
         group.named = dict.fromkeys(paths)
 
     def _tail(self, findings: Sequence[Finding]) -> None:
-        """Find out whether the end of the log is lost.
+        """Add a cause for the end of the log if the end is lost.
 
         The end of the log is lost if a unit points exactly to the place where the log ends.
         """
@@ -236,8 +236,8 @@ class _Attribution:
     def _covering(self, finding: Finding) -> Group | None:
         """Return the damage to the log that explains a finding, or None.
 
-        Such a finding points into unreadable bytes. A finding of damage to the log may also be next to unreadable
-        bytes.
+        Damage explains the finding of a queue or of the index if the finding points into unreadable bytes. Damage also
+        explains a finding about the log that is next to unreadable bytes.
         """
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None
@@ -297,7 +297,7 @@ class _Attribution:
         return finding.queue_offset is not None and finding.queue_offset >= self._facts.queue_ends[key]
 
     def _groups_by_queue(self) -> dict[QueueKey, Group]:
-        """Return the first cause that changes where a queue ends, for each queue."""
+        """Return, for each queue, the first cause with a finding about this queue."""
         found: dict[QueueKey, Group] = {}
         for group in self._groups.values():
             for finding in (*group.findings, *group.consequences):
@@ -316,7 +316,7 @@ class _Attribution:
     def _follow_from_death(self) -> None:
         """Attribute queues and index that are behind the log to the broker's crash.
 
-        Queues and index that are behind the log are no cause of their own if the next start of the broker fills them.
+        Queues and index that are behind the log have no cause of their own if the next start of the broker fills them.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:
@@ -333,7 +333,7 @@ class _Attribution:
 
 
 def original_path(path: str) -> str:
-    """Return the path that a renamed file of the log had."""
+    """Return the path of a renamed log file before it was renamed."""
     found = PurePosixPath(path)
     return str(found.with_name(found.name[:FILE_NAME_DIGITS]))
 

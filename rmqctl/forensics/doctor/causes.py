@@ -1,8 +1,8 @@
 """The causes that `rmqctl doctor` knows, as a table.
 
 A cause explains many findings. For example, one lost file of the log gives a finding in each queue and in the index.
-The order of the table is the rank. A cause is listed before causes that matter less, and before causes that may only
-follow from this cause.
+The order of the causes in the table is their rank. A cause comes before less important causes, and before causes that
+may be its consequences.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 class CauseKind(NamedTuple):
     """A kind of cause.
 
-    `summary` says what happened. In `summary`, {subjects} are the files or queues, {places} is the number of findings
-    with the first place, and {detail} says why a broker does not start. The evidence of a cause has the details of its
-    findings, so `summary` does not repeat them. `means` says what the cause means for producers and consumers.
-    `confidence` says how sure rmqctl is. `issue` names the bug of the broker, if the cause or its effect is a bug.
+    `summary` says what happened. In `summary`, {subjects} are the files or queues, and {places} is the number of places
+    and the first offset. {detail} says why a broker does not start. `summary` does not repeat the details of findings,
+    which are in the evidence of the cause. `means` says what the cause means for producers and consumers. `confidence`
+    says how sure rmqctl is of the cause. `issue` names the bug of the broker, if a bug leads to the cause or to its
+    effect.
     """
 
     summary: str

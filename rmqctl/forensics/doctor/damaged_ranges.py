@@ -1,7 +1,7 @@
-"""The parts of the log that causes make unreadable, in the order of the log.
+"""The unreadable parts of the log, in log order, each with its cause.
 
-A store can have many thousand damaged records, and many thousand findings that point to them. So the parts are kept
-sorted, and each question is a bisection.
+A store can have many thousand damaged records, and many thousand findings that point to them. Therefore the parts are
+kept sorted, and a part is found by bisection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class DamagedRanges:
     """Parts [begin, end) of the log that do not overlap, each with its cause.
 
-    If two causes have the same bytes, the cause with the lower rank keeps them. Offsets are physical offsets in bytes.
+    If two causes have the same bytes, the bytes belong to the cause that comes first in the table of causes. Offsets
+    are physical offsets in bytes.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class DamagedRanges:
         self._groups: list[Group] = []
 
     def add(self, begin: int, end: int, group: Group) -> None:
-        """Add a part that a cause makes unreadable."""
+        """Add an unreadable part of the log, with its cause."""
         first, last = bisect_right(self._ends, begin), bisect_left(self._begins, end)
         known = list(zip(self._begins[first:last], self._ends[first:last], self._groups[first:last], strict=True))
         parts: list[tuple[int, int, Group]] = []
@@ -54,6 +55,9 @@ class DamagedRanges:
         return self._groups[place] if place >= 0 and offset < self._ends[place] else None
 
     def near(self, begin: int, end: int) -> Group | None:
-        """Return the cause of lowest rank that has or borders on a byte of [begin, end)."""
+        """Return the first-ranked cause with a part that overlaps [begin, end).
+
+        A part that ends at `begin`, or begins at `end`, counts as well.
+        """
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
         return min(self._groups[first:last], key=lambda group: RANK[group.code], default=None)

@@ -26,7 +26,7 @@ class Group:
 
     @property
     def subjects(self) -> list[str]:
-        """Return the files or queues that the cause is about, the first found first."""
+        """Return the files or queues that the cause is about, in the order of findings."""
         return list(self.named)
 
     @property
@@ -37,7 +37,7 @@ class Group:
 
     @property
     def queues(self) -> set[QueueKey]:
-        """Return the queues that the findings of the cause itself are about."""
+        """Return the queues in the cause's own findings, without its consequences."""
         return {
             (found.topic, found.queue_id)
             for found in self.findings

@@ -1,4 +1,4 @@
-"""What the next start of a broker does to a store, in words."""
+"""Descriptions of what the next start of a broker does to a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.doctor.store_facts import StoreFacts
     from rmqctl.store.recovery.simulation import RestartOutcome
 
-# causes that a start meets at a place of the log
+# causes at a place in the log, which the scan of a starting broker may reach
 OF_LOG = frozenset(
     {
         "log-file-gone", "log-file-misplaced", "log-file-replaced", "record-damaged", "record-of-another-queue",
@@ -23,12 +23,12 @@ OF_LOG = frozenset(
     }
 )  # fmt: skip
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
-# findings on units that no start writes again
+# findings on wrong units that no start of a broker writes again
 KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "ext-missing"})
 
 
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
-    """Return whether the start fails because of a file of the cause."""
+    """Return whether the start fails because of a file or queue of the cause."""
     why = restart.refused or restart.hangs
     if why is None:
         return False
@@ -49,7 +49,7 @@ def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
 
 
 def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFacts) -> str:
-    """Return what the next start does to the store, and to a cause."""
+    """Describe what the next start does to the store, and to the places of a cause."""
     if restart is None:
         return "rmqctl cannot simulate a start with this store."
     version = f"a broker of {restart.profile.name}"
@@ -83,7 +83,7 @@ def _recovery(restart: RestartOutcome) -> str:
 
 
 def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
-    """Say where the broker stores new messages, if not at the end of doctor's scan."""
+    """Say where the broker stores new messages, if not at `log_end`."""
     end = restart.max_phy_offset
     if end < log_end:
         yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."
@@ -106,7 +106,7 @@ def _filling(group: Group, facts: StoreFacts) -> str:
 
 
 def _reach(restart: RestartOutcome, group: Group) -> str:
-    """Return whether the recovery scans the place of a cause."""
+    """Say whether the recovery scans the place of a cause."""
     if restart.start_file_path is None:
         return ""
     begin = int(PurePosixPath(restart.start_file_path).name)

@@ -1,6 +1,7 @@
-"""What the findings of several queues together show about the log.
+"""Clues about the log in the findings of several queues.
 
-One record that names another queue gives findings in two queues. One file of another log gives findings in all queues.
+One record that names a wrong queue gives findings in two queues. One log file that comes from another log gives
+findings in all queues.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
 
 MISMATCH, MISSING = "unit-mismatch", "missing-unit"
-FEW = 2  # more records that two queues claim are no flipped bits: the files of these queues were swapped
+FEW = 2  # if two queues claim more records, no bits were flipped: the files of the queues were swapped
 MANY_QUEUES = 3
 
 
 def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
     """Return the findings on records that name a wrong queue.
 
-    Such a record has no right unit in the queue that the record names, and the unit of another queue points to the
-    record.
+    For a record that names a wrong queue, the named queue has no correct unit. Instead, a unit of another queue points
+    to the record.
     """
     places: dict[int, list[tuple[QueueKey, Finding]]] = {}
     for key, findings in of_queue.items():
@@ -46,10 +47,10 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 
 
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
-    """Return the file of the log that does not fit several queues.
+    """Return the log file that does not match the units of several queues.
 
-    All findings of these queues point into this file. The result is None if there is no such file, or if the log has
-    too few files to decide.
+    All findings of queues must point into the same file. The result is None if the findings point into several files,
+    or if the store has too few queues or log files to decide.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]

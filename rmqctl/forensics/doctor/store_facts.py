@@ -33,13 +33,13 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest offset to which a queue points. Only queues that point both before the log and into the log count.
-    `oldest_unit` is None if there is no such queue. `owners` has the groups of each stored offset, by file, topic,
-    queueId and offset. `missed` counts the messages of the log that no unit leads to, for each queue. `still_missed`
-    counts the messages that the ends of the queues still miss after the next start of a broker, and is None if this is
-    not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of files of config/ that
-    cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed, by their path in the
-    store.
+    the smallest offset to which a unit points, without the queues whose units all point before the log. `oldest_unit`
+    is None if no queue points into the log, or if the start of the log is not missing. `owners` has the groups of each
+    stored offset, by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that
+    have no unit. `still_missed` counts the messages that will be missing at the ends of the queues after the next start
+    of a broker. `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words.
+    `lost_config` has the paths of files of config/ that cannot be loaded, and have no good .bak. `set_aside` has the
+    files that were probably renamed, by their path in the store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def facts_of(
     missed: Mapping[QueueKey, int],
     still_missed: int | None,
 ) -> StoreFacts:
-    """Return the facts of a store in which `verify` made these findings.
+    """Return the facts of a store for which `verify` has reported `findings`.
 
     `last_stored` is the store time of the last message, in ms. StoreFacts describes `missed` and `still_missed`. Raises
     OSError.
@@ -136,7 +136,7 @@ def facts_of(
 
 
 def _oldest_unit(store: ReadOnlyStore) -> int | None:
-    """Return the smallest offset of the queues that also point into the log."""
+    """Return the smallest physical offset in queues that also point into the log."""
     found, log_begin = [], store.commit_log.min_offset
     for queue in store.queues.values():
         start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0

@@ -13,9 +13,9 @@ Row = dict[str, Any]
 
 
 def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
-    """Return topics, groups, offsets, problems of files, and the rows left out.
+    """Return the content of config/, file problems, and the number of left-out rows.
 
-    EmptyQueues describes the rows of offsets that are left out. Raises OSError.
+    EmptyQueues describes which rows of offsets are left out. Raises OSError.
     """
     from rmqctl.forensics.audit.state_audit import config_files
     from rmqctl.store.config.config_file import table
@@ -47,9 +47,9 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
 
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
-    """Return the delivery progress of each delay level, by its queue.
+    """Return the queueId and the delivery offset of each delay level.
 
-    The progress is None if a level has a queue but is not in delayOffset.json.
+    The offset is None if a level has a queue but is not in delayOffset.json.
     """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
     from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
@@ -60,11 +60,10 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 
 def _all_progress(store: ReadOnlyStore) -> tuple[list[GroupProgress], int]:
-    """Return the progress of each group in each queue, and the rows left out.
+    """Return each group's progress in each queue, and the number of left-out rows.
 
-    The rows that are left out are counted. The result has every queue of the group's topics, also queues that have no
-    files yet, unless there are too many such queues (EmptyQueues). The result also has each queue for which the group
-    has an offset, even if the queue does not exist.
+    The result has every queue of each group's topics. Queues without files are left out if there are too many
+    (EmptyQueues). The result also has each queue for which a group has an offset, even if the queue does not exist.
     """
     from rmqctl.forensics.groups.queue_ends import empty_queues
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress

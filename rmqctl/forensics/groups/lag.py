@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-This number is called `behind`. In one queue, `behind` is the number of messages from the group's offset to the end of
-the queue, as in mqadmin's consumerProgress. Messages before the queue's min offset do not count, because a broker has
-deleted these messages. If a group has no offset for a queue, every message of the queue counts.
+In one queue, `behind` is the number of messages from the group's offset to the end of the queue, as in mqadmin's
+consumerProgress. Messages before the queue's min offset do not count, because a broker has deleted these messages. If a
+group has no offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class QueueLag(NamedTuple):
     def outside(self) -> str | None:
         """Return `before` or `after` if the offset is not in the queue.
 
-        The offset is then before the queue's begin, or after its end. Otherwise the result is None.
+        `before` means before the begin of the queue, and `after` means after its end. The result is None if the offset
+        is in the queue.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None
@@ -67,9 +68,9 @@ class QueueLag(NamedTuple):
 class GroupLag(NamedTuple):
     """The lag of a group in all of its queues.
 
-    `behind` counts the messages of all its topics, as mqadmin does. `retry_depth` counts only the messages in its
-    %RETRY% topics. `dlq_depth` counts all messages of its dead-letter queue. `retries_delayed` counts the retries that
-    wait for their delay, and are not in a %RETRY% topic yet.
+    `behind` counts the unconsumed messages in all topics of the group, as mqadmin does. `retry_depth` counts only the
+    unconsumed messages in the group's %RETRY% topics. `dlq_depth` counts all messages in the group's dead-letter queue.
+    `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
     """
 
     group: str
@@ -95,14 +96,14 @@ class Lag:
     """The lag of the groups of a store.
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
-    each group. `unlisted` counts the rows of queues without files and without offset that are left out of `queues`
-    (EmptyQueues). `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log has no
-    message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong because a
-    part could not be read.
+    each group. `unlisted` counts the rows that are left out of `queues` because too many queues have no files and no
+    offset (EmptyQueues). `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log
+    has no message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong
+    because a part could not be read.
 
-    With `group`, the result is only about this group. Without `counts_delayed`, the totals count no delayed retries,
-    because this count must read each message that waits for its delay. Raises BadRequest if the group is unknown, and
-    OSError if the log cannot be read.
+    With `group`, the result is only about this group. Without `counts_delayed`, the totals do not count delayed
+    retries. To count delayed retries, rmqctl must read each message that waits for its delay. Raises BadRequest if the
+    group is unknown, and OSError if the log cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:
@@ -138,9 +139,9 @@ class Lag:
         An offset outside its queue exceeds every bound, because messages are lost, or because the group may skip new
         messages.
 
-        For the group that revives popped messages, the age is not compared with the bound. This group commits the
-        offset of a checkpoint only when the next checkpoint is due. So if a broker has little work, the last messages
-        for this group stay unconsumed.
+        The age bound does not apply to the broker's own group that revives popped messages. The reviving group commits
+        the offset of a checkpoint only when the next checkpoint is due. On a broker with little work, the last messages
+        for the reviving group therefore stay unconsumed.
         """
 
         def is_over(row: QueueLag) -> bool:
@@ -234,8 +235,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        If a queue has a unit that points into the log's last file, only a part of this file must be scanned. The
-        function searches first the queues of the groups for such a unit, and then the other queues.
+        If a unit points into the log's last file, only a part of this file must be scanned. The function looks for a
+        unit that points into the last file, first in the queues that groups consume, and then in all queues.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()

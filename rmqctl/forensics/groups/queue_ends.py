@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-EMPTY_ROWS_MAX = 10_000  # of queues without files and without offset, each with one group
+EMPTY_ROWS_MAX = 10_000  # pairs of a queue without files and a group without an offset
 
 
 class QueueEnds(NamedTuple):
@@ -46,10 +46,10 @@ def ends_of(store: ReadOnlyStore, key: QueueKey) -> QueueEnds:
 
 
 class EmptyQueues(NamedTuple):
-    """Queues that topics.json gives to consumers, and that have no files.
+    """Queues without files, which consumers may read according to topics.json.
 
-    `listed` has these queues. If they have too many rows, `listed` is empty, and `unlisted` counts the rows: one for
-    each queue and group without an offset in the queue.
+    Each pair of a queue without files and a group without an offset in this queue is one row. `listed` has the queues
+    if there are at most 10,000 rows. With more rows, `listed` is empty, and `unlisted` counts the rows.
     """
 
     listed: frozenset[QueueKey]
@@ -57,7 +57,7 @@ class EmptyQueues(NamedTuple):
 
 
 def unlisted_in_words(rows: int) -> str:
-    """Say how many rows are left out, and of which queues."""
+    """Say how many rows are left out, and for which queues."""
     return (
         f"{counted(rows, 'row')} of queues without files and without an offset left out (readQueueNums in topics.json)"
     )
@@ -68,7 +68,7 @@ def empty_queues(
 ) -> EmptyQueues:
     """Return the queues without files in these topics, for one group or all groups.
 
-    A topics.json of a few bytes can give thousands of queues to each topic.
+    The number of rows is limited, because a small topics.json can give thousands of queues to each topic.
     """
     with_offset = set(groups.queues_with_offset())
     found: set[QueueKey] = set()

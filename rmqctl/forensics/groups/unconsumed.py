@@ -1,7 +1,7 @@
 """Physical offsets of the messages that a consumer group has not consumed.
 
-These offsets are read from the units of queues, so a broker would deliver exactly these messages to the group. `rmqctl
-lag` counts the same messages.
+The offsets are read from the units of queues, because a broker delivers exactly the messages to which units point.
+`rmqctl lag` counts the same messages.
 """
 
 from __future__ import annotations

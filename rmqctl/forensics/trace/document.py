@@ -21,9 +21,9 @@ VERDICTS_MAX = 3
 
 
 def document(trace: Trace, names: list[str]) -> Row:
-    """Return the whole trace.
+    """Return the JSON document of a whole trace.
 
-    `names` has a name of each store for the user.
+    `names` has the name of each store, as shown to the user.
     """
     return {
         "store": names[0],
@@ -49,7 +49,7 @@ def document(trace: Trace, names: list[str]) -> Row:
 
 
 def _remarks(trace: Trace, names: list[str]) -> list[str]:
-    """Return the data on lost records that the index and the queues still have."""
+    """Return remarks on lost records, left-out messages, and copies that differ."""
     records = {stage.record.place: stage.record for life in trace.lives for stage in life.stages}
     lost = {offset for record in records.values() for offset in lost_origins(record, trace.stores[record.store])}
     remarks = [
@@ -79,7 +79,7 @@ def _copy_remark(shown: Record, other: Record, names: list[str]) -> str:
 def verdict(trace: Trace, names: list[str]) -> str:
     """Return in one line what happened to the messages.
 
-    `names` has a name of each store for the user.
+    `names` has the name of each store, as shown to the user.
     """
     if not trace.lives:
         from rmqctl.forensics.trace.not_found import not_found_verdict

@@ -1,8 +1,9 @@
-"""Which consumer groups have consumed a message, as their offsets show.
+"""The consumer groups that have consumed a message, according to their offsets.
 
-A group consumed a message if its offset in the queue is after the message's queue offset. A broker does not store
-whether a consumer received the message or skipped it because of its tag. If config/subscriptionGroup.json has the
-group's expression (5.x), `filtered` says whether the expression leaves out the tag.
+A group has consumed a message if the offset of the group is greater than the queue offset of the message. A broker does
+not store whether a consumer received a message, or skipped the message because of its tag. If
+config/subscriptionGroup.json has the group's filter expression (5.x), `filtered` says whether the expression excludes
+the tag of the message.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _ALL_TAGS, _TAG_SEPARATOR = "*", "||"
 
 
 class GroupState(NamedTuple):
-    """The state of one group at one place of a message.
+    """The state of one group at one queue offset of a message.
 
     `offset` is the queue offset up to which the group has consumed, or None if no offset is stored. `behind` is the
-    number of messages that the group consumes before this message. `behind` is None if the message does not wait for
-    the group. `filtered` is True if the group's expression in config/ leaves out the message's tag, and None if config/
-    has no expression.
+    number of messages that the group will consume before this message. `behind` is None if the group has consumed the
+    message or has no offset. `filtered` is True if the group's expression in config/ excludes the message's tag, and
+    None if config/ has no expression.
     """
 
     group: str
@@ -41,7 +42,7 @@ class GroupState(NamedTuple):
 
 
 def group_states(stages: Iterable[Stage], store: ReadOnlyStore) -> list[GroupState]:
-    """Return the state of each group at each place of a message in one store."""
+    """Return the state of each group at each queue offset of a message in a store."""
     groups = ConsumerGroups(store)
     places = {(stage.topic, stage.queue_id, stage.queue_offset): stage for stage in stages}
     return [
@@ -60,7 +61,7 @@ def _state(group: str, stage: Stage, offset: int | None, filtered: bool | None) 
 
 
 def _is_filtered(store: ReadOnlyStore, group: str, stage: Stage) -> bool | None:
-    """Return whether a group's expression for a topic leaves out a message."""
+    """Return whether a group's filter expression excludes a message; None if unknown."""
     listed = table(store.config(GROUPS_CONFIG), GROUP_TABLE).get(group)
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     for subscription in found if isinstance(found, list) else ():

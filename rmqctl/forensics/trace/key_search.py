@@ -1,9 +1,9 @@
 """The search for all records with a key in one store.
 
-Brokers put every message into the index, with UNIQ_KEY and each word of KEYS, also half messages, delayed messages and
-retries. An entry of the index depends on the topic of the message. So the search looks up the key in the index for
-every topic that the store knows. The search also reads the parts of the log that no index file covers. The log has such
-parts if the index is younger than the log, is behind the log, or has lost a file.
+A broker indexes every message by its UNIQ_KEY and by each word of its KEYS, including half messages, delayed messages
+and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
+every topic that the store knows. The index may begin later or end earlier than the log, or may lack a file. Therefore
+the search also reads the parts of the log that no index file covers.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class IndexedPlace(NamedTuple):
 
 
 class KeySearch:
-    """Searches the store of `scan`.
+    """Searches the store of `scan` for the records with a key.
 
     `dangling` has the index entries for the key that point to no record. `uses_index` is False if the index cannot be
-    used, or if `by_scan` forbids to use the index. `was_asked` is True once the index was searched. Without queue files
-    (RocksDB), the topics to look up are not known.
+    used, or if `by_scan` is set. `was_asked` is True after the index was searched. If the queues are in RocksDB, the
+    index cannot be used, because the topics are not known.
     """
 
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
@@ -69,7 +69,7 @@ class KeySearch:
         self._scanned: set[str] = set()
 
     def records(self, key: str) -> list[Record]:
-        """Return the records with a key, by the index or by a scan of the whole log."""
+        """Return the records with a key, found by the index or by a scan of the log."""
         if key not in self._found:
             if not self.uses_index:
                 return self.by_scan(key)
@@ -82,8 +82,8 @@ class KeySearch:
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
         """Return the records with a UNIQ_KEY.
 
-        `key` is the key by which the message was found, if this key is one of KEYS. All records of the message also
-        have this key. If parts of the log were already read for this key, the function does not read these parts again.
+        `key` is the word of KEYS by which the user asked for the message, or None. All records of the message also have
+        the word `key`. Therefore parts of the log that were already read for `key` are not read again.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
@@ -92,7 +92,7 @@ class KeySearch:
         return self.records(unique_key)
 
     def by_scan(self, key: str) -> list[Record]:
-        """Return the records with a key, by a scan of the whole log."""
+        """Return the records with a key, found by a scan of the whole log."""
         if key not in self._scanned:
             from rmqctl.forensics.message_filter import Filter
 
@@ -110,7 +110,8 @@ class KeySearch:
     def _indexed(self, key: str) -> list[Record]:
         """Return the records that the index has for a key, in all topics.
 
-        The search covers the topics that the store knows, and the topics that a record with the key names.
+        The key is looked up in the topics that the store knows, and in the topics that the properties of found records
+        name.
         """
         self.was_asked = True
         found: list[Record] = []
@@ -146,13 +147,13 @@ class KeySearch:
         yield reached, None
 
     def _goes_on(self, position: int) -> bool:
-        """Return whether the log has a file after a physical offset."""
+        """Return whether a log file begins after a physical offset."""
         return any(file.file_from_offset > position for file in self._store.commit_log.queue.files)
 
     def _part(self, key: str, start: int, stop: int | None) -> list[Record]:
         """Return the records with a key in a part of the log.
 
-        The kernels read a long part.
+        The kernels read the rest of the part after 2,000 records, or from the first damage.
         """
         records: list[Record] = []
         position = start
@@ -184,7 +185,7 @@ def _spans(store: ReadOnlyStore) -> list[tuple[int, int]]:
 
 
 def _topics(store: ReadOnlyStore) -> set[str]:
-    """Return every topic whose messages the store may have."""
+    """Return every topic of which the store may have messages."""
     known = store.queue_topics | set(store.listed_topics)
     known |= {stored.topic for stored in consumer_offsets(store)}
     for group in table(store.config(GROUPS_CONFIG), GROUP_TABLE):

@@ -1,6 +1,6 @@
 """Links from a message's records to other records, and to light queues.
 
-The records to which the links point do not have the UNIQ_KEY of the message.
+Op messages and POP messages do not have the UNIQ_KEY of the message. The index may lack other records of the message.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
     POP             a checkpoint or acknowledgement names topic, queue and queue offset (`pop_links.py`)
@@ -8,8 +8,8 @@ The records to which the links point do not have the UNIQ_KEY of the message.
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-Op messages and POP's messages are stored after the record that they name. So in the queues of such messages, the search
-reads only the units of messages after this record.
+An op message or a POP message is stored after the record that it names. Therefore, in the queues of op messages and POP
+messages, the search only reads units that point after the named record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
-    """Return the stage of a record in its own queue."""
+    """Return the stage of a record in the queue of its topic and queueId."""
     message = record.message
     return Stage(kind, record, message.topic, message.queue_id, message.queue_offset, _is_reachable(store, message))
 
@@ -53,7 +53,7 @@ def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
 
 
 def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
-    """Yield the places of a record in light queues (LMQ)."""
+    """Yield a stage for each light queue (LMQ) that the record names."""
     for place in queue_destinations(record.message)[1:]:
         queue = store.queue(place.topic, place.queue_id)
         unit = None if queue is None else first_from(queue, record.message.physical_offset)
@@ -64,7 +64,7 @@ def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
 
 
 def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the physical offsets by which a record names older records in its store."""
+    """Yield the physical offsets of the older records that a record names."""
     message = record.message
     if transaction_type(message.sys_flag) in (TransactionType.COMMIT, TransactionType.ROLLBACK):
         yield message.prepared_transaction_offset
@@ -77,8 +77,8 @@ def linked_offsets(record: Record, store: ReadOnlyStore) -> Iterator[int]:
 def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
     """Return whether a record of a message is overdue but not delivered.
 
-    A message counts as not delivered if its real topic has no record of the delivery. The checkpoint shows up to which
-    time the store has messages.
+    A message counts as not delivered if none of its records is in the topic that REAL_TOPIC names. A record is overdue
+    if its due time is before the physicMsgTimestamp of the checkpoint.
     """
     topics = {record.message.topic for record in records}
     waiting = [
@@ -100,7 +100,7 @@ def _due(record: Record, store: ReadOnlyStore) -> int:
 
 
 def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the offsets that a record names, if they are before the log's begin."""
+    """Yield the physical offsets before the log's begin that a record names."""
     begin = store.commit_log.min_offset
     for host, offset in _origins(record):
         if offset < begin and host == record.message.store_host:
@@ -121,11 +121,12 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 
 
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
-    """Yield the op messages of one store that name a half message of this store.
+    """Yield the op messages of one store that name one of the half messages `halves`.
 
     `records` are all records of the message. An op message stands for a commit if one of `records` is the commit of the
-    half message. Otherwise, the op message stands for a rollback. If the queue has no op message for the last half
-    message, the log after the queue's last op message is read, because the queue may be behind the log.
+    half message. If no record is the commit, the op message stands for a rollback. The queue of op messages may be
+    behind the log. Therefore the log after the queue's last op message is scanned if no op message in the queue names
+    the last half message.
     """
     committed = {
         record.message.prepared_transaction_offset
@@ -152,5 +153,5 @@ def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Re
 
 
 def is_pop_topic(topic: str) -> bool:
-    """Return whether a topic may have POP's checkpoints and acknowledgements."""
+    """Return whether a topic may have POP checkpoints and POP acknowledgements."""
     return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)

@@ -22,7 +22,7 @@ _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 def has_queue_files(store: ReadOnlyStore) -> bool:
-    """Return whether the queues are files.
+    """Return whether the queues of a store are files.
 
     If the queues are in RocksDB, rmqctl cannot read them.
     """
@@ -33,8 +33,8 @@ def has_queue_files(store: ReadOnlyStore) -> bool:
 class ScannedPart:
     """The physical offsets [start, end) of a part of the log that was read.
 
-    `first_ms` and `last_ms` are the store times of the first and last good message in the part. Both are None if the
-    part has no good message. `placeholders` has the physical offset of each placeholder.
+    `first_ms` and `last_ms` are the store times of the first and last good message in the part. Both times are None if
+    the part has no good message. `placeholders` has the physical offset of each placeholder.
     """
 
     start: int
@@ -65,7 +65,7 @@ class LogScan:
         return any(damage.code in UNREADABLE for damage in self.damages.values())
 
     def records(self, wanted: Filter, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
-        """Yield the records that a filter wants in the files of [start, stop).
+        """Yield the records that match a filter, from the log files in [start, stop).
 
         `start` and `stop` are physical offsets. Damaged records whose fields can be read are included.
         """

@@ -1,4 +1,4 @@
-"""Facts that a store still shows about a message that no store has.
+"""Clues about a message that has no record in any store.
 
 An index entry or a unit of a queue may point to an offset before the log's begin, because the broker has deleted the
 file. A msgId shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
@@ -31,7 +31,7 @@ ZONE_MS_MAX = 15 * 3_600_000  # a client makes an id by its own time zone
 def not_found_verdict(trace: Trace, names: list[str]) -> str:
     """Return in one line why no store has the message, if the reason is known.
 
-    `names` has a name of each store for the user.
+    `names` has the name of each store, as shown to the user.
     """
     asked = trace.question
     if asked.topic is not None and trace.other_topics:
@@ -43,13 +43,13 @@ def not_found_verdict(trace: Trace, names: list[str]) -> str:
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
-    """Yield a text about each store, with its name if several stores are searched."""
+    """Yield the texts, with the name of the store if several stores were searched."""
     for number, text in told:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
 
 def remarks_of(trace: Trace, names: list[str]) -> Iterator[str]:
-    """Yield the data on a lost message that the index and the queues still have."""
+    """Yield remarks on index entries and units that point to a lost message."""
     return _named(_known_of(trace), names)
 
 
@@ -68,7 +68,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield a text about the log's content at the msgId or offset in the question.
+    """Yield a text on what each log has at the offset or msgId in the question.
 
     Each text comes with the number of the store.
     """
@@ -98,7 +98,7 @@ def _at_offset(store: ReadOnlyStore, offset: int, msg_id: str | None) -> str:
 
 
 def _around(store: ReadOnlyStore, offset: int) -> Message | None:
-    """Return the record around an offset if the record's frame is whole."""
+    """Return the record that contains an offset, if the record's frame is whole."""
     file = store.commit_log.queue.find(offset)
     if file is None:
         return None
@@ -122,7 +122,7 @@ def _told(place: IndexedPlace) -> str:
 
 
 def _gone_by_id(trace: Trace) -> Iterator[str]:
-    """Yield a remark if every log begins after a client made the UNIQ_KEY."""
+    """Yield a remark if every log begins after the time that the UNIQ_KEY shows."""
     key = trace.question.unique_key or trace.question.key or ""
     begins = [first for scan in trace.scans for part in scan.parts if (first := part.first_ms) is not None]
     made = nearly_time(key, max((part.last_ms or 0 for scan in trace.scans for part in scan.parts), default=0))

@@ -1,7 +1,7 @@
-"""The op messages of one store, for the half messages of many messages.
+"""The op messages of one store, which name half messages by queue offset.
 
-For the half messages of one message, the queue of op messages is searched for the bytes of their queue offsets. For the
-second message, each op message is decoded once. Later searches use the queue offsets in the decoded op messages.
+The first search in a queue looks for the digits of the queue offsets in the bytes of each op message. The second search
+decodes all op messages. Later searches use the decoded queue offsets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class OpMessages:
         self._in_tail: dict[int, tuple[int, list[Record]]] = {}
 
     def in_queue(self, queue_id: int, half_offsets: Collection[int], after: int) -> list[Record]:
-        """Return the op messages that name one of these queue offsets, by their queue.
+        """Return the op messages in a queue that may name one of `half_offsets`.
 
-        All these op messages are after the physical offset `after`.
+        Only op messages after the physical offset `after` are returned.
         """
         if queue_id not in self._asked:
             self._asked.add(queue_id)
@@ -44,9 +44,9 @@ class OpMessages:
         return [record for record in records if record is not None]
 
     def in_tail(self, queue_id: int, after: int) -> list[Record]:
-        """Scan the log, and return the op messages that the queue does not have.
+        """Return the op messages in the log after the last op message in the queue.
 
-        All these op messages are after the physical offset `after`.
+        Only op messages after the physical offset `after` are returned.
         """
         queue = self.scan.store.queue(TRANS_OP_HALF_TOPIC, queue_id)
         last = queue.last() if queue is not None else None
@@ -61,7 +61,7 @@ class OpMessages:
         return [record for record in records if record.message.physical_offset >= begin]
 
     def _places(self, queue_id: int, after: int) -> dict[int, list[int]]:
-        """Return the physical offsets of the op messages that name each queue offset."""
+        """Return the physical offsets of op messages, by the queue offset that they name."""
         start, places = self._in_queue.get(queue_id, (None, {}))
         if start is None or after < start:
             places = _by_half_offset(by_queue(self.scan, (TRANS_OP_HALF_TOPIC, queue_id), after))

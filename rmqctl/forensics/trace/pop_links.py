@@ -1,7 +1,8 @@
-"""Links from POP's checkpoints and acknowledgements to messages (5.x).
+"""Links from POP checkpoints and POP acknowledgements to messages (5.x).
 
-POP's messages name topic, queue and queue offset (format/body/pop_message.py). A broker stores these messages first in
-rmq_sys_wheel_timer. When such a message is due, the broker stores it in rmq_sys_REVIVE_LOG_CLUSTER.
+A POP checkpoint or acknowledgement names the topic, the queue and the queue offset of a message
+(format/body/pop_message.py). A broker stores POP checkpoints and acknowledgements first in rmq_sys_wheel_timer, and
+when they are due in rmq_sys_REVIVE_LOG_CLUSTER.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _POP_CODES = frozenset(tags_code({TAGS: tag}) for tag in pop_message.BODIES)
 
 
 def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
-    """Yield POP's checkpoints and acknowledgements of a message in one store."""
+    """Yield the POP checkpoints and acknowledgements for a message in one store."""
     store = scan.store
     first = min((stage.record.message.physical_offset for stage in stages), default=0)
     texts = {(json.dumps(stage.topic, ensure_ascii=False).encode(), b'"q":%d' % stage.queue_id) for stage in stages}
@@ -46,7 +47,7 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return (kind, group) of a POP message that is about one of the stages.
+    """Return the kind and the group of a POP message that names one of the stages.
 
     The result is None for any other message.
     """

@@ -39,7 +39,7 @@ def by_queue(
     may_be_meant: Callable[[bytes], bool] | None = None,
     codes: frozenset[int] | None = None,
 ) -> Iterator[Record]:
-    """Yield the messages of a queue after a physical offset.
+    """Yield the messages of a queue that are stored after a physical offset.
 
     With `codes`, only units with one of these tagsCodes are read. With `may_be_meant`, a record is decoded only if
     `may_be_meant` returns True for the bytes of the record.
@@ -63,5 +63,5 @@ def by_queue(
 
 
 def first_from(queue: UnitQueue, physical_offset: int) -> CqUnit | None:
-    """Return a queue's first unit that points to a physical offset or later."""
+    """Return the first unit of a queue that points to a physical offset or later."""
     return queue.first_where(lambda unit: unit.physical_offset >= physical_offset)

@@ -1,6 +1,6 @@
 """The stages of a message's life; each stage is a record with a kind.
 
-The topic of a record, or the transaction bits of its SYSFLAG, give the kind:
+The kind depends on the topic of the record, or on the transaction bits of its SYSFLAG:
 
     SCHEDULE_TOPIC_XXXX         delayed: it waits for a delay level to pass; a delayed retry, too
     rmq_sys_wheel_timer         timer: it waits for its time (5.x)
@@ -10,7 +10,7 @@ The topic of a record, or the transaction bits of its SYSFLAG, give the kind:
     SYSFLAG & 12 is 8           commit: the message of a committed transaction
     any other topic             delivered: from a delay or a timer before; resent: once more; otherwise stored
 
-The records of some stages do not have the UNIQ_KEY of the message, but a link leads to them (`links.py`):
+The following stages are found by links (`links.py`), and not by the UNIQ_KEY of the message:
 
     op, rollback                an op message names the half message; without a commit, this is a rollback
     pop-checkpoint, pop-ack     a group popped the message, or acknowledged it (5.x); timer: on the way there
@@ -46,7 +46,7 @@ class Record:
     """A record of the log of one store, whole or damaged.
 
     `store` is the number of the store. `damage` is the code of the damage, or None for a whole record. `indexed` says
-    whether the index points to the record. `indexed` is None if this is not known.
+    whether the index points to the record. `indexed` is None if the index was not searched.
     """
 
     store: int
@@ -78,8 +78,8 @@ class Record:
 class Stage(NamedTuple):
     """A stage of a message's life: a record, or a record's place in a light queue.
 
-    `reachable` says whether a unit at this place of the queue points to the record. `reachable` is None if the queues
-    cannot be read. `group` is the group that the stage is about, if a link names the group.
+    `reachable` says whether the unit at `queue_offset` points to the record. `reachable` is None if the queues cannot
+    be read. `group` is the group that the stage is about, if a link names the group.
     """
 
     kind: str
@@ -112,7 +112,7 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 
 
 def kinds_of(records: Sequence[Record]) -> list[str]:
-    """Return the kind of each record; `records` are those of one message, in order."""
+    """Return the kind of each record of one message; `records` must be in order."""
     kinds: list[str] = []
     awaited: set[str] = set()  # topics to which an earlier delayed record goes
     seen: dict[str, Record] = {}  # the first record of each topic
@@ -140,8 +140,8 @@ def _kind_by_topic(topic: str) -> str | None:
 def _is_one_batch(first: Record, other: Record) -> bool:
     """Return whether two records are messages of one batch.
 
-    5.3.3 gives all messages of a batch one UNIQ_KEY. The messages of a batch are sent and stored at the same time in
-    one queue.
+    In 5.3.3, all messages of a batch have the same UNIQ_KEY. The messages of a batch are sent and stored at the same
+    time in one queue.
     """
     one, two = first.message, other.message
     return (first.store, one.queue_id, one.born_timestamp, one.store_timestamp) == (

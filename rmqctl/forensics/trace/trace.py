@@ -1,9 +1,9 @@
 """Find every record of a message in the stores of a cluster.
 
-The search begins with a key, an id or an offset that the user knows. From these, the search finds the UNIQ_KEY of the
-message. Then the search finds all records with this UNIQ_KEY in all stores, and the records to which a link points
-(`links.py`). The index is used first. The log is scanned if the index cannot be used, if a link points to a record that
-the index does not have, or if no store has a record.
+The search begins with a key, an id or an offset that the user knows, and finds the UNIQ_KEY of the message. Then the
+search finds all records with this UNIQ_KEY in all stores, and the records to which their links point (`links.py`). The
+index is used first. The log of a store is scanned if its index cannot be used, or lacks a record that a link names. All
+logs are scanned if the indexes lead to no record of the message.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MESSAGES_MAX = 1000  # of one key; each is followed in all stores
 
 
 class Question(NamedTuple):
-    """The user's question, which is in one of the first four fields.
+    """The question of the user, which is in one of the first four fields.
 
-    `offset` is a physical offset.
+    `offset` is a physical offset. `topic` limits the search to the messages of a topic.
     """
 
     key: str | None = None
@@ -45,10 +45,10 @@ class Question(NamedTuple):
 
 
 class Life(NamedTuple):
-    """One message with its ordered stages, its groups, and what clients recorded.
+    """One message: its stages in order, its groups, and the data from clients.
 
-    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
-    message and the op message that stands for a rollback.
+    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if the log has lost a record
+    between the half message and the op message of a rollback.
     """
 
     unique_key: str | None
@@ -64,7 +64,7 @@ class Life(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The records that a search by UNIQ_KEY found, and the client records it found."""
+    """The records and the client records that a search by UNIQ_KEY found."""
 
     records: list[Record]
     by_unique_key: dict[str | None, list[Record]]
@@ -79,9 +79,9 @@ class Trace:
     """The search for a message in several stores, and its result.
 
     `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
-    are followed, and `left_out` counts the others. `by_scan` says that the index must not be used. If the question
-    names a topic without a record of the message, `other_topics` has the topics with such records. `unlike` has the
-    record that is shown and its copy in another store, if only one of the two is whole.
+    are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the topic in the
+    question has no record of the message, `other_topics` has the topics that have a record. `unlike` has pairs of a
+    shown record and its copy in another store; only one record of each pair is whole.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Trace:
     def dangling(self) -> list[tuple[int, IndexedPlace]]:
         """Return the index entries for the key that point to no record.
 
-        Each entry comes as a pair (store, entry).
+        Each result is a pair of the store's number and the entry.
         """
         return [(search.scan.number, place) for search in self.searches for place in search.dangling]
 
     @property
     def incomplete(self) -> bool:
-        """Return whether the search could not read something."""
+        """Return whether a part of a log could not be read."""
         return any(scan.incomplete for scan in self.scans)
 
     def _messages(self) -> Iterator[tuple[str | None, list[Record]]]:
@@ -140,7 +140,7 @@ class Trace:
             yield None, self._with_links(None, same)
 
     def _seeds(self) -> Iterator[Record]:
-        """Yield the records that answer the question as it was asked."""
+        """Yield the records with the key, the id or the offset in the question."""
         asked = self.question
         key = asked.unique_key or asked.key
         if key is not None:
@@ -159,9 +159,9 @@ class Trace:
         return parse_msg_id(self.question.msg_id)[1], self.question.msg_id.upper()
 
     def _by_key(self, key: str) -> list[Record]:
-        """Return the records with a key in all stores.
+        """Return all records with a key, from all stores.
 
-        If no store has such a record, the stores whose index was used are scanned.
+        If the indexes lead to no record of a message, the logs are scanned.
         """
         found = [record for search in self.searches for record in search.records(key)]
         if all(map(self._is_client_record, found)):
@@ -182,8 +182,8 @@ class Trace:
     def _is_client_record(self, record: Record) -> bool:
         """Return whether a record has data that a client recorded about the message.
 
-        A record of the message itself does not count. A client may be configured to use another topic than
-        RMQ_SYS_TRACE_TOPIC.
+        A record of the message itself does not count. The topic for data from clients can be configured, so it can
+        differ from RMQ_SYS_TRACE_TOPIC.
         """
         if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
             return False
@@ -197,16 +197,17 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores. Include each copied record once."""
+        """Return the records of a message in all stores, each copied record only once."""
         return self._each_once(
             record for search in self.searches for record in self._found(search, unique_key).of(unique_key)
         )
 
     def _each_once(self, records: Iterable[Record]) -> list[Record]:
-        """Return each replicated record once.
+        """Return each record once, without the copies that replication has made.
 
-        A whole copy of a record is preferred. Of equal copies, the copy of the first store is returned. Brokers of
-        different clusters can have the same address. So without UNIQ_KEY, the message ID alone is not enough.
+        A whole copy of a record is preferred to a damaged copy. Among whole copies, the copy of the first store is
+        returned. Two records without UNIQ_KEY count as copies if their msgId and their store time are equal. A msgId is
+        not unique, because brokers of different clusters can have the same address.
         """
         found = [(_identity(record), record) for record in records]
         chosen: dict[tuple[str, int], Record] = {}
@@ -219,7 +220,10 @@ class Trace:
         return list(chosen.values())
 
     def _found(self, search: KeySearch, unique_key: str) -> _Found:
-        """Return the records that a search finds for a UNIQ_KEY. Sort them only once."""
+        """Return the records that a search finds for a UNIQ_KEY.
+
+        The records that a search finds are grouped by UNIQ_KEY only once.
+        """
         records = search.records_of_message(unique_key, self.question.key)
         known = self._of_searches.get(search.scan.number)
         if known is None or known.records is not records:
@@ -232,7 +236,7 @@ class Trace:
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
         """Return the records of a message, and the records to which offset links point.
 
-        If the index does not have such a record, or a delivery that is overdue, the log is scanned for the UNIQ_KEY.
+        If the index lacks a linked record, or if a delivery is overdue, the log is scanned for the UNIQ_KEY.
         """
         known = {record.place: record for record in records}
         fresh = list(known.values())
@@ -251,7 +255,7 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the unknown records that new records name by physical offset."""
+        """Yield the records that `fresh` names by physical offset, if `known` lacks them."""
         for record in fresh:
             for offset in links.linked_offsets(record, self.stores[record.store]):
                 found = record_at(self.scans[record.store], offset, indexed=False)
@@ -287,7 +291,7 @@ class Trace:
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
         """Return whether a record is lost between a half message and its rollback.
 
-        A commit is stored between a half message and the op message.
+        The lost record may be a commit, because a broker stores a commit between the half message and the op message.
         """
         for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
             search = self.searches[op.store]
@@ -301,7 +305,7 @@ class Trace:
         return False
 
     def _client_records(self, unique_key: str | None) -> Iterator[tuple[Record, ClientRecord]]:
-        """Yield what clients recorded about a message, in the order of the log."""
+        """Yield the data that clients recorded about a message, in log order."""
         if unique_key is None:
             return
         found = [
@@ -315,7 +319,7 @@ class Trace:
         from rmqctl.forensics.message_row import plain_body
         from rmqctl.format.body import client_trace
 
-        found = list({record.message.msg_id: record for record in reversed(found)}.values())  # replicas have the same
+        found = list({record.message.msg_id: record for record in reversed(found)}.values())  # replicas have one msgId
         groups: dict[str | None, str | None] = {}  # old clients say the group only in SubBefore
         for record in in_order(found):
             for recorded in client_trace.decode(plain_body(record.message)):
@@ -326,6 +330,6 @@ class Trace:
 
 
 def _identity(record: Record) -> tuple[str, int]:
-    """Return the values that are equal in all copies of a record on several brokers."""
+    """Return the values that are the same in all copies of a record."""
     message = record.message
     return message.msg_id, 0 if record.unique_key is not None else message.store_timestamp

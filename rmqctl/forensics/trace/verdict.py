@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages that were checked too often
-PRODUCER_RETRY_MS_MAX = 60_000  # a producer tries again within its timeout, 3 s by default; a person takes longer
+PRODUCER_RETRY_MS_MAX = 60_000  # a producer retries within its timeout, which is 3 s by default; a person takes longer
 _TIMES = {1: "once", 2: "twice"}
 _NAMES_MAX = 4
 
@@ -44,7 +44,7 @@ _NAMES_MAX = 4
 def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool) -> str:
     """Return in one line what happened to a message.
 
-    `stages` are in order and not empty. `states` are the states of groups at the places of the message.
+    `stages` are in order and not empty. `states` has the state of each group at each queue offset of the message.
     """
     parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost), *_delays(stages)]
     parts += _retries(stages, states)
@@ -144,9 +144,9 @@ def _retries(stages: Sequence[Stage], states: Sequence[GroupState]) -> Iterator[
 
 
 def _retry_topic(stage: Stage) -> str | None:
-    """Return the %RETRY% topic of a copy, or None if the copy is in another topic.
+    """Return the %RETRY% topic of a retry, or None if the record is not a retry.
 
-    A delayed copy is not in its %RETRY% topic yet.
+    A retry that is delayed names its %RETRY% topic in the property REAL_TOPIC.
     """
     topic = stage.record.properties.get(REAL_TOPIC, "") if stage.kind == DELAYED else stage.topic
     return topic if topic.startswith(RETRY_PREFIX) and stage.kind in (RETRY, DELAYED) else None
@@ -158,7 +158,7 @@ def _retrying(topic: str, states: Sequence[GroupState]) -> str:
 
 
 def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
-    """Return whether the group of a %RETRY% topic has not consumed a copy.
+    """Return whether the group of a retry has not consumed the retry yet.
 
     If no offset of the group is known, the result is False.
     """
@@ -171,7 +171,8 @@ def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
 def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
     """Return the groups whose last attempt at the message failed.
 
-    Such a group has a dead letter or a waiting retry, and its topic has no later copy of the message.
+    A failed group has a dead letter or a waiting retry. The message's own topic has no record after the dead letter or
+    the retry.
     """
     failed: set[str] = set()
     for stage in stages:
@@ -201,10 +202,10 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
-    """Return which groups have consumed the message, and which have not reached it.
+    """Return texts on the groups that have consumed the message or will consume it.
 
-    The broker's own groups and its own topics are left out. Groups that failed at the message are left out, too. A
-    group for which a copy waits is not left out.
+    The groups and the topics of the broker itself are left out. A group in `failed` does not count as a group that has
+    consumed the message. A group for which a copy waits is never left out.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}

@@ -40,7 +40,7 @@ class ConfigChange:
     keeps_before: bool
 
     def changes(self, staging: Path) -> list[Install]:
-        """Return the changes that install what `build` creates in `staging`."""
+        """Return the changes that install the new files from `staging` in config/."""
         names = [self.name + BACKUP_SUFFIX, self.name] if self.keeps_before else [self.name]
         return [Install(f"{CONFIG}/{name}", staging / name) for name in names]
 
@@ -54,8 +54,8 @@ class ConfigChange:
 def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChange | None:
     """Return the change that gives config/`name` the content `after`.
 
-    The result is None if the file already has this content. Raises OSError. Raises Unreadable if the path is not a
-    file.
+    The result is None if the file already has this content. Raises OSError. Raises Unreadable if config/`name` exists
+    but is not a file.
     """
     path = store.path.part(CONFIG) / name
     before = _content(store.storage, path)
@@ -67,7 +67,7 @@ def planned_change(store: ReadOnlyStore, name: str, after: bytes) -> ConfigChang
 def check_is_in_files(store: ReadOnlyStore) -> None:
     """Raise LayoutNotSupported if the configuration is in RocksDB.
 
-    In this case, the broker does not read the files of config/ that rmqctl changes.
+    A broker that keeps its configuration in RocksDB does not read the files of config/ that rmqctl changes.
     """
     folder = store.path.part(CONFIG)
     name = rocksdb_folder(store.storage, folder)
@@ -80,10 +80,10 @@ def check_is_in_files(store: ReadOnlyStore) -> None:
 def carry_out(
     store: ReadOnlyStore, files: Sequence[ConfigChange], verb: str, summary: str, commit: Callable[[], None]
 ) -> None:
-    """Make the changes, in one journal.
+    """Change all given files, with one journal.
 
-    `verb` is the verb of `rmqctl config`, such as `set-offset`. `commit` is the same as in Journal.execute. Raises
-    StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
+    `verb` is the verb of `rmqctl config`, such as `set-offset`. `commit` has the same meaning as in Journal.execute.
+    Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
     """
     root, storage = store.path.root, WritableStorage.like(store.storage)
     with Journal.begin(root, CONFIG_VERB + verb, summary, storage) as journal:

@@ -1,6 +1,6 @@
-"""The queues that a store shows without topics.json.
+"""The queues that can be found in a store without the use of topics.json.
 
-The names of these queues come from folders, from the offsets of groups, and from the messages of the log.
+Queues are found by the names of folders, by the offsets of groups, and by the messages of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMPACTION_LOG = "compaction/compactionLog"  # a folder for each compaction topi
 
 @dataclass(frozen=True)
 class NamesInStore:
-    """The queues that a store shows.
+    """The queues and topics that were found in a store.
 
     `folders` are the queues that have a folder. `batch_topics` are the topics with batch consume queues.
     `compaction_topics` are the topics that a broker compacts.
@@ -56,12 +56,12 @@ def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
 
 
 def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:
-    """Return the queues that a store shows, together with the queues `in_log`.
+    """Return the queues that were found in a store, and the queues `in_log`.
 
     Names that no topic can have are left out, because a damaged record may have any name.
 
-    Raises LayoutNotSupported if a topic has queues of both types. Raises Unreadable if a folder or a file of the log
-    cannot be read. Raises OSError.
+    Raises LayoutNotSupported if a topic has both consume queues and batch consume queues. Raises Unreadable if a folder
+    or a file of the log cannot be read. Raises OSError.
     """
     store.check_one_queue_type()
     folders = frozenset(key for key in store.queues if is_topic_name(key[0]))

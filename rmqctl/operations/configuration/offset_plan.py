@@ -1,11 +1,11 @@
-"""The plan of a change by which the operator sets a group's offsets.
+"""The plan of a change that sets the offsets of a consumer group.
 
 A broker keeps the offsets of consumer groups in config/consumerOffset.json. A broker with the setting enableLmq keeps
-these offsets in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both files, both
-are changed, because the store does not show which file its broker reads. The offset of a group %LMQ%... is only in
-lmqConsumerOffset.json.
+the offsets of groups in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both
+offset files, both files are changed, because the store does not show which file its broker reads. The offset of an LMQ
+group (%LMQ%...) is only in lmqConsumerOffset.json.
 
-If the operator gives a time, the new offset is the same as after mqadmin's resetOffsetByTime with this time.
+If the operator gives a time, the new offset is the offset that mqadmin's resetOffsetByTime sets for this time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 OFFSETS, LMQ_OFFSETS, RESET_OFFSETS = "offsetTable", "lmqOffsetTable", "resetOffsetTable"
-EPOCH_MS_MIN = 10**9  # a number from here on is a time: no queue has so many messages
+EPOCH_MS_MIN = 10**9  # a number from here on is taken for a time, because no queue has so many messages
 
 
 class OffsetGoal(NamedTuple):
@@ -77,7 +77,7 @@ class OffsetPlan:
 
     @property
     def summary(self) -> str:
-        """Return one line of text for people."""
+        """Describe the change in one line of text."""
         offsets = ", ".join(f"{queue.queue_id}: {queue.after}" for queue in self.queues)
         return f"offsets of {self.group} in {self.topic} are {offsets}"
 
@@ -94,7 +94,7 @@ def plan_offsets(
 ) -> OffsetPlan:
     """Return the plan that makes a group continue at `goal`.
 
-    `queue_id` is None for all queues of the topic. With `new_group`, no file needs to name the group.
+    `queue_id` is None for all queues of the topic. With `new_group`, the group may be unknown to the store.
 
     Raises BadRequest if the topic, the queue or the group does not exist, or if the offset is not in the queue. Raises
     LayoutNotSupported, Unreadable and OSError.
@@ -134,7 +134,7 @@ def _file_names(store: ReadOnlyStore, group: str) -> list[str]:
 
 
 def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
-    """Return the offsets that a file has for a group, by queueId."""
+    """Return the offsets of a group in a topic by queueId, as stored in a file."""
     key = f"{topic}@{group}"
     if group.startswith(LMQ_PREFIX):
         found = table(config, LMQ_OFFSETS).get(key)
@@ -144,10 +144,10 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
 
 
 def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | None) -> list[int]:
-    """Return the queues whose offsets will be set.
+    """Return the queueIds of the queues whose offsets will be set.
 
-    A broker serves the queues below readQueueNums. Queues that have files are included, too. For an LMQ group, a broker
-    keeps one offset for each topic, which is the offset of queue 0.
+    The result has the queues below readQueueNums, which a broker serves, and all queues that have files. For an LMQ
+    group, a broker keeps one offset for each topic, which is the offset of queue 0.
     """
     found = {known for name, known in store.queues if name == topic}
     found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))
@@ -178,9 +178,9 @@ class _Finder:
         self._goal = goal
 
     def queue(self, queue_id: int, before: int | None) -> QueueOffset:
-        """Return the row of one queue.
+        """Return the present and the new offset of one queue.
 
-        Raises BadRequest for an offset outside the queue.
+        Raises BadRequest if the new offset is outside the queue.
         """
         begin = self._reader.get_min_offset_in_queue(self._topic, queue_id)
         end = self._reader.get_max_offset_in_queue(self._topic, queue_id)
@@ -249,7 +249,7 @@ def _now() -> int:
 
 
 def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tuple[tuple[str, ...], dict[Any, int]]]:
-    """Return the new members of a file, and the path of the JSON object for them."""
+    """Return the path and the new members of each JSON object that changes."""
     if key.partition("@")[2].startswith(LMQ_PREFIX):
         return [((LMQ_OFFSETS,), {key: offsets[0]})]
     found = table(config, RESET_OFFSETS).get(key)

@@ -1,6 +1,6 @@
-"""Entries of topics.json and subscriptionGroup.json, as the store shows them.
+"""Entries of topics.json and subscriptionGroup.json, rebuilt from the store.
 
-An entry has the default settings: the settings of a topic or group that a broker creates by itself. The operator's own
+A rebuilt entry has the settings that a broker uses when it creates a topic or a group by itself. The operator's own
 settings are lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
 """
 
@@ -28,10 +28,10 @@ RETRY_NUMS = "retryQueueNums"
 def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the missing and the corrected entries of topics.json.
 
-    A corrected entry replaces an entry that does not fit the store. `listed` are the entries that the file has. The
-    entry of a topic gets as many queues as the store shows for this topic. An entry that has fewer queues is corrected,
-    because a broker serves no queue beyond readQueueNums. An entry with the wrong type of queue is corrected, because
-    5.x does not load such a topic.
+    A corrected entry replaces an entry that does not fit the store. `listed` are the present entries of topics.json. A
+    new entry gets the number of queues that the topic has in the store. An entry with too few queues is corrected,
+    because a broker only serves the queues below readQueueNums. An entry with the wrong type of queue is corrected,
+    because 5.x does not load such a topic.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -90,9 +90,9 @@ def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, prof
 
 
 def _retry_nums(names: NamesInStore) -> dict[str, int]:
-    """Return how many queues the store shows for each %RETRY% topic.
+    """Return how many queues each %RETRY% topic in the store has.
 
-    A queueId that no broker assigns does not count.
+    A queueId that is too large for a broker does not count.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:

@@ -48,11 +48,11 @@ NAMES_SHOWN_MAX = 5
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """The new content of config/`name`.
+    """The plan for the new content of the file config/`name`.
 
-    `problem` says what is wrong with the file. `problem` is empty for a file that a broker loads. `source` names the
-    source of the new content. `source` is None if the file stays unchanged. `entries` are the topics or groups that
-    were added or corrected. `notes` are further remarks for the operator.
+    `problem` says what is wrong with the file, and is empty if the file is good. `source` says from where the new
+    content comes, and is None if the file stays unchanged. `entries` are the topics or groups that were added or
+    corrected. `notes` are further remarks for the operator.
     """
 
     name: str
@@ -64,7 +64,7 @@ class RestorePlan:
 
     @property
     def summary(self) -> str:
-        """Return one line of text for people."""
+        """Describe the change in one line of text."""
         return f"config/{self.name} is restored from {'its .bak' if self.source == 'bak' else 'the store'}"
 
 
@@ -77,12 +77,12 @@ def plan_restore(
 ) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
-    If `source` is None, a file that a broker loads stays unchanged. Any other file is restored from its .bak. If the
-    .bak is not good, the file is restored from the store. `scan_log` returns the queues of all messages of the log. The
-    function calls `scan_log` only if the log is needed.
+    If `source` is None, a good file stays unchanged, and a bad file is restored from its .bak. If the .bak is also bad,
+    or if topics.json lists no topic that has queues, the file is rebuilt from the store. `scan_log` returns the queues
+    of all messages of the log, and is called only if the log is needed.
 
-    Raises BadRequest if the file cannot be rebuilt, Unreadable if the .bak cannot be used, LayoutNotSupported and
-    OSError.
+    Raises BadRequest if the file cannot be rebuilt, and Unreadable if the .bak cannot be used. Also raises
+    LayoutNotSupported and OSError.
     """
     check_is_in_files(store)
     config = store.config(name)
@@ -124,7 +124,7 @@ def _backup(config: ConfigFile) -> Path:
 
 
 def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> RestorePlan:
-    """Return the plan that gives the file the bytes of its .bak."""
+    """Return the plan that replaces the file with the bytes of its .bak."""
     backup = _backup(config)
     content, backup_problem = read_config(store.storage, backup)
     if content is None:
@@ -136,7 +136,7 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
 
 
 def _content_of(content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note on the number of entries in the .bak, and on its age."""
+    """Return a note on the entries in the .bak: their number and last change."""
     key = ENTRY_TABLES.get(name)
     if key is None:
         return ()
@@ -154,11 +154,11 @@ def _from_store(
     problem: str,
     scan_log: Callable[[], Collection[QueueKey]],
 ) -> RestorePlan:
-    """Return the plan that adds missing entries, found in the store, to the file.
+    """Return the plan that completes the file with entries found in the store.
 
-    The entries of the file are kept. If the file cannot be loaded, the entries of its .bak are kept. If neither the
-    file nor its .bak has entries, the log is scanned, too. Otherwise the log is not scanned, because a topic with
-    messages in the log but without a queue was deleted.
+    The plan keeps the entries of the file, or the entries of the .bak if the file cannot be loaded. The log is scanned
+    only if neither the file nor its .bak has entries. If the file or its .bak has entries, a topic with messages in the
+    log but without a queue counts as deleted.
     """
     if config.name not in TABLES:
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"
@@ -182,7 +182,7 @@ def _from_store(
 
 
 def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, Any]) -> tuple[str, ...]:
-    """Return a note about the settings that new entries have."""
+    """Return a note that the original settings of added entries are not known."""
     added = sum(name not in listed for name in entries)
     if not added:
         return ()
@@ -190,7 +190,7 @@ def _unknown(noun: str, entries: dict[str, dict[str, Any]], listed: dict[str, An
 
 
 def _unlisted(store: ReadOnlyStore, content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note if topics.json does not list topics that have queues."""
+    """Return a note on the topics that have queues but are not in topics.json."""
     if name != TOPICS_CONFIG:
         return ()
     listed = content.get(TOPIC_TABLE)

@@ -1,6 +1,6 @@
 """The meaning of each cause, and the next command for the cause.
 
-All functions here are pure functions of an examination.
+The functions of this module are pure: their results depend only on an examination.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause, for people and for JSON.
+    """A cause as the operator sees it, in text and in JSON.
 
-    `evidence` is a list of findings. Each consequence in the list stands for all consequences of the same code.
-    `missed` is the number of messages of the log that the queues of the cause miss. `missed` is None if the cause is
-    not about queues that miss messages. `then` describes the store after the command `next_command`.
+    `evidence` has the first findings of the cause, and one finding for each code of its consequences. `missed` counts
+    the messages of the log that are missing in the queues of the cause. `missed` is None if the cause is not about
+    queues that miss messages. `then` describes the store after the command `next_command`.
     """
 
     code: str
@@ -63,8 +63,8 @@ class Cause:
 def diagnose(examination: Examination, target: str, options: str = "") -> list[Cause]:
     """Return the causes, the most important cause first.
 
-    `target` is the store for a command line, with the options that belong to the store. `options` are the options for
-    `recover`. A cause for which the next start fails comes before all others.
+    `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`. A
+    cause that makes the next start fail comes before all other causes.
     """
     groups = attribute(examination.findings, examination.facts)
     restart = examination.restart
@@ -108,7 +108,7 @@ def _subjects(group: Group) -> str:
 
 
 def _places(group: Group) -> str:
-    """Return how many places the findings have, and the place of the first finding."""
+    """Return the number of places in the findings, and the first physical offset."""
     count = sum(finding.count for finding in group.findings)
     offset = group.findings[0].physical_offset if group.findings else None
     places = [counted(count, "place")] if count > 1 else []
@@ -118,7 +118,7 @@ def _places(group: Group) -> str:
 
 
 def _in_short(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the first finding of each code, with the count of all its findings."""
+    """Return one finding for each code, with the total count of the code."""
     from dataclasses import replace
 
     by_code: dict[str, list[Finding]] = {}

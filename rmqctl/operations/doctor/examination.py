@@ -1,10 +1,10 @@
-"""Examines a store in one pass of the log; further passes only plan repairs.
+"""An examination of a store, which reads the log in one pass.
 
-The first pass gives the findings and the outcome of the broker's next start.
+The pass over the log finds the faults of the store, and simulates the next start of a broker.
 
-The further passes are made by the planner of `recover`. Further passes are needed only if a store has a fault. The
-examination is not in `rmqctl.forensics`, because a module that only inspects cannot import a planner of changes.
-`rmqctl.forensics.doctor` decides which finding belongs to which cause.
+If the store has a fault, the planner of `recover` reads the log again to plan repairs. This module is not in
+`rmqctl.forensics`, because code that only inspects must not import a planner of changes. `rmqctl.forensics.doctor`
+decides which finding belongs to which cause.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Repairs:
     """The plans of `recover` and of `recover --keep-going`.
 
     A plan is None if `recover` refuses to change the store, or if the store has no fault. `refused` is the reason why
-    `recover` refuses. `profile` is the profile that the user must pass to `recover`. `profile` is empty if the store
-    itself shows the profile.
+    `recover` refuses. `profile` is the profile that the user must pass to `recover`, or empty if `recover` needs no
+    profile.
     """
 
     plain: RecoveryPlan | None = None
@@ -59,8 +59,7 @@ class Repairs:
 class Examination:
     """The result of an examination of a store, with the plans for a repair.
 
-    `restart` is the outcome of a broker's next start; `restart` is None if rmqctl does not simulate a start for this
-    layout.
+    `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
     """
 
     report: VerifyReport
@@ -73,8 +72,8 @@ class Examination:
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated start is a start of a broker of `profile`. `blocked` says why no repair can be planned. `blocked` is
-    empty if a repair can be planned.
+    The simulated broker has the profile `profile`. `blocked` says why no repair can be planned, and is empty if a
+    repair can be planned.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
@@ -113,7 +112,7 @@ class Examiner:
         return Examination(report, findings, facts, restart, repairs)
 
     def _beside_verify(self) -> Iterator[Finding]:
-        """Yield the findings that verify does not report at this level."""
+        """Yield the findings that `verify` does not report at the level in use."""
         try:
             check_none_unfinished(self._store.storage, self._store.path.root)
         except NeedsRecovery as error:
@@ -161,7 +160,10 @@ class Examiner:
             return found
 
     def _profile_to_give(self) -> str:
-        """Return the profile, or "" if the store shows how a broker indexes messages."""
+        """Return the profile that `recover` needs, or "" if `recover` needs no profile.
+
+        `recover` needs no profile if the store shows whether its broker writes TAGS into the index.
+        """
         try:
             indexes_tags(self._store, None)
         except BadRequest:
@@ -178,10 +180,10 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
 
 
 def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
-    """Return how many messages the ends of the queues miss after a start.
+    """Return how many messages the queues miss at their ends after the next start.
 
-    A repair gives the queues these messages. The result is None if the start fails or loses messages, or if there is no
-    plan of a repair.
+    A repair adds the missing messages to the queues. The result is None if the start fails or loses messages, or if
+    there is no repair plan.
     """
     if restart is None or plan is None or _is_troubled(restart):
         return None

@@ -1,7 +1,7 @@
-"""The situation of a store: facts that do not show any damage.
+"""The situation of a store: its lagging groups and its next cleanup.
 
-Groups may be behind, and a broker deletes old files every day. An operator who reads a diagnosis also asks for these
-facts.
+A group that is behind is not damage, and a broker deletes old files every day. But an operator who reads a diagnosis
+also wants to know which groups are behind, and which files the next cleanup deletes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class GroupBehind(NamedTuple):
-    """The number of messages that a group has not consumed yet, with retries."""
+    """The number of messages that a group has not consumed yet, including retries."""
 
     group: str
     behind: int
 
 
 class NextCleanup(NamedTuple):
-    """The files that a broker would delete now, with counts of the needed messages."""
+    """The files that a broker would delete now, and counts of messages still needed."""
 
     files: int
     bytes: int

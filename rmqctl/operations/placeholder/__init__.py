@@ -1,1 +1,1 @@
-"""Records that replace damaged records."""
+"""Placeholders: records that replace damaged records in the log."""

@@ -31,8 +31,8 @@ class PlaceholderBlock(NamedTuple):
     """Adjacent records that will be written into the log file `path`.
 
     The `size` bytes of `data` are written at byte `offset` of the file. The file may not exist yet, or may be too short
-    for these bytes. The first record is at `physical_offset`. `code` is the code of the finding on the damage that the
-    records replace. If the last record is a blank, `data` has only the first 8 bytes of the blank. `served` is the
+    for the records. The first record is at `physical_offset`. `code` is the code of the finding that reports the
+    replaced damage. If the last record is a blank, `data` has only the first 8 bytes of the blank. `served` is the
     number of records that consumers receive.
     """
 
@@ -46,19 +46,19 @@ class PlaceholderBlock(NamedTuple):
 
     @classmethod
     def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> PlaceholderBlock:
-        """Return a block with these values."""
+        """Return a block with the records `data`, in compressed form."""
         block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
         return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
 
     @property
     def data(self) -> bytes:
-        """Return the bytes to be written."""
+        """Return the records of the block, as bytes to be written."""
         return _unpacked(self.packed)
 
     def columns(self) -> Columns:
-        """Return the block's messages as columns, with the fillers.
+        """Return the placeholders and fillers of the block as columns.
 
-        A block that is only a blank has no messages.
+        If the block is only a blank, the columns have no rows.
         """
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
@@ -66,13 +66,13 @@ class PlaceholderBlock(NamedTuple):
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message that begins at a physical offset, or None."""
+        """Return the record of the block that begins at a physical offset, or None."""
         at = physical_offset - self.physical_offset
         found = message.decode(self.data, at, physical_offset, self.size - at)
         return found if isinstance(found, Message) else None
 
     def describe(self) -> str:
-        """Return one line of text for people."""
+        """Describe the write of the block in one line of text for people."""
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -91,10 +91,7 @@ class PlaceholderBlocks:
         self._blocks: list[PlaceholderBlock] = []
 
     def put(self, damages_at: Sequence[int], blocks: Sequence[PlaceholderBlock]) -> None:
-        """Add `blocks` as the placeholders of damages.
-
-        The damages begin at these physical offsets.
-        """
+        """Add `blocks`, which replace the damages at the offsets `damages_at`."""
         self._by_damage |= dict.fromkeys(damages_at, ())
         self._by_damage[damages_at[0]] = blocks
         for block in blocks:
@@ -103,8 +100,8 @@ class PlaceholderBlocks:
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
         """Return the placeholders for the damage at a physical offset.
 
-        If one range has several damages, the result for its first damage has all placeholders of the range, and the
-        results for the other damages are empty. The result is None if the damage stays unchanged.
+        If one damaged range has several damages, the result for the first damage has all placeholders of the range. The
+        result for every other damage of the range is empty. The result is None if no placeholder replaces the damage.
         """
         return self._by_damage.get(physical_offset)
 

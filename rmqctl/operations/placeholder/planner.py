@@ -31,7 +31,7 @@ WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the qu
 
 
 class _Home(NamedTuple):
-    """The log file that has the bytes [begin, end), or will have these bytes."""
+    """The log file with the physical offsets [begin, end), now or after the repair."""
 
     path: str
     begin: int
@@ -47,22 +47,23 @@ class Placeholders:
         self._long_topics = profile.knows_long_topics
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message that is at a physical offset after the repair."""
+        """Return the message at a physical offset, as the log has it after the repair."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
-        """Return the placeholders for damages between two good records.
+        """Return the placeholders for the successive damages between two good records.
 
-        The damages follow one another. The good records before and after the damages are at physical offsets `before`
-        and `after`. Placeholders also fill the missing bytes of a short file, and whole missing files. If there is no
-        room for a record, or if no good record is near, creates no placeholder and raises ValueError.
+        The good records before and after the damages are at physical offsets `before` and `after`. Placeholders also
+        fill the missing bytes of a short file, and whole missing files. Raises ValueError if there is no room for a
+        record, or if neither `before` nor `after` is the offset of a good record. After the error, no placeholder is
+        planned for the damages.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield groups of damages. A group has adjacent damages of one file."""
+        """Yield groups of damages that are adjacent and in one file."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -73,7 +74,10 @@ class Placeholders:
             yield run
 
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
-        """Yield the parts of a gap between files, one for each missing file."""
+        """Yield a damage for each missing file of a gap, or another damage unchanged.
+
+        Raises ValueError if the size of the gap is not a multiple of the file size.
+        """
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
             yield damage
@@ -84,7 +88,7 @@ class Placeholders:
             yield damage._replace(physical_offset=begin, size=size)
 
     def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[PlaceholderBlock]:
-        """Yield the placeholders for damages that form one range."""
+        """Yield blocks of placeholders for adjacent damages of one file."""
         home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
@@ -107,9 +111,9 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield parts of the range.
+        """Yield parts of a damaged range.
 
-        Each part after the first part begins at an offset to which a unit points.
+        Every part except the first begins at an offset to which a unit points.
         """
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
@@ -120,7 +124,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the lowest offset >= `physical_offset` to which a unit points."""
+        """Return the lowest offset >= `physical_offset` to which any unit points."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -128,9 +132,10 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the file with the damage, as it will be after the repair.
+        """Return the log file with the damage, as the file will be after the repair.
 
-        The file may be too short now, or missing. If files overlap, the damage itself names the file.
+        Before the repair, the file may be too short or missing. If files overlap, the damage names the file. Raises
+        ValueError if no file has the damage.
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
@@ -149,7 +154,7 @@ class Placeholders:
         return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
 
     def _claims(self, span: Span) -> Iterator[Claim]:
-        """Yield a claim for each unit that points into the range."""
+        """Yield a claim for each unit that points into the damaged range."""
         for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
@@ -164,11 +169,13 @@ class Placeholders:
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
-        """Return the queue of the messages to which units around [first, end) point.
+        """Return the queue to which the units [first, end) really belong.
 
-        If a file was moved to a wrong folder, its units belong to another queue. A placeholder for the queue of the
-        folder would then replace an intact message in that queue. Light queues have messages of other queues, so the
-        name of the folder counts for a light queue.
+        If a queue file was moved to a wrong folder, its units belong to another queue than the folder's queue. A
+        placeholder in the folder's queue would then replace an intact message. Neighbours of the units, before `first`
+        and from `end` on, point to intact messages, which name the right queue. If the neighbours do not name one
+        queue, the result is the folder's queue. The result is also the folder's queue for an LMQ, because an LMQ has
+        messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key
@@ -179,9 +186,9 @@ class Placeholders:
         return owner or key
 
     def _queue_of(self, unit: CqUnit) -> QueueKey | None:
-        """Return the queue of the intact message that a unit points to.
+        """Return the queue of the intact message to which a unit points.
 
-        The result is None if the queue offset of the message differs from the queue offset of the unit.
+        The result is None if the message and the unit have different queue offsets, or if the message is not intact.
         """
         message = self._store.commit_log.message_at(unit.physical_offset)
         if message is None or message.queue_offset != unit.queue_offset:

@@ -1,6 +1,6 @@
 """Records that replace damaged bytes, so that later messages can be consumed.
 
-The total size of these records is the size of the damaged bytes. There are three kinds:
+The records that replace damage have, together, the size of the damaged bytes. Three kinds of records replace damage:
 
 - A *placeholder* replaces a message. A placeholder has the queue offset of the replaced message, so the queue has no
   hole.
@@ -8,25 +8,26 @@ The total size of these records is the size of the damaged bytes. There are thre
   queue nor to the index.
 - A *blank* replaces the rest of a file.
 
-Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN. No broker and no client reads this field. If
+Placeholders and fillers have PLACEHOLDER_SIGN in PREPAREDTRANSACTIONOFFSET, which no broker and no client reads. If
 there is room, a placeholder or filler also has the property RMQCTL_DAMAGED with the code of the finding. The body of a
-placeholder is a small JSON object and spaces. The body is empty only if the body of the message was empty. There are
-three reasons for a body that is not empty (*run* means: tested with real brokers):
+placeholder is a small JSON object and spaces. The body is empty only if the body of the replaced message was empty.
+There are three reasons for a body that is not empty (*run* means: tested with real brokers):
 
 - 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
   broker of 4.x fails when it reads an op message without a body.
 - 5.x reads bodies of its revive topics as JSON, and stops if a body is blank or is not JSON (PopReviveService).
-- The bodies of op messages of transactions are offsets. A body that is not a number therefore decides no half message
-(TransactionalMessageServiceImpl).
+- The body of a transaction's op message is an offset. If the body is not a number, the op message neither commits nor
+  rolls back a half message (TransactionalMessageServiceImpl).
 
 If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. The
 placeholder also keeps the body if the body matches its CRC. If the frame is not whole (`placeholder_records`), the
 fields are taken from the units that point into the damaged range (`Claim`). Fields that the units do not show get these
 values:
 
-- BORNTIMESTAMP is 0. Therefore a half message is so old that a broker does not ask the producer about it (needSkip).
-- In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, because every
-version discards a delayed message for this topic when it is due (run).
+- BORNTIMESTAMP is 0. A placeholder for a half message is therefore so old that a broker does not ask the producer
+  about the transaction (needSkip).
+- In SCHEDULE_TOPIC_XXXX, the property DELAY is the delay level of the queue. The real topic is
+  RMQ_SYS_TRANS_HALF_TOPIC, because every version discards a delayed message of this topic at its delivery time (run).
 - In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. TIMER_OUT_MS is set, because the
   timer of 5.3.3 stops forever at a timer message without TIMER_OUT_MS (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
@@ -35,7 +36,7 @@ Tests with real brokers show this behaviour (tests/interop/test_placeholder_reco
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
-| any placeholder, with or without abort, dispatched again or not: the rest is served unchanged | yes | yes | yes |
+| any placeholder, with or without abort, dispatched again or not: other messages are unchanged | yes | yes | yes |
 | rollback fillers of 91 bytes or more (no topic, no body): in no queue, not in the index | yes | yes | yes |
 | placeholders and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
 | a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |
@@ -85,13 +86,13 @@ NAME = properties.PLACEHOLDER
 FILLER_SIZE_MAX = (
     4 * 1024 * 1024
 )  # maxMessageSize's default; brokers take as much memory for each record that they check
-# a body that is replaced is neither compressed nor many messages
+# flags that a new body does not have: it is neither compressed nor a batch of messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 _FIELDS_OF_HEAD = Message._fields.index("body")
 _BLANK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
-# what producers' clients and brokers add to properties, and nobody needs of a stored message
+# properties that clients and brokers add, and that nobody needs in a stored message
 _ADDITIONS = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
 _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 
@@ -99,10 +100,9 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 class Claim(NamedTuple):
     """The values of a unit whose record cannot be read.
 
-    `tags` is set if the planner knows the tags. In a batch queue, `inner_num` is the number of queue offsets of the
-    unit. In other queues, `inner_num` is 0. If `physical_offset` is None, the unit is also lost. A claim without a
-    `physical_offset` has only a queue offset. A record in any free part of the range gets the queue offset of such a
-    claim.
+    `tags` is empty if the TAGS of the message are unknown. In a batch queue, `inner_num` is the number of queue offsets
+    of the unit. In other queues, `inner_num` is 0. If the unit is also lost, `physical_offset` is None, and only the
+    queue offset is known. For a lost unit, any free part of the damaged range may get a record with the queue offset.
     """
 
     topic: str
@@ -116,12 +116,12 @@ class Claim(NamedTuple):
 
     @property
     def queue(self) -> QueueKey:
-        """Return the topic and queueId."""
+        """Return the topic and the queueId of the unit."""
         return self.topic, self.queue_id
 
 
 class Surroundings(NamedTuple):
-    """The values that placeholders copy from the good records around the damage.
+    """The values that placeholders copy from good records near the damage.
 
     Times are in ms since 1970.
     """
@@ -136,8 +136,8 @@ class Surroundings(NamedTuple):
 class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
-    All values are physical offsets. The file has the range [file_begin, file_end). Adjacent damages form one range. So
-    if a damaged record is followed by a damaged rest of the file, both must be in one range.
+    All values are physical offsets. The log file has the range [file_begin, file_end). Adjacent damages must be in one
+    range, for example a damaged record and the damaged rest of the file after this record.
     """
 
     begin: int
@@ -147,10 +147,11 @@ class Span(NamedTuple):
 
 
 class PlaceholderRecord(NamedTuple):
-    """A record to be written.
+    """A record that will be written over damage: a placeholder, a filler or a blank.
 
-    `claims` are the claims that the record satisfies. A filler or a blank has no claims. For a blank, `data` has the
-    first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must change.
+    `claims` are the units whose messages the record replaces. A filler or a blank has no claims. For a blank, `data`
+    has only the first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must
+    change.
     """
 
     physical_offset: int
@@ -160,14 +161,14 @@ class PlaceholderRecord(NamedTuple):
 
 
 class PlaceholderPlan(NamedTuple):
-    """The records that fill a range, and the claims without a record."""
+    """The records that fill a damaged range, and the claims without a record."""
 
     records: Iterable[PlaceholderRecord]
     dropped: list[Claim]
 
 
 class _Piece:
-    """A part [begin, end) of the range, with or without claims."""
+    """A part [begin, end) of the damaged range, with or without claims."""
 
     def __init__(self, begin: int, end: int, claims: tuple[Claim, ...] = ()) -> None:
         self.begin = begin
@@ -178,7 +179,8 @@ class _Piece:
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
     """Return the values that placeholders copy from the nearest good records.
 
-    At least one of the two records must exist. `long_topics` says whether the broker can read V2 records.
+    `before` and `after` are the good records next to the damage. At least one of the two records must exist.
+    `long_topics` says whether the broker can read V2 records. Raises ValueError if `before` and `after` are None.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -188,17 +190,17 @@ def surroundings(before: Message | None, after: Message | None, *, long_topics: 
 
 
 def filler_size_min(around: Surroundings) -> int:
-    """Return the size, in bytes, of the smallest record without a queue."""
+    """Return the size, in bytes, of the smallest filler (a record without a queue)."""
     return MIN_SIZE + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
 
 
 def placeholder_message(message: Message, code: str) -> bytes:
     """Return a record that replaces a message with damaged content.
 
-    The record has the same size as the message. The frame of the message must be whole. If the queue has a unit for the
-    message, this unit must point to the message.
+    The record has the same size as the message. The frame of the message must be whole. If the message has a unit in
+    its queue, the unit must point to the message.
     """
-    # with a damaged name it is known by its value (rmqctl.format.crc)
+    # if the name __CRC32# is damaged, the property is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     kept = _whole_pairs(raw)
@@ -206,7 +208,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
         stored_physical_offset=message.physical_offset, prepared_transaction_offset=PLACEHOLDER_SIGN
     )
     if _body_is_right(message):
-        # as long as they were: every version skips empty pairs
+        # the properties keep their length: every version skips empty pairs
         padded = _replaced(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
         right = replaced._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
         return _encoded(right, property_crc=has_crc)
@@ -216,9 +218,9 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message, after mending the faults that make clients reject it.
+    """Return the message without the faults for which clients reject a message.
 
-    These faults are a port outside the range, and a body that is not compressed as SYSFLAG says.
+    A client rejects a message if a port is out of range, or if the body is not compressed in the way that SYSFLAG says.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -233,7 +235,7 @@ def _with_right_port(found: host.Host) -> bytes:
 
 
 def _body_is_right(message: Message) -> bool:
-    """Return whether the body is empty or matches its CRC.
+    """Return whether the message's body is empty or matches its CRC.
 
     A body that is too large to read is not in memory, and counts as damaged.
     """
@@ -247,10 +249,10 @@ def _body_is_right(message: Message) -> bool:
 
 
 def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
-    """Yield records that fill a range completely, in order.
+    """Return a plan with records that fill a damaged range completely, in log order.
 
     The records are built one by one, so a large range does not need much memory. Raises ValueError if the range is too
-    small for any record. The caller then ends the log before the range.
+    small for any record. After a ValueError, the caller ends the log before the range.
     """
     pieces, dropped = _pieces(span, claims, around)
     for owed in claims:
@@ -260,7 +262,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the parts of the range, and the claims that no part satisfies."""
+    """Return the parts of the damaged range, and the claims that get no part."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -280,9 +282,9 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Return the claims in groups. All claims of a group have the same offset.
+    """Return the claims in log order, grouped by physical offset.
 
-    The groups are in log order. The claim of an LMQ queue has the same offset as the claim of the message's own queue.
+    A message with LMQs has a unit in its own queue and a unit in each LMQ. The claims of all its units are one group.
     """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -300,10 +302,9 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Fill the gap before `end`.
+    """Fill the gap between the last piece and `end`. Return whether that succeeded.
 
-    The gap between the last piece and `end` becomes a new piece. If the gap has fewer than `size_min` bytes, the gap is
-    added to the previous piece.
+    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the last piece becomes longer instead.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -315,10 +316,10 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Give a queue offset to a free piece. Return whether a piece was found.
+    """Give the queue offset of `owed` to a free piece. Return False if none is free.
 
-    The chosen piece is the first suitable piece after the pieces with lower queue offsets and before the pieces with
-    higher queue offsets.
+    The piece must be after all pieces with lower offsets of the same queue, and before all pieces with higher offsets
+    of this queue. The first piece with enough room is chosen.
     """
     least = _least_size((owed,), around) + 1
     with_placeholder = least + len(_placeholder_property(code))
@@ -352,10 +353,10 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Yield fillers that are not larger than brokers accept.
+    """Yield fillers for a piece. No filler is larger than a broker accepts.
 
-    The rest of a file becomes a blank. But a whole file never becomes one blank, because recovery needs the store time
-    of the file's first record.
+    At the end of a file, the piece becomes a blank. A whole file begins with a filler, because recovery needs the store
+    time of the file's first record.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -372,9 +373,9 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
 
 
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
-    """Return a record without a queue and without hosts.
+    """Return a filler: a record without a queue, and with hosts of zeros.
 
-    If there is not enough room, the topic of the record is cut.
+    If the filler is too small for the whole topic, the topic is cut.
     """
     topic = NAME.encode()[: size - filler_size_min(around)]
     filler = _plain(at, size, bytes(HOST_V4), around)._replace(
@@ -384,7 +385,7 @@ def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
 
 
 def _claimed(piece: _Piece, around: Surroundings) -> Message:
-    """Return the placeholder of a piece, with the properties that it needs."""
+    """Return the placeholder for a piece, with all properties that it needs."""
     claim = piece.claims[0]
     topic = topic_field(claim.topic, long_topics=around.long_topics)
     if topic is None:
@@ -424,8 +425,10 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
-    The store time is not earlier than the store time of the previous record. For a delayed message, the store time is
-    the delivery time in the unit minus the delay. The returned store time is exact to the second.
+    The default is `around.timestamp_min`. For a delayed message, the unit has the delivery time, which is the store
+    time plus a delay of whole seconds. For a delayed message, the result is the first time from `timestamp_min` on that
+    differs from the delivery time by whole seconds. If the result would be after `timestamp_max`, the result is the
+    default.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -436,7 +439,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
     """Return the properties that a placeholder needs.
 
-    Dispatch, and services that read the queue directly, need these properties.
+    The properties are needed for the dispatch, and by broker services that read the queue directly.
     """
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
@@ -460,9 +463,9 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 
 
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
-    """Return the size, in bytes, of the smallest record that satisfies claims.
+    """Return the size, in bytes, of the smallest placeholder for these claims.
 
-    If no record can satisfy the claims, the result is larger than any record.
+    If no placeholder is possible for the claims, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
@@ -473,9 +476,10 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """Return the record with the placeholder property, and with spaces in the body.
+    """Return the bytes of a placeholder or filler with RMQCTL_DAMAGED and a new body.
 
-    If there is no room for the property and the body, the property is left out and the body is empty.
+    The body is a JSON object followed by spaces. If there is no room for the property, the property is left out. If
+    there is no room for the JSON object, the body has only spaces or is empty.
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
@@ -488,16 +492,16 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
 
 
 def _body(size: int, code: str) -> bytes:
-    """Return the largest JSON text that fits, followed by spaces."""
+    """Return a body of `size` bytes: the longest JSON text that fits, then spaces."""
     text = f'{{"{NAME}":"{code}"}}'
     return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Return properties that begin with the placeholder property.
+    """Return properties that begin with the property RMQCTL_DAMAGED.
 
-    The result has at most `size_max` bytes. To save room, properties of the producer's client and of the broker may be
-    left out. If there is still not enough room, the properties are returned unchanged.
+    The result has at most `size_max` bytes. To save room, properties that the producer's client or the broker added may
+    be left out. If the result would still be too long, the properties are returned unchanged.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, properties.PLACEHOLDER_SHORT):
@@ -516,7 +520,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return properties; leave out a last pair that a torn write cut."""
+    """Return the properties without the last pair if a torn write cut this pair."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 
@@ -526,7 +530,7 @@ def _ends_in_property_crc(raw: bytes) -> bool:
 
 
 def _encoded(message: Message, *, property_crc: bool) -> bytes:
-    """Return the record's bytes. With `property_crc`, the record has `__CRC32#`."""
+    """Return the record's bytes, with `__CRC32#` if `property_crc` is set."""
     head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
     topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
     properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)

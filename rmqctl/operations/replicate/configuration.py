@@ -3,7 +3,7 @@
 | request | file in config/ | |
 |---|---|---|
 | 21 | topics.json | replaces the mirror's file |
-| 21 | topicQueueMapping.json | 5.x; static topics, if the master has any; a real slave does not copy them |
+| 21 | topicQueueMapping.json | 5.x; the static topics, if the master has any; a real slave does not copy this file |
 | 201 | subscriptionGroup.json | replaces the mirror's file |
 | 43 | consumerOffset.json | replaces the mirror's file |
 | 45 | delayOffset.json | replaces the mirror's file |
@@ -11,9 +11,9 @@
 | 61 | timermetrics | 5.x |
 | 60 | timercheck | 5.x; binary |
 
-The offsets of groups must not be after the ends of the mirror's queues. So `fetch_offsets` is called first. Then the
-log is pulled up to the current end of the master's log, and the offsets are written. Topics and groups are fetched
-after the log, because a broker serves no message of a topic that is not listed.
+The offset of a group must not be after the end of a queue in the mirror. Therefore the offsets of groups are fetched
+before the log is pulled to its current end, and are written after the pull. Topics and groups are fetched after the
+log, because a broker only serves messages of topics that are in topics.json.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ConfigTexts = dict[str, bytes]  # the content of files in config/, by name
 
 
 def fetch_offsets(address: Address, requests: BrokerRequests) -> ConfigTexts:
-    """Return the files with offsets: of groups, of delay levels, of timers.
+    """Return the files with the offsets of groups, delay levels and timers.
 
     Raises PeerError.
     """
@@ -65,7 +65,7 @@ def fetch_offsets(address: Address, requests: BrokerRequests) -> ConfigTexts:
 
 
 def _without_timer_log(checkpoint: bytes) -> bytes:
-    """Return timercheck for a store without the master's timer log.
+    """Return the content of timercheck for a store that lacks the master's timer log.
 
     lastTimerLogFlushPos and lastTimerQueueOffset become 0, so that a broker builds its timer log from the first message
     of the timer topic. The broker may deliver a timer message twice, but loses no timer message.
@@ -93,7 +93,7 @@ def fetch_names(address: Address, requests: BrokerRequests) -> ConfigTexts:
 
 
 def write_texts(root: Path, texts: ConfigTexts) -> None:
-    """Write files of config/, each as a whole. Raises OSError."""
+    """Replace files of config/, each in one step. Raises OSError."""
     storage = WritableStorage(root)
     folder = root / store_path.CONFIG
     storage.make_folder(folder)
@@ -102,7 +102,7 @@ def write_texts(root: Path, texts: ConfigTexts) -> None:
 
 
 def _checked(address: Address, texts: dict[str, str | None]) -> ConfigTexts:
-    """Return the texts that the broker has, each of which is a JSON object."""
+    """Return the texts that are not empty, after a check that each is a JSON object."""
     known = {name: text for name, text in texts.items() if text}
     for name, text in known.items():
         _object(address, name, text)

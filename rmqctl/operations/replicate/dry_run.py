@@ -1,6 +1,6 @@
-"""Check whether a run would continue an existing store.
+"""Check whether `replicate` could continue the copy in an existing store.
 
-The check changes neither the store nor the result of a put on the master.
+The check does not change the store, and does not acknowledge any put on the master.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ WAIT = 0.1  # seconds to wait for bytes
 
 
 def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int) -> None:
-    """Compare the end of the store with the master's log, as a run does.
+    """Compare the end of a store with the master's log, as `replicate` does first.
 
-    Raises the errors of a run: BadRequest for another file size, NeedsRecovery for a damaged store, an expired start or
-    another log, PeerError if the master breaks the protocol.
+    Raises the same errors as `replicate`. Raises BadRequest if the file sizes differ. Raises NeedsRecovery if the store
+    is damaged, if the master has deleted needed log files, or if the logs differ. Raises PeerError if the master breaks
+    the protocol.
     """
     end = end_after_start(root, master, threads)
     if end is None:

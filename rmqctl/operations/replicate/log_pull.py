@@ -1,8 +1,8 @@
 """Pull the log of a master over one connection.
 
-The pull begins a little before the end of the mirror, and compares the last bytes of the mirror with the bytes of the
-master. So nothing is appended to a mirror of another log. Later bytes are cut into records, checked, and passed to the
-caller.
+A pull begins up to 64 KiB before the end of the mirror, and compares the last bytes of the mirror with the master's
+log. If the last bytes of the mirror differ from the master's, nothing is appended, because the mirror has another log.
+The bytes after the mirror's end are split into records, checked, and passed to the caller.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from rmqctl.operations.replicate.master import LogRange, Master
     from rmqctl.store.ha.received_log import ReceivedPart
 
-OVERLAP = 64 * 1024  # bytes that a mirror and its master are compared in
+OVERLAP = 64 * 1024  # bytes in which a mirror is compared with its master
 FIRST_BYTE = b"\0"  # of a log that begins at 0: the first byte of a record's size below 16 MiB
 LEAST_READ = 4096
 BATCH = 8 * 1024 * 1024  # bytes that are dispatched at once, if so many arrive without a pause
 QUIET = 3.0  # seconds without a byte after a heartbeat: a slowed-down master also sends heartbeats inside a record
-STALL = 15.0  # seconds of nothing but heartbeats below the end of the log
+STALL = 15.0  # seconds in which only heartbeats arrive before the end of the log
 
 
 class Known(NamedTuple):
-    """The bytes before the end of the mirror, from the physical offset `offset` on."""
+    """The last bytes of the mirror's log, which begin at physical offset `offset`."""
 
     offset: int
     data: bytes
 
     @property
     def end(self) -> int:
-        """Return the physical offset after the bytes."""
+        """Return the physical offset at which the mirror's log ends."""
         return self.offset + len(self.data)
 
 
 def connect(master: Master) -> HAClient:
-    """Return a client for the master's kind of HA; `with` connects it."""
+    """Return an HA client for the master; a `with` statement connects the client."""
     kind = AutoSwitchHAClient if master.controller_mode else HAClient
     return kind(master.address.host, master.ha_port)
 
@@ -52,9 +52,9 @@ def connect(master: Master) -> HAClient:
 def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address: str) -> Known | None:
     """Return the last bytes of the mirror, or None if the mirror has no log.
 
-    `files` are the log files of the mirror, and `end` is the physical offset after the last record in them.
+    `files` are the log files of the mirror. `end` is the physical offset at which the last record in these files ends.
 
-    Raises NeedsRecovery if the master's log has no byte of the mirror, or ends before the mirror's end.
+    Raises NeedsRecovery if the master's log begins after the mirror's last byte, or ends before the mirror's end.
     """
     if not files:
         return None
@@ -76,11 +76,11 @@ def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address:
 
 
 class LogPull:
-    """The pull over `client`, from the end of the mirror on.
+    """Pulls the log of a master over `client`, beginning at the end of the mirror.
 
     `known` has the mirror's last bytes. If `known` is None, the pull begins at `begin`, the first offset of the
-    master's log. `take` is called with each part of the log, in order. `rate` limits the bytes that are read in a
-    second. With `lenient`, the pull continues after damage.
+    master's log. `take` is called with each part of the log, in order. `rate` is the limit in bytes a second; 0 means
+    no limit. With `lenient`, the pull continues after damage.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class LogPull:
         self._known = known
         self._known_left = 0 if known is None else len(known.data)  # bytes that were not compared yet
         self._rate = rate
-        self._debt = 0.0  # seconds that were read ahead of `rate`
+        self._debt = 0.0  # seconds by which reading is ahead of `rate`
         self.received = ReceivedLog(
             begin if known is None else known.end, master.file_size, str(master.address), lenient=lenient
         )
@@ -114,18 +114,18 @@ class LogPull:
 
     @property
     def end(self) -> int:
-        """Return the physical offset after the bytes that have arrived."""
+        """Return the physical offset up to which the master's log has arrived."""
         return self.received.offset + self.received.waiting
 
     @property
     def is_joined(self) -> bool:
-        """Return whether the mirror's last bytes were compared."""
+        """Return whether the mirror's last bytes were compared with the master's log."""
         return not self._known_left
 
     def step(self, timeout: float) -> int:
         """Process the bytes that arrive in `timeout` seconds, and return their number.
 
-        Raises PeerError, NeedsRecovery, and the errors of `take`.
+        Raises PeerError, NeedsRecovery, and any error that `take` raises.
         """
         if self._debt > timeout:
             self._client.repeat_report()
@@ -138,7 +138,7 @@ class LogPull:
         while more and count < BATCH and not self._rate:
             try:
                 more = self._receive(0, size_max)
-            except PeerError:  # what has arrived is good; the next step raises it again
+            except PeerError:  # the bytes that have arrived are good; the next step raises the error again
                 break
             count += more
         for part in self.received.parts():
@@ -148,7 +148,7 @@ class LogPull:
         return count
 
     def _receive(self, timeout: float, size_max: int) -> int:
-        """Add what has arrived to `received`; return the number of bytes."""
+        """Add new bytes of the log to `received`; return how many bytes have arrived."""
         count = 0
         for transfer in self._client.receive(timeout, size_max):
             if not transfer.body:
@@ -172,9 +172,10 @@ class LogPull:
             raise PeerError(what, path=self._client.address)
 
     def check_whole(self, asked: LogRange) -> None:
-        """Raise NeedsRecovery if the log ends inside a record or before the mirror's end.
+        """Raise NeedsRecovery if the master's log has a wrong end.
 
-        `asked` must be the present range of the master's log.
+        The end of the master's log is wrong if it is inside a record, or before the mirror's end. `asked` must be the
+        present range of the master's log.
         """
         if asked.max_offset < self.received.offset:
             what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"
@@ -193,7 +194,7 @@ class LogPull:
         return self._heartbeat_at > 0 and time.monotonic() - self._heartbeat_at > seconds
 
     def _compared(self, offset: int, body: memoryview) -> memoryview:
-        """Compare the bytes that the mirror has, and return the bytes after them."""
+        """Compare received bytes with the mirror's bytes, and return the new bytes."""
         known = self._known
         if known is None or offset >= known.end:
             return body

@@ -1,7 +1,8 @@
-"""What a mirror asks a master before it pulls the log.
+"""The facts that `replicate` requests from a master before it pulls the log.
 
-The HA protocol has no field for these facts. A broker sends these facts from its remoting port: request 26 asks for the
-settings, and request 28 asks for the first and the end offset of the log.
+The HA protocol has no fields for the settings of a master or for the range of its log. Therefore `replicate` asks the
+remoting port of the broker. Request 26 returns the settings, and request 28 returns the first offset and the end offset
+of the log.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SYNC_MASTER = "SYNC_MASTER"
 FILE_SIZE_MAX = 2**31 - 1  # bytes; a broker maps a file as a whole
 OFFSET_MAX, OFFSET_DIGITS = 2**63 - 1, 20
-# settings of the master that say how its files look; its paths and its other settings are not the mirror's
+# the master's settings for the format of its files; the mirror does not take its paths and its other settings
 _OF_FILES = (
     "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue",
     "mappedFileSizeConsumeQueueExt", "mapperFileSizeBatchConsumeQueue", "enableConsumeQueueExt", "maxHashSlotNum",
@@ -34,7 +35,7 @@ _SIGNS = {"storetype": "rocksdb", "enabledlegercommitlog": "true"}
 
 
 class LogRange(NamedTuple):
-    """The first and the end offset of the master's log (bytes)."""
+    """The first offset and the end offset of the master's log, in bytes."""
 
     min_offset: int
     max_offset: int
@@ -43,7 +44,7 @@ class LogRange(NamedTuple):
 class Master(NamedTuple):
     """The facts about a master that do not change while the master runs.
 
-    `conf` has the settings of the master's files. `version` is the version as the master writes it, such as `V4_9_7`.
+    `conf` has the settings of the master's files. `version` is the version in the broker's notation, such as `V4_9_7`.
     """
 
     address: Address
@@ -57,32 +58,32 @@ class Master(NamedTuple):
 
     @property
     def file_size(self) -> int:
-        """Return the size of the files of the log, in bytes."""
+        """Return the size of a log file, in bytes."""
         return self.conf.commitlog_file_size or 1 << 30
 
     @property
     def longest_put(self) -> float:
-        """Return how long a put can wait for a slave, in seconds.
+        """Return how many seconds a put can wait for a slave.
 
-        The result is 0 if no put waits, and otherwise includes a margin of 1 s.
+        The result is 0 for a master that does not wait. For a SYNC_MASTER, the result includes a margin of 1 s.
         """
         return self.slave_timeout + 1 if self.role == SYNC_MASTER else 0.0
 
     @property
     def slows_down_for_mirrors(self) -> bool:
-        """Return whether each put may wait for 3 s while a mirror is the only connection.
+        """Return whether a put may wait 3 s because a mirror is the only HA connection.
 
-        A SYNC_MASTER of 4.x waits for the connection of the mirror, and a mirror sends no acknowledgement. A
-        SYNC_MASTER of 5.x waits with or without a mirror.
+        A SYNC_MASTER of 4.x counts the mirror as a slave, and waits for an acknowledgement that the mirror never sends.
+        A SYNC_MASTER of 5.x waits for acknowledgements even if no mirror is connected.
         """
         return self.role == SYNC_MASTER and not self.profile.knows_long_topics
 
 
 def ask_master(address: Address, requests: BrokerRequests) -> Master:
-    """Ask a master for its facts.
+    """Ask a master for its settings and its version.
 
-    Raises PeerError if the master does not answer, or if an answer lacks a fact. Raises LayoutNotSupported if the
-    master keeps its log or its queues in DLedger or RocksDB.
+    Raises PeerError if the master does not answer, or if an answer lacks a needed value. Raises LayoutNotSupported if
+    the master keeps its log in DLedger or its queues in RocksDB.
     """
     said = requests.broker_config()
     version = requests.runtime_info().get("brokerVersionDesc", "")
@@ -113,7 +114,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
 def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
     """Ask where the master's log begins and ends. Raises PeerError.
 
-    A log without files begins and ends at 0. For the begin of such a log, a broker sends -1.
+    A log without files begins and ends at 0, although a broker sends -1 for its begin.
     """
     said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
     found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))
@@ -126,7 +127,7 @@ def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
 
 
 def profile_of(version: str) -> Profile:
-    """Return the profile of a version as a broker writes it, such as `V4_9_7`.
+    """Return the profile of a broker version such as `V4_9_7`.
 
     The result is the newest profile if the text is not a version.
     """
@@ -140,7 +141,7 @@ def profile_of(version: str) -> Profile:
 
 
 def _check_sizes(conf: BrokerConf, address: Address) -> None:
-    """Raise PeerError if the files would be larger than a broker can map."""
+    """Raise PeerError if a file size is too large for a broker to map."""
     sizes = geometry_of_conf(conf)
     index = INDEX_HEADER.size + SLOT_SIZE * sizes.index_slots + INDEX_ENTRY.size * sizes.index_entries
     for what, size in (

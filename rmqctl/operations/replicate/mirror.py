@@ -1,11 +1,12 @@
 """The store that `rmqctl replicate` creates, or opens to continue a copy.
 
-    STORE/rmqctl-mirror.json      marks the store as a mirror, with the name of its master
+    STORE/rmqctl-mirror.json      marks the store as a mirror, and has the address of its master
 
-A mirror has only data that the master also has. So if `replicate` was killed, the mirror needs no decision of an
-operator. `replicate` recovers the mirror as a slave recovers at its start, and then pulls the bytes again that the
-recovery has removed. Any other store that was not shut down cleanly is refused. A mirror is also refused if the
-recovery of its log would lose messages, because `kill` never causes such a loss.
+All data of a mirror are also on its master. Therefore no operator has to decide how to repair a mirror after
+`replicate` was killed. `replicate` recovers the mirror in the same way as a slave recovers at its start. After the
+recovery, `replicate` pulls again the bytes that the recovery has removed. A store that is not a mirror is refused if it
+was not shut down cleanly. A mirror is refused if the recovery of its log would lose messages, because a killed
+`replicate` never causes such a loss.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ SUMMARY = "the start of a mirror that was killed"
 
 
 def is_mirror(root: Path) -> bool:
-    """Return whether `rmqctl replicate` made the store."""
+    """Return whether `rmqctl replicate` created the store."""
     return WritableStorage(root).entry(root / store_path.MIRROR).kind is Kind.FILE
 
 
 def is_new(root: Path) -> bool:
-    """Return whether `root` has nothing, or a store that never had a message.
+    """Return whether `root` is missing, empty, or a store that never had a message.
 
     Raises OSError. Raises NotAStore if `root` is not a folder.
     """
@@ -62,8 +63,8 @@ def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], 
     """Return the mirror of `master` at `root`, open for appending.
 
     If the last run on the mirror was killed, `note` is called with a line about the recovery. Raises BadRequest if the
-    store has another file size than the master. Raises NeedsRecovery if a store that is no mirror was not shut down
-    cleanly, and the errors of MessageStore.
+    log files of the store do not have the master's file size. Raises NeedsRecovery if a mirror is damaged, or if any
+    other store was not shut down cleanly. Also raises the errors of MessageStore.
     """
     if is_new(root):
         return _create(root, master)
@@ -91,18 +92,18 @@ def mark_as_mirror(root: Path, master: Master) -> None:
 def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
     """Return whether the log ends at `end` because an append was killed.
 
-    The first bytes of an append are written last. Before this last write, zeros end the log, and records may already
-    follow the zeros.
+    An append writes its first bytes last. As long as the first bytes of an append are missing, zeros end the log,
+    although records may already follow the zeros.
     """
     in_use = store.commit_log.files_in_use()
     return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
 
 
 def forget_starts(root: Path) -> None:
-    """Forget the journals of earlier recoveries, if the mirror has no other journals.
+    """Drop the journals of earlier recoveries if the mirror has no other journals.
 
-    The journal of a recovery is kept until the next recovery, or until the end of a run that has compared the mirror
-    with its master.
+    The journal of a recovery is dropped at the next recovery. A run of `replicate` that has compared the mirror with
+    its master also drops the journals when the run ends.
     """
     storage = WritableStorage(root)
     journals = list_journals(storage, root)
@@ -120,10 +121,10 @@ def _create(root: Path, master: Master) -> MessageStore:
 
 
 def end_after_start(root: Path, master: Master, threads: int) -> int | None:
-    """Return the physical offset at which a run would continue the store.
+    """Return the physical offset at which `replicate` would continue the copy.
 
-    Nothing is written. The result is None if the last start of the mirror was killed: the next start restores files
-    before it reads the log. Raises the errors of open_mirror.
+    The function writes nothing. The result is None if a recovery of the mirror was killed, because the next run
+    restores files before it reads the log. Raises the errors of open_mirror.
     """
     _check_file_size(root, master)
     storage = WritableStorage(root)
@@ -148,9 +149,10 @@ def _is_start_unfinished(journals: list[JournalEntry]) -> bool:
 
 
 def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPlan:
-    """Plan the recovery of a mirror that was killed.
+    """Plan the recovery of a mirror after `replicate` was killed.
 
-    Raises NeedsRecovery if the recovery would lose messages of the log.
+    Raises NeedsRecovery if the recovery would lose messages that no killed append explains, or if a broker could not
+    start with the mirror.
     """
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 
@@ -166,7 +168,7 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
 
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
-    """Recover a mirror that was killed, as a slave recovers at its start."""
+    """Recover a mirror after `replicate` was killed, like a slave at its start."""
     from rmqctl.operations.repair.execute import repair
 
     storage = WritableStorage(root)

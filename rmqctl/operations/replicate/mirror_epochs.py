@@ -1,4 +1,4 @@
-"""The epochs of a mirror (STORE/epochFileCheckpoint) in controller mode."""
+"""The epochs of a mirror in controller mode, kept in STORE/epochFileCheckpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class MirrorEpochs:
     def check(self, epochs: list[EpochEntry], address: str) -> None:
         """Raise NeedsRecovery if the master lacks the mirror's last epoch.
 
-        The mirror then has another log. Raises Unreadable if the mirror's file and its `.bak` cannot be read.
+        A mirror with an epoch that the master lacks has another log than the master. Raises Unreadable if the mirror's
+        file and its `.bak` cannot be read.
         """
         own = self._read()
         if own and own[-1] not in epochs:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass
 class Progress:
-    """The current counts: bytes and messages of this run; offsets in bytes.
+    """The counts of a run of `replicate`. Offsets are in bytes.
 
     `max_offset` is the end of the copy, and `master_offset` the last known end of the master's log. `seconds` is the
-    time from the first connection to the last byte.
+    time from the first connection to the last received byte.
     """
 
     bytes: int = 0

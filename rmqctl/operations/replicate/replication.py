@@ -1,11 +1,11 @@
-"""Replicate a live master: its log, and then its configuration, again and again.
+"""Copy the log and then the configuration of a live master, repeatedly.
 
-    1. the log is pulled up to the end that the master had
-    2. offsets of groups are fetched, and the master's end is asked again
-    3. the log is pulled up to that end, and the offsets are written; topics and groups are fetched and written
+    1. the log is pulled up to the end that the master has reported
+    2. the offsets of groups are fetched, and the master reports the end of its log again
+    3. the log is pulled up to the new end; topics and groups are fetched, and written together with the offsets
 
-`once` ends there. Without `once`, the pull of the log continues, and steps 2 and 3 are repeated every 10 s, as a slave
-of 4.9 does.
+With `once`, the replication ends after step 3. Without `once`, the pull of the log continues, and steps 2 and 3 are
+repeated every 10 s, as a slave of 4.9 does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WAIT = 0.1  # seconds to wait for bytes
 
 
 class HowToReplicate(NamedTuple):
-    """The choices of the user. `rate` is in bytes a second; 0: no limit."""
+    """The options of the user. `rate` is in bytes a second; 0 means no limit."""
 
     once: bool
     as_slave: bool
@@ -59,8 +59,9 @@ class Replication:
     """Replicates `master` into `store`.
 
     A replication ends when `is_over` returns True. With `how.once`, the replication also ends when the store has all
-    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. When the
-    last bytes of the mirror are equal to the bytes of the master, `on_joined` is called, and `has_joined` becomes True.
+    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. After a
+    comparison has shown that the mirror's last bytes are in the master's log, `on_joined` is called, and `has_joined`
+    becomes True.
     """
 
     store: MessageStore
@@ -90,11 +91,11 @@ class Replication:
         self._epochs = MirrorEpochs(self.root)
 
     def run(self) -> None:
-        """Replicate.
+        """Copy the log and the configuration until the replication ends.
 
-        Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, `run` connects again
-        after a lost connection. Raises NeedsRecovery if the mirror cannot be continued from the master's log. Raises
-        OSError if the file system fails.
+        Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, a connection that is
+        lost after the call of `on_joined` is opened again. Raises NeedsRecovery if the mirror cannot be continued from
+        the master's log. Raises OSError if the file system fails.
         """
         flusher = FlushRealTimeService(self.store.log_queue, FlushIntervals(), self.store.note_flushed)
         flusher.start()
@@ -125,10 +126,10 @@ class Replication:
             self._pause(RECONNECT_WAIT)
 
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
-        """Wait until no put can wait for bytes that the mirror already has.
+        """Wait until no put on the master waits for bytes that the mirror already has.
 
-        The first report names the offset where the pull begins. For a SYNC_MASTER, this report also acknowledges all
-        puts before this offset, and a mirror must not acknowledge puts.
+        The mirror's first report names the offset where the pull begins. A SYNC_MASTER takes the mirror's first report
+        as an acknowledgement of all puts before the reported offset, but a mirror must not acknowledge puts.
         """
         if is_resumed and not self.how.as_slave:
             self._pause(self.master.longest_put)
@@ -188,7 +189,7 @@ class Replication:
         return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
 
     def _synchronize(self, now: float) -> None:
-        """Fetch the configuration, or write it if the log has reached the needed offset."""
+        """Fetch the offsets of groups when due; write them when the log is long enough."""
         if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
             self._waiting = fetch_offsets(self.master.address, self.requests)
             self._waiting_for = self._ask().max_offset
@@ -203,7 +204,7 @@ class Replication:
 def close_store(store: MessageStore) -> None:
     """Close the store after an error.
 
-    If the closing also fails, this second error is not reported.
+    If closing the store fails with an OSError, this OSError is not reported.
     """
     with suppress(OSError):
         store.close()

@@ -1,4 +1,4 @@
-"""Check the whole log of a live master over the wire; store nothing."""
+"""Check the whole log of a live master over the network, without storing the log."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from rmqctl.store.ha.received_log import ReceivedPart
 
 WAIT = 0.1  # seconds to wait for bytes
-FINDINGS_MAX = 10_000  # further ones are counted
+FINDINGS_MAX = 10_000  # further findings are only counted
 
 
 @dataclass
 class WireAudit:
-    """Checks the log of `master` in the range `asked`, until `is_over`.
+    """Checks the log of `master` in the range `asked`, until `is_over` returns True.
 
-    The attributes are the result: `ok_up_to` is the physical offset after the last good record before the first damage.
+    The attributes of the object are the result of the check. `ok_up_to` is the physical offset up to which all records
+    are good.
     """
 
     master: Master
@@ -48,7 +49,7 @@ class WireAudit:
         warm_up(scan)
 
     def run(self) -> None:
-        """Check the log up to the end that the master had.
+        """Check the log up to the end of the range `asked`.
 
         Raises PeerError. Raises NeedsRecovery if the master deletes log files before they are read.
         """
@@ -69,10 +70,10 @@ class WireAudit:
                 self._note(rest)
 
     def _has_all(self, pull: LogPull) -> bool:
-        """Return whether the log was checked up to the end that the master had.
+        """Return whether the check has reached the end of the range `asked`.
 
-        The log may grow in the meantime, and may end in the middle of a record. The check also ends if the last record
-        of the range is incomplete and no more bytes arrive.
+        The log may grow during the check, and the range may end inside a record. If the last record of the range is
+        incomplete, the check ends when no more bytes arrive.
         """
         behind = pull.end - self.asked.max_offset
         ends_inside = behind >= 0 and pull.is_quiet

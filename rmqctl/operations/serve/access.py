@@ -1,4 +1,4 @@
-"""Who may connect: the protocols have no authentication."""
+"""The addresses that may connect; the protocols have no authentication."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LOOPBACK_NETWORKS = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("
 class Access:
     """The address to listen on, and the networks that may connect.
 
-    `address` is the IP address of `host`. Without `networks`, only loopback may connect. Raises BadRequest if `host` is
-    no address of this machine, or if it is not loopback and no network is given.
+    `address` is the IP address of `host`. Without `networks`, only loopback addresses may connect. Raises BadRequest if
+    `host` is not a single address of this machine. Raises BadRequest if `host` is not loopback and `networks` is empty.
     """
 
     def __init__(self, host: str, networks: Sequence[Network] = ()) -> None:
@@ -33,7 +33,10 @@ class Access:
         self._networks = tuple(networks) or LOOPBACK_NETWORKS
 
     def accepts(self, host: str) -> bool:
-        """Return whether a client with this IP address may connect; a host name may not."""
+        """Return whether a client with the IP address `host` may connect.
+
+        The result is False for a host name.
+        """
         try:
             address = ipaddress.ip_address(host)
         except ValueError:

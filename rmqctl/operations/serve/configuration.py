@@ -1,6 +1,6 @@
 """The configuration that a slave takes from its master.
 
-RocketMQ's SlaveSynchronize asks for it.
+In a slave, RocketMQ's class SlaveSynchronize requests the configuration.
 
 | request | file in config/ | a slave |
 |---|---|---|
@@ -12,9 +12,9 @@ RocketMQ's SlaveSynchronize asks for it.
 | 60 (5.x) | timercheck | replaces its file |
 | 61 (5.x) | timermetrics | replaces its file |
 
-For a missing or empty topics.json or subscriptionGroup.json, the answer is an error, and the slave keeps its own table.
-An empty table would make the slave delete its own table. The answer to request 21 has no static topics of 5.x: a slave
-takes only their version, and not the topics.
+If topics.json or subscriptionGroup.json is missing or empty, the answer is an error, and the slave keeps its own table.
+An empty table would make the slave delete its own table. The answer to request 21 does not have the static topics of
+5.x, because a slave takes only their version.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x
 class Table(NamedTuple):
     """A config file that answers a request.
 
-    `usual` is the table that is sent if the store does not have the file. If `usual` is None, the answer is then an
-    error. `is_sent_as_it_is` marks a file that a slave stores without a check of the content.
+    If the store does not have the file, the table `usual` is sent, or an error if `usual` is None. If
+    `is_sent_as_it_is` is set, the file is sent byte for byte, because a slave stores the bytes without a check.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Table(NamedTuple):
 
 TABLES = {
     RequestCode.GET_ALL_TOPIC_CONFIG: Table(TOPICS_CONFIG, TOPIC_TABLE, None),
-    RequestCode.GET_ALL_CONSUMER_OFFSET: Table(OFFSETS_CONFIG, OFFSET_TABLE, {}),  # a slave deletes none of its own
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Table(OFFSETS_CONFIG, OFFSET_TABLE, {}),  # a slave keeps its own offsets
     RequestCode.GET_ALL_DELAY_OFFSET: Table(DELAY_OFFSETS_CONFIG, OFFSET_TABLE, {}, is_sent_as_it_is=True),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Table(GROUPS_CONFIG, GROUP_TABLE, None),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Table(REQUEST_MODES_CONFIG, REQUEST_MODE_TABLE, {}),
@@ -79,8 +79,8 @@ TABLES = {
 class Configuration:
     """The answers to a slave's requests, read from the store once.
 
-    `problems` says in words what a slave will not get. `is_partial` is True if the store has a table that no slave
-    gets, because its file cannot be read or is too large. Raises OSError.
+    `problems` describes the tables that a slave will not get. `is_partial` is True if a table is not sent because its
+    file cannot be read or is too large. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -92,7 +92,7 @@ class Configuration:
     def answers(self, log: ServedLog, ha_port: int) -> dict[int, RemotingCommand]:
         """Return the answer to each request.
 
-        The answers include the data of a broker about itself: the sizes and offsets of `log`, and the port `ha_port`.
+        Two answers describe the broker itself: the file size and the offsets of `log`, and the HA port `ha_port`.
         """
         own = {
             int(RequestCode.GET_BROKER_CONFIG): _broker_config(log, ha_port),
@@ -101,7 +101,7 @@ class Configuration:
         return self._answers | own
 
     def _answer(self, store: ReadOnlyStore, table: Table) -> RemotingCommand:
-        """Return the answer from a config file."""
+        """Return the answer to a request for a config file."""
         config = store.config(table.name)
         content = config.content
         what = config.problem or f"config/{table.name} does not exist"

@@ -1,7 +1,8 @@
 """The part of a name server that gives a slave the address of its master.
 
 A slave of 5.x gets the address of its master only from a name server, and ignores haMasterAddress. A slave registers at
-its start (request 103), and then every few seconds. The answer names our HA port and our remoting port.
+its start (request 103), and again every few seconds. The answer to the registration names the HA address and the
+remoting address of the server.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
 
 MASTER_ID = "0"
 NAME_SHOWN_MAX = 80  # characters
-# the first name since 4.5.2, and the second before
+# the name of the setting since 4.5.2, and its name before 4.5.2
 FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 
 
 class NameServer:
-    """Answer the registrations of slaves.
+    """Answers the registrations of slaves.
 
     `ha` and `remoting` are the addresses that the answers name. If the log files of a slave do not have `file_size`
-    bytes, the slave gets an error, because its log would be damaged. All other slaves are added to `slaves`. `accepts`
-    says whether an IP address may be asked for its configuration.
+    bytes, the slave gets an error, because its log would be damaged. A slave whose file size is right or cannot be read
+    is added to `slaves`. `accepts` says whether the server may connect to an IP address. A slave at an address that is
+    not accepted is neither checked nor added.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class NameServer:
 
     @property
     def handlers(self) -> dict[int, Handler]:
-        """Return the handler of each request."""
+        """Return the handler for each request code."""
         return {
             int(RequestCode.REGISTER_BROKER): self._register,
             int(RequestCode.UNREGISTER_BROKER): lambda *_: RemotingCommand(ResponseCode.SUCCESS),

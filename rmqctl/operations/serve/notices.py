@@ -11,7 +11,7 @@ TEXT_LENGTH_MAX = 500  # characters
 class Notices:
     """Collect texts from several threads.
 
-    A text that was added before is not added again, because a slave that is refused connects again every few seconds.
+    Each text is kept only once, because a refused slave connects again every few seconds.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Notices:
         self._new: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a text, which may contain text from a peer."""
+        """Add a text. A part of the text may come from a peer."""
         text = text[:TEXT_LENGTH_MAX]
         with self._lock:
             if text not in self._known and len(self._known) < NOTICES_MAX:

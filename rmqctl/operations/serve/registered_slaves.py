@@ -1,8 +1,8 @@
-"""The slaves that registered, and a check that their logs are part of our log.
+"""The slaves that registered, and a comparison of their logs with the served log.
 
-The report of a slave is only an offset. If a slave had another log of about the same length, the slave would append our
-log to its own log at this offset. But a slave also listens at its own HA port, and sends its log there. Therefore the
-server reads the last bytes of the slave's log from the slave, and compares these bytes with its own log.
+A slave only reports the offset at which its log ends. A slave with a different log of about the same length would
+append the served log at the reported offset. But a slave also has an HA port, and sends its own log from this port.
+Therefore the server reads the last bytes of the slave's log, and compares these bytes with the served log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHECK_SECONDS = 6.0  # for each of two questions: a slave answers slowly while i
 class RegisteredSlave(NamedTuple):
     """The addresses of a slave.
 
-    `host` is the IP address that the slave registered from. `broker` is the slave's address for requests, and `ha` is
+    `host` is the IP address from which the slave registered. `broker` is the slave's address for requests, and `ha` is
     the slave's HA address.
     """
 
@@ -48,7 +48,7 @@ class RegisteredSlaves:
         self._slaves: dict[Address, RegisteredSlave] = {}
 
     def add(self, slave: RegisteredSlave) -> None:
-        """Add a slave, or replace it if it registers again."""
+        """Add a slave, or replace a slave that registers again."""
         with self._lock:
             if slave.broker in self._slaves or len(self._slaves) < SLAVES_MAX:
                 self._slaves[slave.broker] = slave
@@ -59,10 +59,10 @@ class RegisteredSlaves:
             return any(slave.host == host for slave in self._slaves.values())
 
     def have_another_log(self, host: str, end: int, log: LogSource) -> bool:
-        """Return whether a slave has another log than `log`.
+        """Return whether the log of a slave differs from `log`.
 
-        `host` is the slave's IP address, and `end` is the end of its log in bytes. The result is False if no slave
-        registered from `host`, or if the slave does not answer.
+        `host` is the slave's IP address, and `end` is the end of the slave's log in bytes. The result is False if no
+        slave registered from `host`, or if the slave does not answer.
         """
         with self._lock:
             slaves = [slave for slave in self._slaves.values() if slave.host == host]
@@ -75,7 +75,7 @@ class RegisteredSlaves:
 
 
 def _log_end(slave: RegisteredSlave) -> int:
-    """Return the end of a slave's log; -1 if the slave does not answer."""
+    """Return the end of a slave's log, or -1 if the slave does not answer."""
     try:
         with RemotingClient(slave.broker.host, slave.broker.port, CHECK_SECONDS) as client:
             return int(BrokerRequests(client).runtime_info().get("commitLogMaxOffset", -1))
@@ -84,9 +84,9 @@ def _log_end(slave: RegisteredSlave) -> int:
 
 
 def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | None:
-    """Return whether a slave's log and our log have the same last bytes.
+    """Return whether the served log has the last bytes of a slave's log.
 
-    The result is None if the slave does not send the bytes, or if our log cannot be read.
+    The result is None if the slave does not send the bytes, or if the served log cannot be read.
     """
     begin = max(log.min_offset, end - COMPARED_SIZE, 1)  # a broker takes 0 for its last file
     try:
@@ -97,9 +97,9 @@ def _has_same_log(slave: RegisteredSlave, end: int, log: LogSource) -> bool | No
 
 
 def _read(address: Address, offset: int, size: int) -> bytes:
-    """Return bytes of a broker's log from its HA port.
+    """Return bytes of a broker's log, received from the broker's HA port.
 
-    The result is shorter if the broker does not send all of them in time. Raises PeerError.
+    The result has fewer than `size` bytes if the broker does not send all bytes in time. Raises PeerError.
     """
     deadline = time.monotonic() + CHECK_SECONDS
     received = bytearray()
@@ -112,7 +112,7 @@ def _read(address: Address, offset: int, size: int) -> bytes:
 
 
 def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return bytes of a log, also if they are in two of its files.
+    """Return bytes of a log, even if the bytes are in two log files.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
 """Count the slaves that have asked for the whole configuration.
 
-A request does not name its slave. A slave keeps one connection to the port P, and one to the port P-2. Therefore the
-server counts, for each host, the connections that asked for everything. This is the number of slaves on this host that
-have the configuration.
+A request does not name the slave that sent it. A slave keeps one connection to the port P, and one connection to the
+port P-2. For each host and each port, the server counts the connections on which all expected requests have arrived.
+The smaller of the two counts for a host is the number of its slaves that have the configuration.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ SETTLE_SECONDS = 2.0  # a slave stores the last answer, and a slave of 5.x asks 
 
 
 class RequestsSeen:
-    """The requests of all connections that are open now."""
+    """The codes of the requests that have arrived on each open connection."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[Address, dict[int, float]] = {}  # for each code, when a connection asked first
-        self._copied: dict[str, float] = {}  # when a host asked last what only `rmqctl replicate` asks
+        self._asked: dict[Address, dict[int, float]] = {}  # the time of the first request with each code
+        self._copied: dict[str, float] = {}  # the time of a host's last request that only `rmqctl replicate` sends
 
     def note(self, peer: Address, code: int) -> None:
-        """Record the code of a request on a connection."""
+        """Record that a request with this code has arrived on a connection."""
         with self._lock:
             self._asked.setdefault(peer, {}).setdefault(code, time.monotonic())
             if code in ASKED_BY_REPLICATE:
@@ -51,12 +51,12 @@ class RequestsSeen:
             self._asked.pop(peer, None)
 
     def is_copied_to(self, host: str) -> bool:
-        """Return whether `rmqctl replicate` runs at a host, or did in the last minutes."""
+        """Return whether `rmqctl replicate` ran on a host in the last 10 minutes."""
         with self._lock:
             return time.monotonic() - self._copied.get(host, -COPY_SECONDS) < COPY_SECONDS
 
     def configured(self) -> dict[str, int]:
-        """Return the number of slaves that have the configuration, by host."""
+        """Return the number of slaves on each host that have the configuration."""
         settled = time.monotonic() - SETTLE_SECONDS
         topics, others = defaultdict[str, int](int), defaultdict[str, int](int)
         with self._lock:

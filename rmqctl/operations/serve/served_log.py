@@ -24,7 +24,7 @@ class ServedLog:
 
     If the store has a lock file, no broker and no other rmqctl can change the store until `close`. `source` has the
     bytes that HAService sends. Raises StoreInUse if a broker has the store open. Raises BadRequest if the log is empty,
-    and NeedsRecovery if a file of the log is missing or has another size. Raises OSError.
+    and NeedsRecovery if a log file is missing or has a wrong size. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -52,14 +52,14 @@ class ServedLog:
             raise in_use(root) from None
 
     def close(self) -> None:
-        """Close the files of the log, and let others change the store."""
+        """Close the files of the log, and release the lock of the store."""
         self.source.close()
         if self._lock_file is not None:
             self._storage.close(self._lock_file)
             self._lock_file = None
 
     def is_record_boundary(self, offset: int) -> bool:
-        """Return whether a record begins or the log ends at a physical offset (bytes).
+        """Return whether a record begins, or the log ends, at a physical offset.
 
         The content of the record may be damaged. Raises OSError.
         """

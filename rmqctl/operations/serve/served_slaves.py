@@ -3,18 +3,19 @@
 | first report | the slave |
 |---|---|
 | 0 | is empty: gets the log from its first byte (a real master sends only the last file) |
-| less than the log's begin | refused: bytes between the slave's end and our begin are missing |
+| less than the log's begin | refused: bytes between the slave's end and the served log's begin are missing |
 | at a record, or where a transfer ended | gets the log from this offset |
-| the same, but the bytes before this offset differ from our log | refused: the slave has another log |
-| inside a record | refused: the slave's log is not the first part of our log |
-| more than the log's end | refused: the slave's log is longer than our log, or differs |
+| at a record, but the bytes before this offset differ from the served log | refused: the slave has another log |
+| inside a record | refused: the slave's log is not the first part of the served log |
+| more than the log's end | refused: the slave's log is longer than the served log, or differs |
 
-`rmqctl replicate` compares the logs itself, and may report any offset. A host on which `rmqctl replicate` runs has
-asked for the settings of the broker (request 26), and no slave sends this request. Such a host gets the log from the
-offset that it reports.
+`rmqctl replicate` compares the logs itself, and may report any offset. Only `rmqctl replicate` asks for the settings of
+the broker (request 26); a slave does not. Therefore a host that has sent request 26 gets the log from the offset that
+it reports.
 
-A later report is the end of a transfer. Any other offset shows that the slave's log has files of another size. The same
-is true if a slave repeats the same offset again and again, although more bytes were sent.
+After its first report, a slave only reports the ends of transfers. A later report that is not the end of a transfer
+shows that the slave's log files have a different size. The files of a slave also have a different size if the slave
+keeps reporting one offset although more bytes were sent.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ if TYPE_CHECKING:
     from rmqctl.store.ha.log_source import LogSource
     from rmqctl.store.ha.slave_policy import Slave
 
-SERVED_KEPT = 16  # connections of slaves, to know where their transfers ended: a slave may come back with what it got
-NO_REPORT, REFUSED = (-1, 0), (-1, -1)  # instead of the last report of a slave, and how often it came
+SERVED_KEPT = 16  # connections whose ends of transfers are kept, because a slave may connect again after a transfer
+NO_REPORT, REFUSED = (-1, 0), (-1, -1)  # in place of the last report of a slave and its count
 SAME_REPORTS_MAX = 4  # a slave repeats its report every 5 seconds
 OTHER_SIZE = "its mappedFileSizeCommitLog is not {} bytes; set it, and empty the slave's store"
 
 
 class ServedSlaves:
-    """The policy of the server for HAService.
+    """The rules by which HAService serves or refuses a slave.
 
-    `slaves` compares the log of a slave that is not empty with ours. `is_copied_to` says whether `rmqctl replicate`
-    runs at an IP address, and `accepts` whether an address may connect.
+    `slaves` compares the log of a slave with the served log. `is_copied_to` returns whether `rmqctl replicate` runs at
+    an IP address. `accepts` returns whether a client at an IP address may connect.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ServedSlaves:
         self._notices = notices
         self._lock = threading.Lock()
         self._served: deque[Slave] = deque(maxlen=SERVED_KEPT)
-        self._repeated: dict[str, tuple[int, int]] = {}  # the last report of a slave, and how often it came
+        self._repeated: dict[str, tuple[int, int]] = {}  # the last report of a slave, and its count
 
     def admits(self, host: str) -> bool:
         """Return whether a slave with this IP address may connect."""
@@ -72,14 +73,14 @@ class ServedSlaves:
         return False
 
     def first_offset(self, report: int, log: LogSource) -> int:
-        """Return where the transfers begin.
+        """Return the physical offset where the transfers to a slave begin.
 
         The transfers begin at the reported offset, or at the log's first byte if the report is 0.
         """
         return report or log.min_offset
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return why the slave is refused; empty if it is served."""
+        """Return why a slave is refused, or an empty text if the slave is served."""
         host = slave.client_address.rpartition(":")[0]
         is_first = slave.slave_request_offset < 0
         if is_first:
@@ -96,7 +97,7 @@ class ServedSlaves:
         return problem
 
     def on_close(self, slave: Slave, reason: str) -> None:
-        """Tell the operator why a slave left, unless it was refused."""
+        """Tell the operator why a slave left, unless the slave was refused."""
         with self._lock:
             is_refused = self._repeated.pop(slave.client_address, NO_REPORT) == REFUSED
         if not is_refused:

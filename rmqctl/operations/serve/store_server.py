@@ -1,10 +1,10 @@
-"""The master's side of replication from an offline store, for real slaves.
+"""A server that sends an offline store to real slaves, as a master does.
 
-Four ports of one address:
+The server listens on four ports of one address:
 
     HA             the log (store/ha)
     P, P-2         the configuration; slaves ask for the topics at P-2
-    name server    answers a slave's registration with our addresses
+    name server    answers a slave's registration with the addresses of the server
 
 The server changes no file.
 """
@@ -45,7 +45,7 @@ CRASHED = "the store was not shut down cleanly: serve sends the log up to the la
 
 
 class Ports(NamedTuple):
-    """Ports to listen on; 0 takes a free one."""
+    """The ports to listen on; 0 stands for any free port."""
 
     ha: int = 0
     remoting: int = 0
@@ -70,8 +70,9 @@ class ServedSlave(NamedTuple):
 class StoreServer:
     """Serve `store` to the slaves that `access` allows.
 
-    `ports` has the ports that are used. `notices` has remarks for the operator, and `problems` says what slaves will
-    not get. `is_partial` is as in Configuration. Raises what ServedLog raises, and BadRequest if a port cannot be used.
+    The attribute `ports` has the ports in use. `notices` has remarks for the operator. `problems` describes the tables
+    that slaves will not get, and an unclean shutdown of the store. `is_partial` has the same meaning as in
+    Configuration. Raises the errors of ServedLog, and BadRequest if a port cannot be used.
     """
 
     def __init__(self, store: ReadOnlyStore, access: Access, ports: Ports = FREE_PORTS) -> None:
@@ -121,8 +122,8 @@ class StoreServer:
     def slaves(self) -> list[ServedSlave]:
         """Return the slaves that are connected now.
 
-        Raises ChangedSince if another program changed the store, OSError if its files cannot be examined, and the
-        error of a request's handler: a bug.
+        Raises ChangedSince if another program changed the store. Raises OSError if the files of the store cannot be
+        examined. If the handler of a request has failed, which is a bug in rmqctl, its error is raised.
         """
         if time.monotonic() - self._checked >= CHECK_SECONDS:
             self._store.check_as_it_was(self._fingerprint)
@@ -158,7 +159,10 @@ class StoreServer:
         return handle
 
     def _remoting_servers(self, port: int, handlers: dict[int, Handler]) -> list[RemotingServer]:
-        """Return the servers at P and P-2; `port` 0 takes a free pair. Raises OSError."""
+        """Return the servers at the ports P and P-2. Raises OSError.
+
+        If `port` is 0, P is chosen so that both ports are free.
+        """
         for _ in range(1 if port else PORT_TRIES):
             first = self._server(port, handlers)
             try:
@@ -177,7 +181,7 @@ class StoreServer:
 
 
 class _Watch(ConnectionWatch):
-    """Tell the operator of connections that fail."""
+    """Reports refused and failed connections to the operator."""
 
     def __init__(self, seen: RequestsSeen, notices: Notices) -> None:
         self._seen = seen

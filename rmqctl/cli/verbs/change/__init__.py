@@ -1,1 +1,1 @@
-"""The verbs that change a store. Each verb first shows a plan."""
+"""The verbs that change a store, such as `recover`, `clean` and `undo`."""

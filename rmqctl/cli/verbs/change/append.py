@@ -35,7 +35,7 @@ QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.writ
 class AppendOptions:
     """The options of `rmqctl append` for writing, and the sizes of new files.
 
-    Sizes are in bytes or in counts of entries.
+    The sizes of files are in bytes. The sizes of an index file are its numbers of slots and entries.
     """
 
     broker_conf: Path | None
@@ -53,7 +53,7 @@ class AppendOptions:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the sizes that the options give, by the field names of Geometry."""
+        """Return the sizes that the user gave, by the names of Geometry's fields."""
         given = {
             "commitlog_file_size": self.commitlog_file_size,
             "consumequeue_file_size": self.consumequeue_file_size,
@@ -81,38 +81,38 @@ class AppendOptions:
 @click.option(
     "--broker-conf",
     type=click.Path(path_type=Path),
-    help="The broker's broker.conf. append writes as a broker with these settings does.",
+    help="The broker's broker.conf. `append` writes as a broker with this broker.conf does.",
 )
 @click.option("--topic", help="The topic of the message.")
 @click.option("--body", help="The body of the message, as text.")
 @click.option("--body-file", type=click.File("rb"), help="A file with the body of the message. The name - means stdin.")
 @click.option("--tags", help="The TAGS of the message.")
-@click.option("--keys", help="The KEYS of the message. Spaces separate the words.")
+@click.option("--keys", help="The KEYS of the message, with spaces between the keys.")
 @click.option(
     "--property",
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Add this property. The option may be given several times.",
+    help="Add this property to the message. The option may be given several times.",
 )
 @click.option(
     "--queue",
     "queue_id",
     type=QUEUE_ID,
-    help="The queueId of the message. The topic gets as many queues as needed.  [default: 0]",
+    help="The queueId of the message. If the topic has too few queues, `append` adds queues.  [default: 0]",
 )
 @click.option(
     "--delay-level",
     type=POSITIVE,
-    help="Deliver the message after the delay of this level: 1s 5s 10s 30s 1m ... 2h. A higher level than the last "
-    "level means the last level.",
+    help="Deliver the message after the delay of this level: 1s 5s 10s 30s 1m ... 2h. A level above the last level "
+    "counts as the last level.",
 )
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="The transaction kind of the message.")
 @click.option(
     "--from",
     "source",
     type=click.File("rb"),
-    help="A file with messages as JSON Lines, with the keys of dump. The name - means stdin.",
+    help="A file with messages as JSON Lines, as `dump` prints them. The name - means stdin.",
 )
 @click.option(
     "--batch",
@@ -121,39 +121,43 @@ class AppendOptions:
     show_default=True,
     help="Append up to this many successive messages of one queue as one batch.",
 )
-@click.option("--sync", is_flag=True, help="Flush each message to the disk before the next message is stored.")
-@click.option("--stop-on-error", is_flag=True, help="Stop at the first line that cannot be stored.")
-@click.option("--create", is_flag=True, help="Create a new store. STORE must be empty, or must not exist.")
+@click.option("--sync", is_flag=True, help="Flush each message (or batch) to the disk before the next one is stored.")
+@click.option("--stop-on-error", is_flag=True, help="Stop at the first line that `append` cannot store.")
+@click.option("--create", is_flag=True, help="Create a new store. STORE must not exist, or must be an empty folder.")
 @profile_option("Write in the same way as brokers of this version. With --create, the default is the newest version.")
 @click.option(
-    "--property-crc", is_flag=True, help="Add the property __CRC32# to each record, as brokers of 5.2 and later can do."
+    "--property-crc",
+    is_flag=True,
+    help="Add the property __CRC32# to each record. Brokers of 5.2 and later know __CRC32#.",
 )
 @click.option(
     "--commitlog-file-size",
     type=SIZE,
-    help="With --create, the size of each file of the log, in bytes.  [default: 1 GiB]",
+    help="With --create, the size of each log file, in bytes.  [default: as --broker-conf says, otherwise 1 GiB]",
 )
 @click.option(
     "--consumequeue-file-size",
     type=click.IntRange(20, 2**31 - 1),
-    help="With --create, the size of each file of a queue, in bytes.  [default: 6000000]",
+    help="With --create, the size of each queue file, in bytes.  [default: as --broker-conf says, otherwise 6000000]",
 )
 @click.option(
-    "--index-slots", type=COUNT, help="With --create, the number of slots in an index file.  [default: 5000000]"
+    "--index-slots",
+    type=COUNT,
+    help="With --create, the number of slots in an index file.  [default: as --broker-conf says, otherwise 5000000]",
 )
 @click.option(
     "--index-entries",
     type=click.IntRange(2, 2**31 - 1),
-    help="With --create, the number of entries in an index file.  [default: 20000000]",
+    help="With --create, the number of entries in an index file.  [default: as --broker-conf says, otherwise 20000000]",
 )
-@click.option("--stats", is_flag=True, help="At the end, report the speed, sizes and times of puts.")
+@click.option("--stats", is_flag=True, help="At the end, report the speed, the sizes and the times of all puts.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(("table", "json", "jsonl")),
     default="table",
     show_default=True,
-    help="Format of stdout.",
+    help="The format of stdout.",
 )
 @as_root_option
 @progress_option
@@ -169,29 +173,29 @@ def command(
     """Append messages to the log, queues and index of a store, as a broker does.
 
     The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
-    be whole. Each message gets a new offset and a new store time. A copy of a stored message also gets a new offset and
-    a new store time.
+    be undamaged. Each message gets a new offset and a new store time. A copy of a message that `dump` printed also gets
+    a new offset and a new store time.
 
-    append adds topics and queues that are missing in config/topics.json, because a broker serves no message of a topic
-    that config/topics.json does not list.
+    `append` adds missing topics and queues to config/topics.json, because a broker only serves the topics in this file.
 
-    A line is a JSON object with the keys that `dump` prints. Only the key `topic` is required. The line may also have
-    body, bodyEncoding (utf8, hex, base64), queueId (at most 65535), properties (TAGS, KEYS, and your own), flag,
-    sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, the body must match this
+    Each line of --from is a JSON object with the keys that `dump` prints. A line must have the key `topic`. A line may
+    also have body, bodyEncoding (utf8, hex, base64), queueId (at most 65535), properties (TAGS, KEYS, and your own),
+    flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, the body must match this
     checksum. `dump --body base64` prints the exact body of every message.
 
-    A line that cannot be stored is reported with its number and the reason. The other lines are stored, and the exit
-    code is 4. If several successive lines have the same fault, append reports only the first line and the number of the
-    last line.
+    If `append` cannot store a line, stderr reports the number of the line and the reason. `append` stores the other
+    lines, and exits with 4. If several successive lines have the same fault, `append` reports only the first line and
+    the number of the last line.
 
-    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops append cleanly. The last line on stderr then reports
-    how many messages are stored, and from which line to resume. If append with --create stops before a message is
-    stored, append removes the new store.
+    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops `append` cleanly. At the end, the last line on stderr
+    reports how many messages are stored, and from which line to resume. If `append` with --create stops before it has
+    stored a message, `append` removes the new store.
 
     `rmqctl undo` cannot undo an append. To remove the appended messages, run `rmqctl truncate STORE --to OFFSET`, where
     OFFSET is the end of the log before the append.
 
-    -o jsonl prints where each message is stored. The other formats print the new offsets of each queue.
+    With -o jsonl, `append` prints the offsets of each stored message. With the other formats, `append` prints the new
+    offsets of each queue.
     """
     _check_usage(source, message, asked)
     from rmqctl.cli.views.change.append_report import AppendReport

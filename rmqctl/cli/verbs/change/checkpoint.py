@@ -39,24 +39,30 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @store_argument
 @click.argument("action", type=click.Choice(("show", "set")), default="show")
 @click.option(
-    "--physic-msg-timestamp", type=TimeType(), help="The store time of the last message that the log has on the disk."
+    "--physic-msg-timestamp",
+    type=TimeType(),
+    help="The store time of the last message of the log that was flushed to the disk.",
 )
 @click.option(
     "--logics-msg-timestamp",
     type=TimeType(),
-    help="The store time of the last message that the queues have on the disk.",
+    help="The store time of the last message whose queue unit was flushed to the disk.",
 )
 @click.option(
     "--index-msg-timestamp",
     type=TimeType(),
-    help="The store time of the last message that the index has on the disk. A broker sets this time when an index "
-    "file is full.",
+    help="The store time of the last message in the index files on the disk. A broker sets indexMsgTimestamp when an "
+    "index file is full.",
 )
-@click.option("--master-flushed-offset", type=OFFSET, help="5.x only: an offset in the log, in bytes.")
+@click.option(
+    "--master-flushed-offset",
+    type=OFFSET,
+    help="5.x only, for a slave: the physical offset where its master's log ended when the master started.",
+)
 @click.option(
     "--confirm-phy-offset",
     type=OFFSET,
-    help="5.x only: the offset in the log where the last valid record begins, in bytes.",
+    help="5.x only: the physical offset where the last valid record of the log begins.",
 )
 @change_options
 @output_option("table", "json")
@@ -72,12 +78,13 @@ def command(
 ) -> int:
     """Show the checkpoint, or set its fields.
 
-    After a crash, a broker reads the log from the time min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s to the end of
-    the log. If these times are too late, the broker misses messages. If both times are zero, the broker reads the whole
-    log. A broker also deletes index files that end after indexMsgTimestamp.
+    After a crash, a broker reads only the last part of the log. The broker begins at the last log file whose first
+    message was stored at or before min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s. If physicMsgTimestamp and
+    logicsMsgTimestamp are too late, the broker misses messages. If one of the two times is 0, the broker reads the
+    whole log. After a crash, a broker also deletes index files that end after indexMsgTimestamp.
 
-    show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0. With --dry-run, set exits
-    with 1 if it would change something. While a broker has the store open, show works, but set exits with 11.
+    `show` exits with 1 if the checkpoint is missing or has a wrong length. `set` exits with 0. With --dry-run, `set`
+    exits with 1 if it would change something. While a broker has the store open, `show` works, but `set` exits with 11.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     _check_usage(given, is_show=action == "show", changes=yes or dry_run)
@@ -110,7 +117,7 @@ def command(
 
 
 def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None:
-    """Check that the options fit the action. Raises UsageError."""
+    """Check that the options fit the action show or set. Raises UsageError."""
     if is_show and (given or changes):
         raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
     if not is_show and not given:
@@ -120,9 +127,9 @@ def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None
 
 
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
-    """Warn of times later than the log's last message.
+    """Warn if a given time is later than the store time of the log's last message.
 
-    With such times, a recovery would begin too late. Raises OSError.
+    With a time that is too late, a broker's recovery begins too late in the log. Raises OSError.
     """
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339
@@ -147,7 +154,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the fields of the checkpoint, or an empty dict if the file is missing."""
+    """Return the document for `show`, without fields if there is no checkpoint."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -41,27 +41,25 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--reserved-hours",
     type=COUNT,
-    help="The minimum age of files that are deleted, in hours.  [default: fileReservedTime, 72]",
+    help="The age, in hours, at which a file expires.  [default: fileReservedTime, 72]",
 )
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours (local time) in which files older than --reserved-hours are deleted, such as 04 or 04;05. "
+    help="Delete files older than --reserved-hours in these hours (local time), such as 04 or 04;05. "
     "The value 24 means never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="If more than this percentage of the disk is used, files older than --reserved-hours are deleted in any "
-    "hour. Values: 10 to 95.  "
-    "[default: diskMaxUsedSpaceRatio, 75]",
+    help="If more than this percentage of the disk is used, delete files older than --reserved-hours in any hour. A "
+    "value below 10 counts as 10, and a value above 95 as 95.  [default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
     type=PERCENT,
-    help="If more than this percentage of the disk is used, files of any age are deleted. Values of 5.x: 30 to 85.  "
-    "[default: "
-    "diskSpaceCleanForciblyRatio of 5.x, 85]",
+    help="If more than this percentage of the disk is used, delete files of any age. For 5.x, a value below 30 counts "
+    "as 30, and a value above 85 as 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
 @click.option(
     "--manual",
@@ -82,20 +80,22 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--batch",
     type=POSITIVE,
-    help="How many log files a broker deletes in one round. --manual runs 20 rounds.  [default: deleteFileBatchMax of "
-    "5.x, 10]",
+    help="The number of log files that a broker deletes in one round. --manual runs 20 rounds.  [default: "
+    "deleteFileBatchMax of 5.x, 10]",
 )
 @click.option(
     "--interval",
     type=COUNT,
     default=100,
     show_default=True,
-    help="Wait this many ms between the deletions of two files.",
+    help="After each deleted file, wait this many ms before the next file.",
 )
 @click.option(
-    "--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second. 0 means no limit."
+    "--max-bytes-per-second",
+    type=SizeType(),
+    help="Free at most this many bytes of disk space a second. 0 means no limit.",
 )
-@click.option("--now", type=TimeType(), help="Use this time instead of the current time.  [default: now]")
+@click.option("--now", type=TimeType(), help="Delete the files that would be expired at this time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
@@ -107,7 +107,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--protect-unconsumed",
     is_flag=True,
-    help="Keep files with messages that are not consumed or not delivered yet, and all later files.",
+    help="Keep each log file with messages that are not consumed or not delivered yet, and all later log files.",
 )
 @click.option(
     "--unused-topics", is_flag=True, help="Also remove empty queues of topics that config/topics.json does not list."
@@ -117,17 +117,18 @@ SECONDS = click.FloatRange(0, 86_400)
     type=SECONDS,
     default=0,
     show_default=True,
-    help="If the store is in use, wait for at most this many seconds.",
+    help="If a broker or rmqctl has the store open, wait at most this many seconds.",
 )
 @click.option(
     "--log-json",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also append the receipts to this file. rmqctl always appends the receipts to STORE/rmqctl-clean.log.",
+    help="Also append the receipts of deleted files to this file. rmqctl always appends the receipts to "
+    "STORE/rmqctl-clean.log.",
 )
 @click.option(
     "--metrics",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the results of the run to this file, for Prometheus.",
+    help="Write the results of the run to this file, as metrics for Prometheus.",
 )
 @change_options
 @output_option("table", "json", "jsonl", "csv")
@@ -135,16 +136,16 @@ SECONDS = click.FloatRange(0, 86_400)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker.
 
-    Files of the log expire by age, by disk usage, or by a limit that you set. clean deletes the oldest files of the log
-    first, and never deletes the last file. clean also deletes files of queues, extensions and the index if these files
-    only point to deleted files of the log. For each file, clean first moves the file out of the store, then writes a
-    receipt, and then deletes the file. An interrupted run leaves no gap in the log. The next run finishes the
+    Log files expire by age, by disk usage, or by a limit that you set. `clean` deletes the oldest log files first, and
+    never deletes the last log file. `clean` also deletes files of queues, extensions and the index if they only point
+    to deleted log files. `clean` first moves a file to STORE/.rmqctl, which no broker reads. `clean` then writes a
+    receipt for the file, and deletes the file. An interrupted run leaves no gap in the log. The next run finishes the
     interrupted run.
 
-    clean cannot be undone. For each file, --dry-run shows whether and why clean would delete the file, and how many of
-    its messages consumers have not read yet. Stop the broker first, otherwise clean exits with 11. A running broker
-    deletes expired files itself. While a broker runs, the disk space of files that rmqctl deletes would not become
-    free.
+    `clean` cannot be undone. For each file, --dry-run shows whether `clean` would delete the file, and why. --dry-run
+    also shows how many messages in each file consumers have not read yet. Stop the broker first. While a broker runs,
+    `clean` without --dry-run exits with 11. A running broker deletes expired files itself. If rmqctl deleted a file
+    that a running broker has open, the disk space would not become free.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)

@@ -55,13 +55,13 @@ class RebuildOptions:
 )
 @store_argument
 @click.argument("what", type=click.Choice(WHAT))
-@click.option("--topic", help="Only the queues of this topic.")
-@click.option("--queue", "queue_id", type=OFFSET, help="Only this queueId of the topic.")
+@click.option("--topic", help="Rebuild only the queues of this topic.")
+@click.option("--queue", "queue_id", type=OFFSET, help="Rebuild only the queue of the topic with this queueId.")
 @click.option(
     "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
 @profile_option("Write the index as brokers of this version do.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted rebuild.")
+@click.option("--resume", is_flag=True, help="Continue the rebuild that was interrupted.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -83,19 +83,20 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log.
 
-    rmqctl writes the new queues and index beside the old files. After a check, the new files replace the old files.
-    rmqctl keeps the old files until `rmqctl undo --drop`. rebuild writes a unit for each message of the log, even for
-    messages after damage. rebuild does not check bodies, but `verify` checks bodies. A rebuilt queue begins with the
-    first message of the queue that the log still has. A queue without a message in the log stays unchanged. Deleted
-    topics get no queue.
+    rmqctl writes the new queues and the new index beside the old files. After a check, the new files replace the old
+    files. rmqctl keeps the old files until `rmqctl undo --drop`. `rebuild` writes a unit for each message of the log,
+    even for messages after damage. `rebuild` does not check the bodies of messages. To check the bodies, use `verify`.
+    A rebuilt queue begins with the first message of the queue that the log still has. A queue without a message in the
+    log stays unchanged. Deleted topics get no queue.
 
     New files have the sizes of the existing files. If no files exist, rmqctl uses the sizes in --broker-conf, or the
     broker's defaults.
 
-    rebuild exits with 3 if the rebuilt queues or index differ from the old queues or index, otherwise with 0. With
-    --dry-run, rebuild exits with 1 if something differs, otherwise with 0. rebuild also simulates the next start of the
-    broker. Messages that the broker would no longer serve after this start count as lost. Ctrl-C leaves the store
-    unchanged, and --resume continues the rebuild. While a broker has the store open, rebuild exits with 11.
+    `rebuild` exits with 3 if a new queue or the new index differs from the old one, otherwise with 0. With --dry-run,
+    `rebuild` exits with 1 if a queue or the index differs, otherwise with 0. `rebuild` also simulates the next start of
+    the broker. If the broker would no longer serve a message after its next start, the message counts as lost. Ctrl-C
+    leaves the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits
+    with 11.
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
@@ -108,7 +109,7 @@ def command(
 
 
 def selection(what: str, asked: RebuildOptions) -> Selection:
-    """Return what the options select.
+    """Return the queues and the index that the options select for the rebuild.
 
     Raises UsageError if options contradict each other.
     """

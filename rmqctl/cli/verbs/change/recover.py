@@ -74,13 +74,13 @@ class RecoverOptions:
     type=click.Choice(("auto", "normal", "abnormal")),
     default="auto",
     show_default=True,
-    help="The kind of recovery. auto means abnormal if the file `abort` exists, otherwise normal.",
+    help="The kind of the broker's recovery. `auto` means abnormal if the file `abort` exists, otherwise normal.",
 )
 @profile_option("Recover as brokers of this version do.")
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="Replace each damaged record with a placeholder, and keep the messages after the record.",
+    help="Replace each damaged record with a placeholder, and keep the messages after the damage.",
 )
 @click.option(
     "--placeholders-limit",
@@ -88,11 +88,9 @@ class RecoverOptions:
     default="4GiB",
     show_default=True,
     help="Change nothing if placeholders would fill more than this many bytes of the log. The bytes of missing files "
-    "count, too.",
+    "also count.",
 )
-@click.option(
-    "--explain", is_flag=True, help="Show each step, each queue, and why the recovery begins and ends at its offsets."
-)
+@click.option("--explain", is_flag=True, help="Show each step and each queue.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -109,25 +107,26 @@ def command(
 ) -> int:
     """Repair a store as a start of the broker would, but with fewer losses.
 
-    Use recover after a crash or damage. recover ends the log at the offset where the broker's own recovery would end
-    the log, and zeroes the bytes after this offset. Queues and index are changed to match the log, `abort` is removed,
-    and the checkpoint is set. The plan shows what is lost, and what a plain restart of the broker would lose. rmqctl
-    keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
+    Use `recover` after a crash or damage. `recover` ends the log at the offset where the broker's own recovery would
+    end the log, and zeroes the bytes after this offset. `recover` then changes queues and index to match the log,
+    removes `abort`, and sets the checkpoint. The plan shows the losses of the repair, and the losses of a restart of
+    the broker without a repair. rmqctl keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these
+    bytes.
 
     Lost messages are messages after the new end of the log, damaged messages, and messages to which only a queue still
     points. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing` in
-    JSON) counts the messages that were lost before this run of recover. A restart of the broker may also remove
-    messages from a queue although the log still has these messages. recover keeps such messages in the queue.
+    JSON) counts the messages that were lost before this run of `recover`. A restart of the broker may also remove
+    messages from a queue although the log still has these messages. `recover` keeps such messages in the queue.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
-    size, at the same queue offset. The property RMQCTL_DAMAGED of a placeholder names the damage. If the body is
-    damaged, the placeholder's body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like
-    any other message, and should check for the property RMQCTL_DAMAGED. Without --keep-going, recover writes
-    placeholders only in a log file that was cut, and at damage where a later start of the broker would end the log.
-    `verify` counts the placeholders of a store. Placeholders also fill log files that are missing or too short.
-    --placeholders-limit limits the bytes that placeholders fill, because one wrong file name can cause a huge gap.
+    size, at the same queue offset. The property RMQCTL_DAMAGED of a placeholder names the damage. If the old body is
+    damaged, the placeholder's body also names the damage, for example {"RMQCTL_DAMAGED":"bad-size"}. Consumers receive
+    placeholders like any other message, and should check for the property RMQCTL_DAMAGED. Placeholders also fill log
+    files that are missing or too short. Without --keep-going, `recover` writes placeholders only in a log file that was
+    cut, and at damage where a later start of the broker would end the log. `verify` counts the placeholders of a store.
+    --placeholders-limit limits the bytes of all placeholders, because one wrong file name can cause a huge gap.
 
-    While a broker has the store open, recover exits with 11, even with --dry-run.
+    While a broker has the store open, `recover` exits with 11, even with --dry-run.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)

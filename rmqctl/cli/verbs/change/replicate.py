@@ -30,7 +30,7 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 )
 @click.argument("broker", metavar="HOST:PORT")
 @click.argument("store", type=LocalPath(), required=False)
-@click.option("--once", is_flag=True, help="Exit when the store has all data of the master.")
+@click.option("--once", is_flag=True, help="Exit when STORE has the master's log and configuration.")
 @click.option("--verify-only", is_flag=True, help="Check the whole log as it arrives, and store nothing.")
 @click.option(
     "--max-bytes-per-second",
@@ -41,8 +41,8 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @click.option(
     "--as-slave",
     is_flag=True,
-    help="Count as a slave: acknowledge the bytes that are on this machine's disk. A put of a SYNC_MASTER then "
-    "succeeds when the copy has its message.",
+    help="Count as a slave: acknowledge bytes to the master after they are flushed to this machine's disk. A put to a "
+    "SYNC_MASTER can then succeed because the copy has the message.",
 )
 @click.option(
     "--allow-slow-puts",
@@ -59,26 +59,27 @@ def command(
 ) -> int:
     """Copy a live master's log and configuration into a store.
 
-    HOST:PORT is the broker's address for clients (listenPort). replicate asks the broker for its HA port, its file
-    sizes and the ends of its log. STORE is created if it does not exist. The copy begins at the first offset of the
-    master's log, and is the log byte for byte. Each record is checked as it arrives: offset, lengths and checksums. A
-    record is stored only when it is whole. replicate also builds the queues and the index.
+    HOST:PORT is the broker's address for clients (listenPort). `replicate` asks the broker for its HA port, its file
+    sizes, and the offsets where its log begins and ends. If STORE does not exist, `replicate` creates STORE. The copy
+    begins at the first offset of the master's log, and has the same bytes as the log. When a record arrives, replicate
+    checks the record's offset, lengths and checksums. `replicate` stores only whole records. `replicate` also builds
+    the queues and the index.
 
-    replicate also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts on
-    STORE serves all messages, and each consumer group continues at its offsets.
+    `replicate` also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts
+    on STORE serves all messages, and each consumer group continues at its offsets.
 
-    A copy can be interrupted at any time, also by SIGKILL. The same command then continues at the end of STORE.
-    replicate compares the last bytes of STORE with the bytes of the master, refuses a STORE with another log, and never
-    overwrites bytes of another log. Without --once, replicate runs until Ctrl-C, and connects again after a restart of
-    the master.
+    A copy can be interrupted at any time, also by SIGKILL. If you repeat the command, `replicate` continues at the end
+    of STORE. `replicate` compares the last bytes of STORE with the bytes of the master. If STORE has another log,
+    `replicate` exits with 1 and does not change the log. Without --once, `replicate` runs until Ctrl-C, and connects
+    again after a restart of the master.
 
-    By default, the master does not count the copy as a slave, so the copy makes no put succeed. With a controller
-    (5.x), the copy is an asynchronous learner. replicate refuses a SYNC_MASTER of 4.x, because without another slave
-    each put waits for 3 s while the copy runs. With --allow-slow-puts, replicate copies such a master. With --as-slave,
-    the master counts the copy as a slave.
+    By default, the copy acknowledges no message to the master. Therefore a put that waits for a slave needs a real
+    slave. With a controller (5.x), the copy is an asynchronous learner. While a copy is connected to a SYNC_MASTER of
+    4.x without a slave, each put takes 3 s. Therefore `replicate` refuses a SYNC_MASTER of 4.x, unless
+    --allow-slow-puts or --as-slave is given. With --as-slave, the master counts the copy as a slave.
 
-    replicate exits with 4 if the broker cannot be reached or breaks the protocol, and with 1 if the master's log is
-    damaged, has expired, or is another log than that of STORE.
+    `replicate` exits with 4 if the broker cannot be reached or breaks the protocol. `replicate` exits with 1 if the
+    master's log is damaged or has expired, or if STORE has another log than the master.
     """
     if asked.verify_only == (store is not None):
         wrong = "--verify-only stores nothing: leave out STORE" if store else "give STORE, or --verify-only"

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 @store_argument
 @click.option("--to", type=OFFSET, help="End the log at this physical offset, where a record begins or ends.")
 @click.option(
-    "--dirty", is_flag=True, help="End the log where its messages end, and remove only the bytes after this end."
+    "--dirty", is_flag=True, help="Leave the end of the log where it is, and remove only the bytes after the end."
 )
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the new end in their file, as a broker does. "
-    "Good messages among these bytes remain part of the log.",
+    help="Leave the bytes after the new end in their file, as a broker does. Good messages after the new end then "
+    "remain part of the log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
@@ -77,18 +77,18 @@ def command(
 ) -> int:
     """End the log at a record boundary, and change queues and index to match.
 
-    Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps all bytes that it
-    overwrites or deletes, and `rmqctl undo` restores these bytes.
+    `truncate` removes the log files after the new end, and zeroes the rest of the last file. rmqctl keeps all bytes
+    that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    With --keep-tail, the bytes after the new end stay in their file. Good messages among these bytes become part of the
-    log again. rmqctl reads such messages immediately, and a broker reads them after its next start. --dirty does not
-    remove such messages. Files after the new end are always removed.
+    With --keep-tail, the bytes after the new end stay in their file. Good messages that --keep-tail leaves become part
+    of the log again, for rmqctl immediately, and for a broker after its next start. `truncate --dirty` does not remove
+    good messages. Even with --keep-tail, `truncate` removes the log files after the new end.
 
-    truncate also simulates the next start of the broker. After the truncation, the log has fewer files. Therefore the
-    recovery of the broker may begin at an earlier file, and may end the log at damage in this earlier file. Messages
-    that the broker would no longer serve after this start count as lost.
+    `truncate` also simulates the next start of the broker. After the truncation, the log has fewer files. Therefore the
+    recovery of the broker may begin at an earlier file, and may end the log at damage in this earlier file. If the
+    broker would no longer serve a message after its next start, the message counts as lost.
 
-    While a broker has the store open, truncate exits with 11, even with --dry-run.
+    While a broker has the store open, `truncate` exits with 11, even with --dry-run.
     """
     _check_usage(to, dirty=dirty)
     opened = open_store(store, broker_conf, follow_links)
@@ -125,7 +125,7 @@ def _plan(truncation: Truncation, store: ReadOnlyStore, profile: str | None, thr
 
 
 def _check_usage(to: int | None, *, dirty: bool) -> None:
-    """Check that the command line names one end of the log. Raises UsageError."""
+    """Check that the user gave either --to or --dirty. Raises UsageError."""
     if to is not None and dirty:
         raise click.UsageError("give --to OFFSET or --dirty, not both: --dirty leaves the end of the log where it is")
     if to is None and not dirty:

@@ -38,17 +38,22 @@ if TYPE_CHECKING:
 )
 @store_argument
 @click.option("--list", "only_list", is_flag=True, help="List the changes that can be undone, the oldest first.")
-@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes, so that they can no longer be undone.")
+@click.option(
+    "--drop",
+    "is_drop",
+    is_flag=True,
+    help="Forget all changes and delete the old bytes. Forgotten changes can no longer be undone.",
+)
 @click.option(
     "--drop-damaged",
     metavar="NAME",
-    help="Forget the change that has this damaged journal. --list shows the name of the journal's folder.",
+    help="Forget the change whose damaged journal is in the folder NAME. --list shows the name of the folder.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo the change even if another program changed the store later. Some changes of the other program are then "
-    "lost.",
+    help="Undo the change even if another program has changed the store later. Some changes of the other program are "
+    "then lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -67,21 +72,22 @@ def command(
     """Undo the newest change that rmqctl made in a store, byte for byte.
 
     When a change deletes or overwrites bytes, rmqctl keeps the old bytes in STORE/.rmqctl until you undo or drop the
-    change. undo can also undo a change that was interrupted, for example because the process was killed or the disk was
-    full.
+    change. `undo` can also undo a change that was interrupted, for example because the process was killed or the disk
+    was full.
 
-    All paths in a journal must be in the store, or in log folders that --broker-conf names. A journal with any other
-    path, or a journal that cannot be read, counts as damaged. --list shows damaged journals and exits with 4. While a
-    damaged journal exists, rmqctl begins no new change of the store. A change that is newer than the damaged journal
-    can still be undone. --drop-damaged forgets the damaged journal of a finished change. --drop does not forget damaged
-    journals.
+    Each change has a journal in STORE/.rmqctl. All paths in a journal must be in the store, or in log folders that
+    --broker-conf names. A journal with any other path, or a journal that cannot be read, counts as damaged. --list
+    shows damaged journals and exits with 4. While a damaged journal exists, rmqctl begins no new change of the store. A
+    change that is newer than the damaged journal can still be undone. If a change is finished but its journal is
+    damaged, --drop-damaged forgets the change. --drop does not forget damaged journals.
 
-    If a broker or `rmqctl append` has written messages to the store after the change, undo would lose these messages.
-    If undo would lose messages, undo changes nothing and exits with 1. undo cannot undo an append. To remove the
-    appended messages, run `rmqctl truncate STORE --to OFFSET`, where OFFSET is the end of the log before the append.
+    If a broker or `rmqctl append` has written messages to the store after the change, `undo` would lose these messages.
+    If `undo` would lose messages and --force is not given, `undo` changes nothing and exits with 1. `undo` cannot undo
+    an append. To remove the appended messages, run `rmqctl truncate STORE --to OFFSET`, where OFFSET is the end of the
+    log before the append.
 
-    undo exits with 0 if a change was undone or dropped. With --dry-run, undo exits with 1 if there is a change to undo.
-    While a broker has the store open, only --list works, and every other call exits with 11.
+    `undo` exits with 0 if a change was undone or dropped. With --dry-run, `undo` exits with 1 if there is a change to
+    undo. While a broker has the store open, `undo --list` works, and any other undo exits with 11.
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
@@ -134,7 +140,7 @@ def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: st
 
 
 def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
-    """Report what to do about each damaged journal, and return the exit code."""
+    """Report on stderr what to do about each damaged journal. Return the exit code."""
     from rmqctl.store.journal.journals import advice
 
     damaged = [entry for entry in entries if entry.fault is not None]
@@ -144,10 +150,10 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 
 
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
-    """Return the journals that are dropped.
+    """Return the journals that --drop or --drop-damaged forgets.
 
-    The result has all undamaged journals, or only the damaged journal in the folder `damaged`. Raises UsageError if no
-    damaged journal has this name.
+    If `damaged` is None, the result has all undamaged journals. If `damaged` is the name of a folder, the result has
+    only the journal in this folder. Raises UsageError if no damaged journal is in the folder `damaged`.
     """
     if damaged is None:
         return [entry for entry in entries if entry.fault is None]
@@ -161,7 +167,7 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
 
 
 def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
-    """Check that journals can be dropped.
+    """Check that the journals `chosen` can be dropped. Return an empty list.
 
     Raises NeedsRecovery if the store may be half changed. Raises Unreadable if there are only damaged journals.
     """
@@ -176,8 +182,7 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
     """Return the paths that another program changed after rmqctl's change.
 
-    Without `force`, the function raises ChangedSince if there are such paths. The function also raises Unreadable and
-    OSError.
+    Without `force`, raises ChangedSince if another program changed a path. Also raises Unreadable and OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 
@@ -201,9 +206,10 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 
 
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
-    """Undo the newest change.
+    """Undo the newest change, and return a report as text.
 
-    `changed` are the paths that another program changed after the newest change. undo loses these later changes.
+    `changed` are the paths that another program changed after the newest change. The undo overwrites some changes of
+    the other program.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder

@@ -1,1 +1,1 @@
-"""The verbs of `config`, for the folder config/ of a store."""
+"""The verbs of `rmqctl config`, for the folder config/ of a store."""

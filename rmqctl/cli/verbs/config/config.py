@@ -1,4 +1,4 @@
-"""`rmqctl config`: the group of its verbs."""
+"""`rmqctl config`: the group of the verbs for the folder config/."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rmqctl.cli.verbs.config.show import command as show
 
 
 class ConfigVerbs(click.Group):
-    """The verbs of `config`.
+    """The verbs of `rmqctl config`.
 
-    If the user types a store instead of the verb, the error proposes `show`.
+    If the user types a store instead of a verb, the error proposes the verb `show`.
     """
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the verb as click does.
+        """Find the verb as click does.
 
-        If the user types an existing path instead of the verb, the error proposes `show`.
+        If the user types an existing path instead of a verb, the error proposes the verb `show`.
         """
         if args and args[0] not in self.commands and os.path.lexists(args[0]):
             ctx.fail("the verb is `rmqctl config show STORE`")

@@ -67,8 +67,8 @@ class RestoreOptions:
     "--from",
     "source",
     type=click.Choice(("bak", "store")),
-    help="bak restores the content of FILE.bak. store rebuilds FILE from queues, log and the other files.  [default: "
-    "for a file that a broker cannot load, the .bak if it is good, otherwise the store]",
+    help="`bak` restores the content of FILE.bak. `store` rebuilds FILE from the queues, the log and the other files "
+    "of config/.  [default: bak if FILE.bak has what FILE lost, otherwise store; a good FILE stays unchanged]",
 )
 @profile_option("Write new entries as brokers of this version do.")
 @change_options
@@ -79,21 +79,23 @@ class RestoreOptions:
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: ConfigRun) -> int:
     """Restore a file of config/, such as topics.json.
 
-    A broker serves only the topics of topics.json. Of each topic, a broker serves only the queues with a queueId below
-    readQueueNums. If neither the file nor its .bak can be loaded, the broker does not start.
+    A broker serves only the topics in topics.json. A broker serves only those queues of a topic whose queueId is below
+    readQueueNums. If a broker can load neither the file nor its .bak, the broker does not start, or starts with an
+    empty configuration.
 
     FILE is the name of one of the broker's files in config/: topics.json, subscriptionGroup.json, consumerOffset.json,
     lmqConsumerOffset.json, delayOffset.json, consumerFilter.json. 5.x also has consumerOrderInfo.json, timermetrics and
-    transactionMetrics. Each file can be restored from its .bak.
+    transactionMetrics. `restore` can restore each file from its .bak.
 
-    Only topics.json and subscriptionGroup.json can be rebuilt from the store. restore keeps the entries of the file or
-    of its .bak, and adds the missing entries. restore finds topics in the folders of the queues and in the offsets of
-    groups. If no entry is left, restore also reads the whole log to find topics. A topic gets as many queues as the
-    store shows. A topic with batch consume queues gets queue.type=BatchCQ. restore finds groups in the %RETRY% topics,
-    the offsets, and the other files of config/. A deleted topic may still have queues. Read the plan before you confirm
-    it.
+    Only topics.json and subscriptionGroup.json can be rebuilt from the store. `restore` keeps the entries of FILE, or
+    the entries of FILE.bak if a broker cannot load FILE. `restore` then adds the missing entries. `restore` finds
+    topics in the folders of the queues and in the offsets of groups. If there is no entry to keep, `restore` also reads
+    the whole log to find topics. A topic gets as many queues as the store shows. A topic with batch consume queues gets
+    queue.type=BatchCQ. `restore` finds groups in the %RETRY% topics, in the offsets, and in the other files of config/.
+    A topic may have been deleted although its queues still exist. Read the plan before you confirm the change, because
+    `restore` adds such a topic again.
 
-    While a broker has the store open, restore exits with 11, even with --dry-run.
+    While a broker has the store open, `restore` exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import PROFILES
     from rmqctl.operations.configuration.restore_plan import plan_restore

@@ -23,7 +23,7 @@ NO_OFFSET = "none"
 
 
 class GoalType(click.ParamType):  # type: ignore[type-arg]
-    """A position in queues: `earliest`, `latest`, a time, or a queue offset."""
+    """The type of a position in queues: `earliest`, `latest`, a time or an offset."""
 
     name = "GOAL"
 
@@ -78,10 +78,10 @@ class OffsetOptions:
     type=GoalType(),
     required=True,
     metavar="earliest|latest|TIME|OFFSET",
-    help="The position at which the group continues. A number is a queue offset. A TIME is RFC 3339, -2h, yesterday, "
-    "or mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="The position at which the group continues to read. A number is a queue offset. A TIME is RFC 3339, -2h, "
+    "yesterday, or mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
 )
-@click.option("--new-group", is_flag=True, help="Set offsets even if no file in config/ names the group.")
+@click.option("--new-group", is_flag=True, help="Set the offsets even if no file in config/ names the group.")
 @profile_option("Find the offset for a TIME as brokers of this version do.")
 @change_options
 @output_option("table", "json")
@@ -89,19 +89,20 @@ class OffsetOptions:
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
     """Set the offsets where consumer group GROUP continues to read TOPIC.
 
-    The broker uses the new offsets after its next start. Without QUEUE, the offsets of all queues of TOPIC are set.
-    earliest is the first message that a queue still has. latest is the end of the queue. For a TIME, rmqctl sets the
-    same offset as the broker does for mqadmin resetOffsetByTime. 5.x finds the first message that was stored at this
-    time or later. 4.x finds the message that was stored nearest to this time, and also uses the modification times of
-    the queue's files. An OFFSET outside the queue is refused.
+    The broker uses the new offsets after its next start. Without QUEUE, `set-offset` sets the offsets of all queues of
+    TOPIC. `earliest` is the first message that a queue still has. `latest` is the end of the queue. For a TIME,
+    `set-offset` sets the same offset as the broker does for mqadmin resetOffsetByTime. 5.x finds the first message that
+    was stored at this time or later. 4.x finds the message whose store time is nearest to TIME, and also uses the
+    modification times of the queue's files. An OFFSET outside the queue is an error.
 
-    The offsets are written into config/consumerOffset.json, and into config/lmqConsumerOffset.json if it exists. The
-    old file becomes the .bak. All other entries stay the same, byte for byte. set-offset does not skip messages that
-    wait in the topic %RETRY%GROUP. To skip these messages, also set the offsets of %RETRY%GROUP. Start the broker
-    before the consumers. A slave copies the offsets of its master, so change the master's store. Each broker of a
-    cluster has its own queues of the topic, so change the store of each broker.
+    `set-offset` writes the offsets into config/consumerOffset.json, and into config/lmqConsumerOffset.json if this file
+    exists. The old content of a changed file becomes its .bak. The entries of other groups and topics stay the same,
+    byte for byte. `set-offset` does not skip messages that wait in the topic %RETRY%GROUP. To skip the messages in
+    %RETRY%GROUP, also set the offsets of %RETRY%GROUP. Start the broker before the consumers. A slave copies the
+    offsets of its master, so change the master's store. Each broker of a cluster has its own queues of the topic, so
+    change the store of each broker.
 
-    While a broker has the store open, set-offset exits with 11, even with --dry-run.
+    While a broker has the store open, `set-offset` exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import PROFILES
     from rmqctl.operations.configuration.offset_plan import plan_offsets

@@ -19,7 +19,7 @@ NO_OFFSET = "none"
 
 
 class Part(NamedTuple):
-    """The JSON key and the table's columns for one part of the configuration."""
+    """The JSON key, the title and the columns for one part of the configuration."""
 
     key: str
     title: str
@@ -54,13 +54,13 @@ PARTS = {
 def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    show prints no table for a part of the configuration that is empty. Queues that have no files yet are shown, too,
-    unless they would need more than 10,000 rows.
+    If a part of the configuration is empty, `show` prints no table for this part. `show` also lists queues that have no
+    files yet, unless these queues need more than 10,000 rows.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
-    deleted and do not count. If a group has no offset for a queue that it may read, show prints "none" (null in JSON),
-    and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, show reads its
-    .bak instead, as a broker does. If a file has such a fault, stderr reports the fault, and the exit code is 1.
+    deleted and do not count. If a group has no offset for a queue that it may read, `show` prints "none" (null in
+    JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, `show`
+    reads its .bak instead, as a broker does. stderr then reports the fault of the file, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems, unlisted = configuration(opened)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class DoctorOptions(NamedTuple):
-    """The options of `rmqctl doctor` that say how to examine and to print."""
+    """The options of `rmqctl doctor` for the examination and the output."""
 
     profile: str | None
     output: str
@@ -60,8 +60,7 @@ class DoctorOptions(NamedTuple):
 @click.option(
     "--watch",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the verdict to this file as metrics, for Prometheus. Run doctor from cron to keep the "
-    "file current.",
+    help="Also write the verdict to this file, as metrics for Prometheus. Run `doctor` from cron to update the file.",
 )
 @profile_option("Say what a start of a broker of this version would do.")
 @output_option("table", "json")
@@ -79,18 +78,17 @@ def command(
 ) -> int:
     """Say why a store is not healthy, and what to do next, on one page.
 
-    doctor looks for causes. If one lost file leads to fifty findings of `verify`, doctor reports one cause. For each
-    cause, doctor says what happened, what this means for producers and consumers, what a start of the broker would do
-    now, the next command, and how sure doctor is. The most important cause is the first. After a repair, run doctor
-    again.
+    `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
+    each cause, `doctor` says what happened, and what the cause means for producers and consumers. `doctor` also says
+    what a start of the broker would do now, which command to type next, and how sure `doctor` is of the cause. The most
+    important cause is the first. After a repair, run `doctor` again.
 
-    doctor reads the log once. While doctor reads the log, doctor runs
-    `verify` and simulates a start of the broker. If something is
-    wrong, doctor also plans what `recover` would do. doctor also compares config/ with the queues. doctor changes
-    nothing in the store.
+    In one pass of the log, `doctor` runs `verify` and simulates a start of the broker. `doctor` also compares config/
+    with the queues. If something is wrong, `doctor` reads the log again, to plan what `recover` would do. `doctor`
+    changes nothing in the store.
 
-    doctor prints one line if the store is healthy. doctor exits with 1 if the store is not healthy, and with 4 if some
-    input could not be read. A store whose broker died is not healthy, even if the store is undamaged, because the next
+    `doctor` prints one line if the store is healthy. `doctor` exits with 1 if the store is not healthy, and with 4 if
+    some input could not be read. A store whose broker died is not healthy, even if nothing is damaged, because the next
     start of the broker runs the abnormal recovery.
     """
     asked = DoctorOptions(profile, output, threads, progress_mode)
@@ -131,7 +129,7 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
 
 
 def _open(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
-    """Return the store, or only its log if its queues cannot be read."""
+    """Open the store, or only its log if rmqctl does not support its queues."""
     try:
         return open_store(store, broker_conf, follow_links)
     except LayoutNotSupported:

@@ -96,13 +96,13 @@ class DumpOptions:
     "--topic", "topics", multiple=True, help="Only records of this topic. The option may be given several times."
 )
 @click.option("--queue", "queue_id", type=int, help="Only records with this queueId.")
-@click.option("--key", help="Only messages with this word in KEYS, or with this UNIQ_KEY.")
+@click.option("--key", help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
     "--since",
     type=TimeType(),
-    help="Only records stored at or after this time: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, "
-    "yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="Only records stored at or after this time: RFC 3339 (without a zone: local time), epoch ms or s, -2h, "
+    "yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--until", type=TimeType(), help="Only records stored at or before this time.")
 @click.option(
@@ -117,23 +117,28 @@ class DumpOptions:
     type=OffsetRangeType(),
     help="Only messages with these queue offsets: A..B (both included), A.., ..B, or one offset.",
 )
-@click.option("--group", help="A consumer group, for --unconsumed.")
-@click.option("--unconsumed", is_flag=True, help="Only messages that the group of --group has not consumed.")
+@click.option("--group", help="The consumer group for --unconsumed.")
+@click.option("--unconsumed", is_flag=True, help="Only messages that the consumer group in --group has not consumed.")
 @click.option(
     "--transaction",
     type=click.Choice(list(TRANSACTIONS)),
-    help="Only records of this transaction kind. prepared means half messages of all broker versions.",
+    help="Only records of this transaction kind. The kind `prepared` selects the half messages of all broker versions.",
 )
-@click.option("--body-match", metavar="REGEX", help="Only messages whose body matches. zlib bodies are inflated first.")
+@click.option(
+    "--body-match",
+    metavar="REGEX",
+    help="Only messages whose body matches REGEX. Bodies that are compressed with zlib are decompressed first.",
+)
 @click.option(
     "--body",
     type=BODIES,
     default="none",
     show_default=True,
-    help="Show bodies. utf8 inflates zlib bodies. hex and base64 show the stored bytes.",
+    help="Show bodies. `utf8` decompresses zlib bodies, and shows bodies as text. `hex` and `base64` show the stored "
+    "bytes.",
 )
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
-@click.option("--tail", type=POSITIVE, help="Print only the last records, at most this many.")
+@click.option("--tail", type=POSITIVE, help="Print only the last records, but at most this many records.")
 @click.option(
     "--around",
     type=OFFSET,
@@ -151,9 +156,11 @@ class DumpOptions:
     "--follow",
     is_flag=True,
     help="Print new records as a broker appends them, until Ctrl-C or --limit. With --tail, --since or --from-offset, "
-    "print the selected existing records first. Each record is printed once, when it is complete.",
+    "first print the existing records that the option selects. A new record is printed when it is complete.",
 )
-@click.option("--damaged", is_flag=True, help="Also print damaged places as rows, with `damage` and `detail`.")
+@click.option(
+    "--damaged", is_flag=True, help="Also print a row for each damaged place, with the keys `damage` and `detail`."
+)
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
@@ -169,9 +176,10 @@ def command(
     progress_mode: str,
     asked: DumpOptions,
 ) -> int:
-    """Print the records of the log that meet all conditions, in order.
+    """Print the log's records that meet all conditions, in the order of the log.
 
-    Damage does not stop dump. dump reports the damage on stderr, continues at the next whole record, and exits with 1.
+    Damage does not stop `dump`. `dump` reports the damage on stderr, continues at the next whole record, and exits with
+    1.
     """
     from rmqctl.forensics.dump import Dump
     from rmqctl.format.message import ROW_KEYS
@@ -255,9 +263,9 @@ def _filter(asked: DumpOptions) -> Filter:
 
 
 def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter:
-    """Return the filter with the condition that a group has not consumed the message.
+    """Return the filter `wanted`, limited to messages that a group has not consumed.
 
-    dump then reads only the part of the log that has such messages.
+    The filter also limits the scan to the part of the log from the first to the last unconsumed message.
     """
     from dataclasses import replace
 
@@ -275,7 +283,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the conditions on single records that the options set."""
+    """Return the values of the options that cannot be combined with --around."""
     of_messages = (
         *asked.topics,
         asked.queue_id,

@@ -35,8 +35,8 @@ EPOCHS_SHOWN = 8
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
     """Show the files, offsets, times, topics and broker version of a store.
 
-    The version is the version of the broker that wrote the store. info reads folders, small files and the two ends of
-    the log. info does not scan the log. To check whether the store is whole, use `verify`.
+    The broker version is the version of the broker that wrote the store. `info` reads folders, small files, and the
+    beginning and the end of the log. `info` does not scan the log. To check whether the store is whole, use `verify`.
     """
     from rmqctl.forensics.survey import survey
 

@@ -35,12 +35,12 @@ MEANINGS = {
 
 
 class BoundType(click.ParamType):  # type: ignore[type-arg]
-    """A number of messages, or an age such as 10m."""
+    """The type of a limit: a number of messages, or an age such as 10m."""
 
     name = "N|AGE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Bound:
-        """Return the bound that a text means."""
+        """Return the limit that a text such as 1000 or 10m means."""
         from rmqctl.forensics.groups.lag import Bound
 
         text = str(value)
@@ -72,9 +72,8 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--max-behind",
     type=BoundType(),
-    help="Exit with 1 if a group is more than N messages behind in a queue, if its oldest unconsumed message is older "
-    "than AGE "
-    "(such as 90s, 10m, 2h), or if its offset is outside the queue.",
+    help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit with "
+    "1 if a group's oldest unconsumed message is older than AGE. Also exit with 1 if an offset is outside its queue.",
 )
 @output_option(*OUTPUTS)
 def command(
@@ -84,18 +83,19 @@ def command(
 
     `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
     null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
-    consumed. The age of this message is its age when the last message of the log was stored, not its age now. In the
-    row of a group, `behind` is the sum for all queues of the group, including %RETRY% topics. `retry` is the part of
-    this sum in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts the messages
-    in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
-    and JSON Lines have a row for each queue.
+    consumed. The age of the oldest message is its age when the last message of the log was stored, not its age now. In
+    the row of a group, `behind` is the sum for all queues of the group, including %RETRY% topics. `retry` is the part
+    of `behind` that is in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts
+    the messages in the group's dead-letter queue. `popped` counts the messages that the group popped and has not
+    acknowledged. CSV and JSON Lines have a row for each queue.
 
-    lag also lists queues of topics.json that have no files and no offset. If these queues need more than 10,000 rows,
-    lag omits their rows, and stderr and `unlisted` in JSON report the number of omitted rows.
+    `lag` also lists queues of topics.json that have no files and no offset. If the queues without files and offsets
+    need more than 10,000 rows, `lag` omits these rows. stderr and the JSON key `unlisted` report the number of omitted
+    rows.
 
-    `outside` marks an offset that is not in its queue. If the offset is before the first message of the queue, messages
-    that the group has not consumed were deleted. If the offset is after the queue's end, messages were lost or the
-    queue was cut. With an offset after the queue's end, `behind` is negative, and the group may skip new messages.
+    `outside` marks an offset that is not in its queue. If an offset is before the first message of the queue, messages
+    were deleted before the group consumed them. If an offset is after the queue's end, messages were lost or the queue
+    was cut. With an offset after the queue's end, `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 
@@ -177,7 +177,7 @@ def _offset(row: Row) -> int | str:
 
 
 def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
-    """Explain offsets that are outside their queue, and name the first of them."""
+    """Report offsets that are outside their queue: the meaning, and the first offset."""
     for first in rows[:1]:
         where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
         queue = f"the queue has [{first.min_offset}, {first.max_offset})"
@@ -186,10 +186,7 @@ def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
 
 
 def _finish(store: ReadOnlyStore, lag: Lag, bound: Bound | None) -> int:
-    """Report what could not be read and what exceeds the bound.
-
-    Return the exit code.
-    """
+    """Report what was not read and what exceeds --max-behind. Return the exit code."""
     if not lag.queues:
         remark("no file in config/ names a consumer group")
     if lag.unlisted:

@@ -74,13 +74,21 @@ class QueryOptions:
     """,
 )
 @store_argument
-@click.option("--topic", help="The topic.")
+@click.option("--topic", help="The topic of the message.")
 @id_options
-@click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
-@click.option("--offset", type=OFFSET, help="The queue offset.")
-@click.option("--at", type=TimeType(), help="Find the first message stored at or after this time.")
-@click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
-@click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
+@click.option("--queue", "queue_id", type=OFFSET, help="The queueId of the message.")
+@click.option("--offset", type=OFFSET, help="The queue offset of the message.")
+@click.option(
+    "--at", type=TimeType(), help="Find the first message of the queue that was stored at or after this time."
+)
+@click.option("--scan", is_flag=True, help="Read the whole log instead of the index and the queues.")
+@click.option(
+    "--body",
+    type=BODIES,
+    default="none",
+    show_default=True,
+    help="Show bodies. `utf8` decompresses zlib bodies. `hex` and `base64` show the stored bytes.",
+)
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
@@ -98,9 +106,9 @@ def command(
 ) -> int:
     """Find messages by key, by id, by queue offset, or by time.
 
-    query looks keys up in the index, and then reads each message, because several keys can have the same hash. If the
-    index is missing or incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the
-    exit code is 0. If there is no index at all and the question needs one, the exit code is 4.
+    `query` searches the index for a key. Because several keys can have the same hash, `query` then reads each message.
+    If the index is missing or incomplete, give --scan, which reads the whole log instead. If nothing is found, the exit
+    code is 0. If the question needs the index and the store has no index, the exit code is 4.
     """
     from rmqctl.forensics.search import Search
     from rmqctl.format.message import ROW_KEYS

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """The units that `rmqctl queue` shows, by their queue offsets."""
+    """The options of `rmqctl queue` that select units by their queue offsets."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -60,7 +60,7 @@ class QueueOptions:
 )
 @click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
-@click.option("--tail", type=POSITIVE, help="Print only the last units, at most this many.")
+@click.option("--tail", type=POSITIVE, help="Print only the last units, but at most this many units.")
 @output_option(*OUTPUTS)
 @options_in(asked=QueueOptions)
 def command(
@@ -74,10 +74,10 @@ def command(
 ) -> int:
     """List the queues of a store, or the units of one queue.
 
-    With TOPIC, queue lists the queues of this topic. With TOPIC and QUEUEID, queue lists the units of this queue.
-    minOffset is the queue offset of the first message that the log still has. A unit has the offset of its message in
-    the log, the size of the message, and the tags code of the message. The tags code is the hash of the tags, or the
-    delivery time of a delayed message.
+    With TOPIC, `queue` lists the queues of this topic. With TOPIC and QUEUEID, `queue` lists the units of this queue.
+    `minOffset` is the queue offset of the first message that the log still has. A unit has the message's physical
+    offset, the message's size, and the message's tags code. The tags code is the hash of the tags. For a delayed
+    message, the tags code is the delivery time.
     """
     if queue_id is None and asked != QueueOptions():
         raise click.UsageError(
@@ -104,7 +104,7 @@ def command(
 
 
 def _columns(keys: tuple[str, ...]) -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """Return the columns of a table whose headings are the keys."""
+    """Return the columns of a table. The headings are the keys in capital letters."""
     return {key.upper(): itemgetter(key) for key in keys}
 
 
@@ -127,7 +127,7 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
     """Yield a row for each queue.
 
-    Queues that cannot be read are reported at the end.
+    A queue that cannot be read has no row, and is added to `store.foreign`, which is reported at the end.
     """
     for queue in queues:
         try:

@@ -25,10 +25,10 @@ LEAST_REMOTING_PORT = 3  # slaves also ask the port minus 2
 
 
 class RemotingPortType(click.IntRange):
-    """A port number of at least 3, or 0 for any free port."""
+    """The type of a port number: at least 3, or 0 for any free port."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the port."""
+        """Return the port as a number."""
         port = int(super().convert(value, param, ctx))
         if 0 < port < LEAST_REMOTING_PORT:
             self.fail(f"{port} is too small: serve also listens on this port minus 2", param, ctx)
@@ -39,12 +39,12 @@ LOOK_SECONDS = 0.2
 
 
 class NetworkType(click.ParamType):  # type: ignore[type-arg]
-    """A network such as 10.1.0.0/16, or one IP address."""
+    """The type of a network such as 10.1.0.0/16, or of one IP address."""
 
     name = "CIDR"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
-        """Return the network."""
+        """Return the network that a text means."""
         try:
             return ip_network(value)
         except ValueError as error:
@@ -53,7 +53,7 @@ class NetworkType(click.ParamType):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The options of `rmqctl serve`: address, networks, and when serve exits."""
+    """The options of `rmqctl serve`: addresses, ports, and when serve exits."""
 
     listen: str
     allow: tuple[Network, ...]
@@ -81,30 +81,35 @@ class ServeOptions:
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="The address of this machine to listen on. Slaves connect to this address.",
+    help="The address of this machine to which slaves connect. `serve` listens on this address.",
 )
 @click.option(
     "--allow",
     type=NetworkType(),
     multiple=True,
-    help="A network or an IP address that may connect. The option may be given several times. If --listen is not a "
-    "loopback address, --allow is required.",
+    help="A network or an IP address from which slaves may connect. The option may be given several times. If --listen "
+    "is not a loopback address, --allow is required.",
 )
 @click.option(
     "--until-synced",
     type=POSITIVE,
     metavar="N",
-    help="Exit with 0 when N slaves have the whole log and the configuration. Without this option, serve runs until "
+    help="Exit with 0 when N slaves have the whole log and the configuration. Without this option, `serve` runs until "
     "Ctrl-C.",
 )
-@click.option("--ha-port", type=PORT, default=0, help="The port for the log.  [default: a free port]")
+@click.option(
+    "--ha-port", type=PORT, default=0, help="The port from which slaves copy the log (HA port).  [default: a free port]"
+)
 @click.option(
     "--remoting-port",
     type=RemotingPortType(0, 65535),
     default=0,
-    help="The port for the configuration; serve also listens on this port minus 2.  [default: a free port]",
+    help="The port from which slaves copy the configuration. `serve` also listens on this port minus 2.  [default: a "
+    "free port]",
 )
-@click.option("--namesrv-port", type=PORT, default=0, help="The port for the name server.  [default: a free port]")
+@click.option(
+    "--namesrv-port", type=PORT, default=0, help="The port of serve's own name server.  [default: a free port]"
+)
 @output_option("table", "json")
 @progress_option
 @options_in(asked=ServeOptions)
@@ -113,29 +118,31 @@ def command(
 ) -> int:
     """Send a store to real slaves, as their master does.
 
-    Use serve to give a broken or a new slave the log and the configuration of a backup. serve does not change STORE. No
-    broker may have STORE open.
+    Use `serve` to give a broken or a new slave the log and the configuration of a backup. `serve` does not change
+    STORE. No broker may have STORE open.
 
-    To connect a slave, set its namesrvAddr to the name server's address that serve prints, its brokerRole to SLAVE, and
-    its brokerId to 1 or more. The slave's mappedFileSizeCommitLog must be the size of STORE's log files. Start the
-    slave with an empty store, or with a store that has the first part of the same log. A slave with an empty store gets
-    the log from its first byte. The slave builds the consume queues and the index itself. The slave gets topics.json,
-    subscriptionGroup.json, consumerOffset.json and delayOffset.json, and for 5.x also the timer's files. These files
-    replace the files of the slave. The slave keeps only its offsets of groups that STORE does not have.
+    To connect a slave, edit the slave's broker.conf. Set namesrvAddr to the name server's address that `serve` prints,
+    brokerRole to SLAVE, and brokerId to 1 or more. The slave's mappedFileSizeCommitLog must be the size of STORE's log
+    files. Start the slave with an empty store, or with a store that has the first part of the same log. A slave with an
+    empty store gets the log from the log's first byte. The slave builds the consume queues and the index itself. The
+    slave gets topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json from STORE. A slave of 5.x
+    also gets the files of the timer. The files from STORE replace the files of the slave. The slave keeps its own
+    offsets only for groups that STORE does not have.
 
     A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
     progress line shows each slave, its offset, and whether the slave has asked for the configuration.
 
-    With --until-synced, serve exits with 4 if slaves lack a table, because its file in STORE cannot be read.
+    With --until-synced, `serve` exits with 4 if `serve` cannot read a file of config/ in STORE, so that the slaves do
+    not get this part of the configuration.
 
-    serve refuses a slave whose log is longer than STORE's log, whose log is another log, or whose log files have
-    another size. stderr says why. Run `verify` first: serve sends the log as it is, with any damage in it.
+    `serve` refuses a slave whose log is longer than STORE's log, whose log is another log, or whose log files have
+    another size. stderr reports the reason. Run `verify` first, because `serve` also sends damaged records.
 
-    The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore serve
-    listens on loopback only. For another address, --allow must name the networks that may connect.
+    The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore
+    `serve` listens only on loopback by default. For any other address, --allow must name the networks that may connect.
 
-    serve has no controller mode (5.x): it serves slaves that run without a controller. For a broker with a controller,
-    `rmqctl replicate` writes a store with the log and epochFileCheckpoint, and without brokerIdentity.
+    `serve` has no controller mode (5.x). `serve` only serves slaves that run without a controller. For a broker with a
+    controller, `rmqctl replicate` writes a store with the log and epochFileCheckpoint, and without brokerIdentity.
     """
     from rmqctl.operations.serve.access import Access
     from rmqctl.operations.serve.store_server import Ports, StoreServer
@@ -173,7 +180,7 @@ def _print_listening(server: StoreServer, store: Path, address: str, output: str
 
 
 def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, until_synced: int | None) -> int:
-    """Wait until enough slaves have everything, and return the exit code."""
+    """Wait until enough slaves have all data. Return the exit code."""
     from rmqctl.cli.views.inspect.serve_progress import ServeProgress, slave_row
 
     progress = ServeProgress(server, progress_mode)

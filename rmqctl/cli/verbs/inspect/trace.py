@@ -63,13 +63,13 @@ class TraceOptions:
 @stores_argument
 @id_options
 @click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
-@click.option("--topic", help="The topic that the message was sent to.")
+@click.option("--topic", help="The topic to which the producer sent the message.")
 @click.option(
     "--limit",
     type=POSITIVE,
     default=1000,
     show_default=True,
-    help="Trace at most this many messages of one key, the oldest first.",
+    help="If a key has several messages, trace at most this many, the oldest first.",
 )
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
 @click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
@@ -91,16 +91,15 @@ def command(
 ) -> int:
     """Show the life of one message: its copies, and which groups consumed it.
 
-    The first line is the verdict. After the verdict, trace prints the stages of the message's
-    life. The stages are all copies of the message
-    in the log. Half messages, delayed messages, retries, dead letters and light queues are included. Op messages of
-    transactions, and POP's checkpoints and acknowledgements, are also
-    included. After the stages, trace prints the state of each consumer group,
-    and the records of clients in RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
+    The first line is the verdict. After the verdict, `trace` prints the stages of the message's life, which are all
+    copies of the message in the log. The stages include half messages, delayed messages, retries, dead letters and
+    LMQs. The stages also include op messages of transactions, and checkpoints and acknowledgements of POP consumers.
+    After the stages, `trace` prints the state of each consumer group, and the records of clients in
+    RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
-    trace searches the index first. trace reads the log if the index is missing or incomplete, or if nothing is found.
-    If no store has the message, the exit code is 1, and the verdict says what was searched and what is known about the
-    message.
+    `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is
+    found. If no store has the message, the exit code is 1. The verdict then says what was searched, and what is known
+    about the message.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
@@ -133,7 +132,7 @@ def command(
 class _ScanStart:
     """Loads the kernels and shows the progress when the first scan begins.
 
-    Most searches need no scan.
+    Most searches need only the index, and no scan.
     """
 
     def __init__(self, stores: list[ReadOnlyStore], mode: str, stack: ExitStack) -> None:
@@ -143,7 +142,7 @@ class _ScanStart:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Prepare the next scan of the log."""
+        """Prepare the first scan of the log. A later call does nothing."""
         if self._has_begun:
             return
         from rmqctl.kernels import filter_scan, scan

@@ -71,17 +71,17 @@ def command(
 ) -> int:
     """Check whether a store is whole.
 
-    Level 1 reads the whole log, and checks structure, checksums, continuity of offsets, the blank record at the end of
-    each file, and zeros after the end of the log. Level 2 also compares every message with its queue unit, and every
-    unit with its message. Level 3 also checks the index, the checkpoint, abort, and config/*.json. Damage does not stop
-    verify. verify continues at the next whole record.
+    Level 1 reads the whole log. Level 1 checks the structure and checksums of records, looks for gaps in the offsets,
+    and checks that each file ends with a blank. Level 1 also checks that only zeros follow the end of the log. Level 2
+    also compares every message with its queue unit, and every unit with its message. Level 3 also checks the index, the
+    checkpoint, abort, and config/*.json. Damage does not stop `verify`. `verify` continues at the next whole record.
 
-    -o jsonl and -o csv print each finding on its own line. -o json prints one document. verify exits with 1 if there
+    -o jsonl and -o csv print each finding on its own line. -o json prints one document. `verify` exits with 1 if there
     are findings, and with 4 if some input could not be read.
 
     Several stores are verified one after the other. With several stores, a line of -o jsonl or -o csv also has the
-    store, and the document of -o json has the list `reports`. A store that cannot be verified does not stop the
-    verification of other stores. The exit code is the largest exit code of all stores.
+    store, and the document of -o json has the list `reports`. If one store cannot be verified, the other stores are
+    still verified. The exit code is the largest exit code of all stores.
     """
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
@@ -111,7 +111,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
 def _each(
     stores: tuple[Path, ...], verified: Callable[[Path], tuple[ReadOnlyStore, VerifyReport]]
 ) -> Iterator[VerifiedStore]:
-    """Yield each store after its verification, and continue after errors."""
+    """Yield each store after its verification, even if it could not be verified."""
     for store in stores:
         try:
             opened, report = verified(store)

@@ -1,1 +1,1 @@
-"""What the verbs that change a store show: plans and results."""
+"""The plans and results that the verbs that change a store show."""

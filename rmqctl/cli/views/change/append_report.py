@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class AppendReport:
-    """Counts the messages that append stores at `root`, and reports them.
+    """The report of what `rmqctl append` stores and refuses in the store `root`.
 
-    If the output is JSON Lines, each stored message has its own line. `source` is the name of the file with the lines,
-    "" for stdin, and None for a single message from options. If stdout fails, the append still ends cleanly, and stderr
-    reports the failure.
+    If the output is JSON Lines, each stored message has its own line. `source` is the name of the file with the lines.
+    `source` is "" for stdin, and None for a single message from options. If stdout fails, the append still ends
+    cleanly, and stderr reports the failure.
     """
 
     def __init__(self, root: Path, source: str | None, output: str) -> None:
@@ -42,11 +42,11 @@ class AppendReport:
         self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether append must stop storing messages."""
+        """Return whether append must stop (error of stdout, or --stop-on-error)."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
-        """Count messages that were stored together."""
+        """Print one line for each stored message if the output is JSON Lines."""
         if self._output != "jsonl":
             return
         for number, (offset, message_id) in enumerate(
@@ -61,7 +61,7 @@ class AppendReport:
     def refused(self, refused: Refused) -> None:
         """Report lines whose messages were not stored.
 
-        For successive lines with the same fault, only the first fault and the last line are reported.
+        If successive lines have the same fault, only the first line and the number of the last line are reported.
         """
         first, last = refused.lines[0], refused.lines[-1]
         self.lines_refused += len(refused.lines)
@@ -80,10 +80,9 @@ class AppendReport:
             remark(f"{_lines(self._told.lines[-1] + 1, self._same_up_to)}: not stored, for the same reason")
 
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
-        """Close the store.
+        """Close the store. `print_all` reports an OSError of the closing.
 
-        If the operating system reports an error, the error is shown at the end. `keeps_empty` has the same meaning as
-        in MessageStore.
+        `keeps_empty` has the same meaning as in MessageStore.close.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -94,7 +93,7 @@ class AppendReport:
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
         """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the number of the first line that was not handled, or None if all lines were handled.
+        `next_line` is the number of the first line that append has not processed, or None after the last line.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:
@@ -130,7 +129,7 @@ class AppendReport:
             remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
-        """Return why the append ended, and the line at which to continue."""
+        """Return why the append ended early, and at which line to resume, as text."""
         words = []
         if self._output_error is not None and not isinstance(self._output_error, BrokenPipeError):
             words.append(f"the output could not be written: {self._output_error.strerror}")
@@ -158,7 +157,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Call a function that writes to stdout, unless stdout failed before."""
+        """Call `write`, which writes to stdout. After an error of stdout, do nothing."""
         if self._output_error is not None:
             return
         try:
@@ -173,9 +172,9 @@ def _lines(first: int, last: int) -> str:
 
 
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the name and value of each number that is not 0.
+    """Yield the name and the value of each statistic that is not 0.
 
-    If a number belongs to a bucket or a topic, the name of the bucket or topic follows the name of the number.
+    If a statistic belongs to a bucket or a topic, the name of the bucket or topic follows the name of the statistic.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

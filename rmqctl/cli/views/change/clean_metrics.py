@@ -1,4 +1,4 @@
-"""The gauges of a run of `clean`."""
+"""The gauges of a run of `rmqctl clean`, for --metrics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MEANINGS = {
 
 
 class CleanMetrics(MetricsFile):
-    """The gauges of a run of clean on `store`."""
+    """The gauges of one run of `rmqctl clean` on `store`."""
 
     def __init__(self, store: Path) -> None:
         super().__init__("clean", store, MEANINGS)
 
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
-        """Set the used percentage of the disks of the store's folders."""
+        """Set the gauge of the disk usage in percent, for each folder of the store."""
         for path, percent in disks:
             self.set("disk_used_percent", percent, path=str(path))

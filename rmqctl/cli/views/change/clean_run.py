@@ -1,4 +1,4 @@
-"""A run of `clean`: it shows the plan, asks, and deletes."""
+"""A run of `rmqctl clean`: show the plan, ask, and delete the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """The options of `rmqctl clean`. Sizes are in bytes, times in epoch ms."""
+    """The options of `rmqctl clean`. Sizes are in bytes, and times are in epoch ms."""
 
     reserved_hours: int | None
     when: tuple[int, ...] | None
@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings `usual`, with each option that is given instead."""
+    """Return the settings `usual`, changed by the options that the user gave."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
@@ -82,9 +82,9 @@ def _given(value: T | None, usual: T) -> T:
 
 
 class _Looked(NamedTuple):
-    """The data that a run has read from the store.
+    """The data that a run of `rmqctl clean` has read from the store.
 
-    The fingerprint is computed before the data is read, so that rmqctl notices every later change.
+    The fingerprint of the store is computed before the data is read, so that rmqctl notices every later change.
     """
 
     fingerprint: Fingerprint
@@ -99,7 +99,7 @@ class _Looked(NamedTuple):
 
 
 class CleanRun:
-    """A run of `clean`: it shows the plan, asks, and deletes."""
+    """One run of `rmqctl clean`, which shows the plan, asks, and deletes the files."""
 
     def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
         self._store = store
@@ -109,7 +109,7 @@ class CleanRun:
         self._gauges = gauges
 
     def run(self) -> int:
-        """Execute the run, and return its exit code."""
+        """Show the plan, delete the files if this is wanted, and return the exit code."""
         store, asked = self._store, self._asked
         check_complete(store)
         looked, holder = self._look(), store.lock_holder()
@@ -136,7 +136,7 @@ class CleanRun:
         return self._delete(looked)
 
     def _note_kept(self) -> None:
-        """Report other files that use disk space."""
+        """Report how much disk space the journals of earlier repairs use."""
         from rmqctl.store.journal.journals import kept_bytes, list_journals
 
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
@@ -211,7 +211,10 @@ class CleanRun:
         self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
-        """Report the result of the run in one line, before all other remarks."""
+        """Print the result of the run in one line.
+
+        The line is on stdout if the output is a table, and on stderr for the other formats.
+        """
         if self._output != "table":
             remark(line)
             return
@@ -224,7 +227,7 @@ class CleanRun:
 
 
 def _sleep_in(interruption: Interruption) -> Callable[[float], None]:
-    """Sleep, unless a signal ends the wait."""
+    """Return a function that sleeps for some seconds. A signal ends the sleep early."""
 
     def sleep(seconds: float) -> None:
         if not interruption.noted:

@@ -1,4 +1,4 @@
-"""How `clean` shows its plan and its result."""
+"""The output of `rmqctl clean`: its plan and its result."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 def print_plan(
     root: Path, plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str
 ) -> None:
-    """Print a plan.
+    """Print the plan of a run of `rmqctl clean`.
 
-    `left` has the files that an interrupted clean moved but did not delete.
+    `left` has the files that an interrupted clean has moved out of the store, but has not deleted.
     """
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
@@ -60,7 +60,7 @@ def print_plan(
 
 
 def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
-    """Return the plan in one line."""
+    """Return a summary of the plan in one line of text."""
     if not (plan.going or plan.folders or left):
         return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
     freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
@@ -69,7 +69,7 @@ def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str
 
 
 def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
-    """Return the result in one line."""
+    """Return the result of a deletion in one line of text."""
     log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
     what = (
         f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
@@ -87,7 +87,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """Return why files should be deleted, and why the first file still stays."""
+    """Return why nothing is deleted, and why the first log file stays."""
     first = plan.first_left
     return (
         plan.reason
@@ -179,7 +179,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
-    """Return topics that lose unread messages, as text."""
+    """Return the topics that no group reads, with the messages they lose, as text."""
     more = (
         f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
         if len(topics) > TOPICS_SHOWN

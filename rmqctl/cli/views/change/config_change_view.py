@@ -1,4 +1,4 @@
-"""Show the plan of a change in config/, ask the user, and make the change."""
+"""A change of config/: show the plan, ask the user, and make the change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigRun:
-    """The options of every verb that changes config/."""
+    """The options that all verbs that change config/ have."""
 
     dry_run: bool
     yes: bool
@@ -29,7 +29,7 @@ class ConfigRun:
 
 @dataclass(frozen=True)
 class Words:
-    """The words for the operator, for each result, and the verb of `rmqctl config`."""
+    """The texts that a verb of `rmqctl config` shows, and the name of the verb."""
 
     verb: str
     nothing_to_do: str
@@ -38,7 +38,7 @@ class Words:
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Check that rmqctl may change a store now.
+    """Check that rmqctl may change a file in config/ now.
 
     Raises StoreInUse, NeedsRecovery, LayoutNotSupported, Unreadable and OSError.
     """
@@ -58,10 +58,10 @@ def carry_out(
     words: Words,
     how: ConfigRun,
 ) -> int:
-    """Show the plan, ask, and change the files. Return the exit code.
+    """Show the plan, ask the user, change the files, and return the exit code.
 
-    `document` is the plan for JSON. `show` prints the plan as a table. The "notes" of the document are printed on
-    stderr.
+    `document` is the plan for JSON. `show` prints the plan as a table. The key `notes` of the document has remarks,
+    which are printed on stderr.
     """
     from rmqctl.operations.configuration import config_change
 

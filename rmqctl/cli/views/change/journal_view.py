@@ -1,4 +1,4 @@
-"""The changes that `undo` lists, drops or undoes."""
+"""The output of `rmqctl undo`: the changes that undo lists, drops or undoes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def names_of(rows: list[dict[str, Any]]) -> str:
-    """Return the numbers and verbs of changes, for a question to the user."""
+    """Return the numbers and verbs of changes as text, for a question to the user."""
     return ", ".join(f"{row['number']} {row['verb']}" for row in rows) or "what an interrupted rmqctl left"
 
 
 def journal_rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str, Any]]:
-    """Return one row for each change."""
+    """Return one row for each change that has a journal."""
     return [journal_row(storage, entry) for entry in entries]
 
 
 def steps_of(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
-    """Return the steps of undoing a change."""
+    """Return the key `undo` of a row, with the steps that undo the change."""
     from rmqctl.store.journal.undo_steps import undo_steps
 
     return {"undo": undo_steps(storage, store, entry)}
@@ -55,7 +55,7 @@ def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
 
 
 def print_journals(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
-    """Print the changes as a list, or the steps that an undo would do."""
+    """Print the changes as a list (`as_list`), or each one with its undo steps."""
     if output == "json":
         print_document("undo", {"store": str(store), "journals": rows})
     elif output == "jsonl":

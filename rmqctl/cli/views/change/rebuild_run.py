@@ -1,4 +1,4 @@
-"""A rebuild run: the plan, the question, and the change.
+"""A run of a rebuild: show the plan, ask the user, and make the change.
 
 Both `rmqctl rebuild` and `rmqctl job rebuild` use this module.
 """
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class HowToRebuild(NamedTuple):
-    """The options of a rebuild: its parts, its `profile`, and its reports.
+    """The options of a rebuild.
 
-    The log is read by `threads` threads, or by the function `scan`.
+    `selection` says which queues to rebuild, and whether to rebuild the index. The log is read by `threads` threads, or
+    by the function `scan`.
     """
 
     selection: Selection
@@ -41,7 +42,7 @@ class HowToRebuild(NamedTuple):
 
 
 def warm_up_kernels() -> None:
-    """Warm up the kernels that a rebuild and its audit need."""
+    """Compile or load the kernels that a rebuild and the audit of the index need."""
     from rmqctl.kernels import index_match, queue_offset_range, queue_simulate
     from rmqctl.kernels.warm_up import warm_up
     from rmqctl.operations.rebuild.rebuild import Rebuild
@@ -51,9 +52,9 @@ def warm_up_kernels() -> None:
 
 
 def check_store(store: ReadOnlyStore) -> None:
-    """Check that a store can be rebuilt, before anything is read.
+    """Check, before the log is read, that queues and index can be rebuilt.
 
-    Raises BadRequest, and the errors of `check_writable`.
+    Raises BadRequest if the store has no log, and the errors of `check_writable`.
     """
     check_writable(store)
     if not store.commit_log.queue.files:
@@ -65,7 +66,8 @@ def check_store(store: ReadOnlyStore) -> None:
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
     """Show the plan of a rebuild, execute it if wanted, and return the exit code.
 
-    `fingerprint` is the state of the store's files when the store was opened.
+    `fingerprint` is the state of the store's files when the store was opened. With `resume`, an interrupted rebuild is
+    continued.
     """
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
@@ -74,7 +76,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
-    """Decide whether the index contains TAGS.
+    """Return the options with a decision whether the new index has TAGS as keys.
 
     Raises BadRequest if neither the store nor --profile shows whether the index needs TAGS.
     """
@@ -164,7 +166,7 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 
 
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
-    """Return the audit that compares the existing index with the log.
+    """Return the audit that compares the existing index with the log, or None.
 
     The audit runs while the log is read. The result is None if there is no index, or if the rebuild does not change the
     index.

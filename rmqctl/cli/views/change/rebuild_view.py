@@ -1,4 +1,4 @@
-"""The output of `rebuild`: the plan or result for queues and index."""
+"""The output of a rebuild: the plan or the result for queues and index."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WORDS_OF_COUNTS = {
 
 
 class NextStart(NamedTuple):
-    """The settings of the simulated next start.
+    """The settings for the simulation of the broker's next start.
 
-    The broker has `profile` (None: the profile that the store shows). `threads` threads read the log.
+    The broker has the profile `profile` (None: the profile that the store shows). `threads` threads read the log.
     """
 
     profile: str | None
@@ -38,10 +38,9 @@ class NextStart(NamedTuple):
 
 
 class RebuildView:
-    """The effects of a rebuild, as tables and as JSON.
+    """What a rebuild changes, as tables and as JSON.
 
-    All effects are known before the store is changed. Raises BadRequest if the store contains nothing that can be
-    rebuilt.
+    The view is made before the store is changed. Raises BadRequest if the store contains nothing that can be rebuilt.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class RebuildView:
             self._repair = _with_next_start(store, self._repair, self._queues, next_start)
 
     def print_all(self, output: str) -> None:
-        """Print the queues and the index on stdout, remarks on stderr."""
+        """Print the queues and the index on stdout, and remarks on stderr."""
         if output == "json":
             print_document("rebuild", self._document())
         elif output == "jsonl":
@@ -173,7 +172,7 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 
 def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
-    """Return the key `lostMessages` of a queue, if the queue loses messages."""
+    """Return the JSON key `lostMessages` of a queue if the queue loses messages."""
     count = lost.get((plan.topic, plan.queue_id))
     return {"lostMessages": count} if count else {}
 
@@ -181,7 +180,7 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
     """Return whether the existing index differs from the new index.
 
-    If there was no audit (with --resume), the index counts as different.
+    If there was no audit of the index, as with --resume, the index counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True

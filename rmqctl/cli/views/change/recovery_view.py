@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
-    """Print the summary, then the repair.
+    """Print the summary of a recovery plan, then the repair.
 
-    With `explain`, print every step and queue.
+    With `explain`, print every step and every queue.
     """
     repair, restart = plan.repair, plan.restart
     print_fields(
@@ -51,9 +51,9 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes are replaced by placeholders.
+    """Return the field that counts the placeholders and their bytes, if any.
 
-    Fillers are placeholders that no consumer receives.
+    The count has only placeholders that consumers receive. The bytes include fillers, which no consumer receives.
     """
     if not plan.placeholders_bytes:
         return []
@@ -72,7 +72,7 @@ def _start(plan: RecoveryPlan) -> str:
 
 
 def _restart_in_words(plan: RecoveryPlan) -> str:
-    """Return what a plain restart of the broker would do, as text."""
+    """Return, as text, what a restart of the broker without a repair would do."""
     restart = plan.restart
     if restart.refused is not None:
         return f"the broker does not load this store: {restart.refused}"

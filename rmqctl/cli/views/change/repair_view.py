@@ -1,7 +1,4 @@
-"""The parts that all repairing verbs share.
-
-These parts are the checks before the repair, and the output of the plan.
-"""
+"""The checks before a repair, and the output of a repair's plan."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ WORDS_OF_STEPS = {
 
 
 class HowToRepair(NamedTuple):
-    """Options of the verbs that repair."""
+    """The options that the verbs that repair share."""
 
     dry_run: bool
     yes: bool
@@ -56,11 +53,11 @@ def check_writable(store: ReadOnlyStore) -> None:
 
 
 def check_complete(store: ReadOnlyStore) -> None:
-    """Raise an error if the store is not complete enough to be changed.
+    """Check that rmqctl can read all parts of a store that a repair may change.
 
-    NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: the store is of 3.x, or a topic has queues of
-    two types. BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read. A part that cannot be
-    read must not count as missing. For example, if the log counted as missing, all queues would be deleted.
+    Raises NeedsRecovery if an earlier change is unfinished, and BadRequest if broker.conf has other file sizes. Raises
+    LayoutNotSupported if the store is of 3.x, or if a topic has queues of two types. Raises Unreadable if a part cannot
+    be read. An unreadable part must not count as missing: if the log counted as missing, all queues would be deleted.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -84,9 +81,9 @@ def check_complete(store: ReadOnlyStore) -> None:
 
 
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
-    """Raise BadRequest if it is unknown whether a rebuilt index needs TAGS.
+    """Check that rmqctl knows whether a rebuilt index needs TAGS as keys.
 
-    This is unknown if neither the store nor the options show whether the index needs TAGS.
+    Raises BadRequest if the plan rebuilds the index, and neither the store nor --profile shows whether it needs TAGS.
     """
     from rmqctl.store.read.index.tag_index import indexes_tags
 
@@ -95,7 +92,7 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
 
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
-    """Report that new files get an assumed size."""
+    """Report on stderr if new files get default sizes, as no old file shows a size."""
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
@@ -110,12 +107,12 @@ def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> No
 
 
 def words_of_loss(plan: RepairPlan) -> str:
-    """Return the losses in words."""
+    """Return how many messages and bytes a plan loses, as text."""
     return f"{counted(plan.lost.records, 'message')}, {counted(plan.lost.bytes, 'byte')}"
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
-    """Return the keys of a plan in a verb's JSON document."""
+    """Return the keys that a plan has in the JSON document of a verb."""
     return {
         "minPhyOffset": plan.min_phy_offset,
         "maxPhyOffset": plan.max_phy_offset,
@@ -129,9 +126,9 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
 def carry_out(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
 ) -> int:
-    """Ask, execute the repair, and return the exit code.
+    """Ask the user, execute the repair, and return the exit code.
 
-    The plan was shown before.
+    The caller has already shown the plan. With --dry-run, or if the plan has no steps, nothing is changed.
     """
     if asked.dry_run and plan.steps:
         note_owner(store.path.root, store.path.commitlogs)
@@ -151,9 +148,9 @@ def carry_out(
 
 
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:
-    """Print the queues that lose messages, and the steps.
+    """Print the queues that lose messages, and the steps of the plan.
 
-    With `explain`, print all queues, and each step separately.
+    With `explain`, print all queues, and each step on its own line.
     """
     _print_queues([queue for queue in plan.queues if queue.lost or explain])
     _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)

@@ -1,4 +1,4 @@
-"""What `replicate` shows while it runs."""
+"""The progress that `rmqctl replicate` shows while it runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ JSON_SECONDS = 1.0
 
 
 class ReplicateProgress:
-    """Show offset, rate and lag on stderr.
+    """Show the mirror's end offset, the rate and the lag on stderr.
 
-    `mode` (auto, json, none) names the form. No line is written if nothing has changed.
+    `mode` (auto, json, none) is the form of the lines. No line is written if nothing has changed.
     """
 
     def __init__(self, mode: str) -> None:
@@ -27,7 +27,7 @@ class ReplicateProgress:
         self._shown = (0, 0, 0)
 
     def show(self, progress: Progress) -> None:
-        """Show the progress if the last line is old enough."""
+        """Show the progress, at most once in 5 s, or once in 1 s as JSON."""
         now, state = time.monotonic(), (progress.bytes, progress.max_offset, progress.master_offset)
         if self._mode == "none" or now - self._shown_at < self._interval or state == self._shown:
             return

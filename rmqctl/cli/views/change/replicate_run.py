@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _full_disk_explained() -> Iterator[None]:
-    """Add what to do next to the error of a full disk."""
+    """Add to the error of a full disk what the user has to do next."""
     from rmqctl.logfile.system.writable_storage import NO_ROOM
 
     try:
@@ -55,7 +55,7 @@ class ReplicateOptions:
 
 @dataclass
 class ReplicateRun:
-    """One run: asks the master, shows what it will do, and replicates."""
+    """One run of `rmqctl replicate`: ask the master, show the plan, and copy."""
 
     broker: str
     root: Path | None
@@ -65,7 +65,7 @@ class ReplicateRun:
     progress_mode: str
 
     def run(self) -> int:
-        """Run, and return the exit code."""
+        """Copy the master's log, or only check the log, and return the exit code."""
         from rmqctl.operations.replicate.master import ask_master, ask_range
         from rmqctl.remoting.address import parse_address
         from rmqctl.remoting.broker_requests import BrokerRequests
@@ -83,7 +83,7 @@ class ReplicateRun:
             return self._replicate(self.root, master, asked, requests)
 
     def _warm_up(self) -> None:
-        """Compile or load the kernels of this run."""
+        """Compile or load the kernels that the run needs."""
         if self.root is None:
             from rmqctl.operations.replicate.wire_audit import WireAudit
 
@@ -94,7 +94,7 @@ class ReplicateRun:
             MessageStore.warm_up()
 
     def _check(self, master: Master) -> None:
-        """Raise BadRequest if the run would harm the master's puts."""
+        """Check that the run does not harm puts to the master. Raises BadRequest."""
         if master.controller_mode and self.asked.as_slave:
             raise BadRequest(
                 "the broker runs with a controller, which alone says who counts as a slave",
@@ -149,7 +149,7 @@ class ReplicateRun:
         return int(ExitCode.INTERRUPTED if interruption.noted else ExitCode.CLEAN)
 
     def _print_plan(self, root: Path, master: Master, asked: LogRange, *, is_new: bool) -> None:
-        """Print what the run would do."""
+        """Print what the run would do, for --dry-run."""
         self._print_found(
             {
                 "store": str(root),

@@ -1,1 +1,1 @@
-"""What the verbs that only read a store show."""
+"""The output of the verbs that only read a store."""

@@ -1,4 +1,4 @@
-"""The output of `rmqctl doctor`, as one page or as one document."""
+"""The output of `rmqctl doctor`, as one page of text or as one JSON document."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GAUGES = {
 def report_json(
     examination: Examination, causes: Sequence[Cause], situation: Situation, profile: Profile
 ) -> dict[str, Any]:
-    """Return the keys of doctor's document."""
+    """Return the keys of the JSON document of `rmqctl doctor`."""
     report = examination.report
     return {
         "healthy": not causes,
@@ -55,7 +55,7 @@ def report_json(
 
 
 def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
-    """Print one line for a healthy store, otherwise a paragraph for each cause."""
+    """Print one line for a healthy store, or a paragraph for each cause."""
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = f"{counted(report.summary.messages, 'message')}, {log}"
@@ -72,7 +72,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
 
 
 def _end_after(examination: Examination) -> str:
-    """Say where the next start ends the log, if the log does not end there now."""
+    """Return the log's end after the next start, as text, if it will change."""
     restart = examination.restart
     if restart is None or restart.refused or restart.hangs:
         return ""
@@ -81,7 +81,7 @@ def _end_after(examination: Examination) -> str:
 
 
 def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
-    """Set the gauges of the verdict."""
+    """Set the gauges that show the verdict of `rmqctl doctor`."""
     restart = examination.restart
     gauges.set("healthy", int(not causes))
     counts = Counter(cause.code for cause in causes)

@@ -1,4 +1,4 @@
-"""The columns of a table of records."""
+"""The columns of a table whose rows are records of the log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Row = dict[str, Any]
 
 
 def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[Row], Any]]:
-    """Return headings and cells, with a column for the body if bodies are shown.
+    """Return the headings and cells of a table of records.
 
-    The record that has the physical offset `asked` is marked.
+    The table has a column for the body unless `body` is none. If `asked` is a physical offset, the record at this
+    offset is marked.
     """
     columns: dict[str, Callable[[Row], Any]] = {}
     if asked is not None:
@@ -36,14 +37,14 @@ def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[
 
 
 def _damage(row: Row) -> Toned | None:
-    """Return the damage of a record, or the damage that a placeholder replaces."""
+    """Return a cell: the record's damage, or the damage that a placeholder replaced."""
     if "damage" in row:
         return Toned(row["damage"], Tone.BAD)
     return placeholder_cell(placeholder_code(row["preparedTransactionOffset"], row["properties"]))
 
 
 def placeholder_cell(code: str | None) -> Toned | None:
-    """Return the cell for a placeholder, or None for any other record."""
+    """Return the cell that names the damage that a placeholder replaces, or None."""
     return None if code is None else Toned(f"placeholder: {code}", Tone.BAD)
 
 

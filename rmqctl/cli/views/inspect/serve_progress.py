@@ -1,4 +1,4 @@
-"""The progress of slaves, which `serve` shows."""
+"""The progress of slaves, which `rmqctl serve` shows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LINE_SECONDS = 5.0  # between two lines of which only offsets differ
 class ServeProgress:
     """Show each slave's offset on stderr.
 
-    `mode` (auto, json, none) names the form. A line is written when a slave connects or disconnects, or has all data.
-    If only offsets change, a line is written every 5 seconds at most.
+    `mode` (auto, json, none) is the form of the lines. A line is written when a slave connects or disconnects, and when
+    a slave has the whole log or the configuration. If only offsets change, a line is written at most once in 5 seconds.
     """
 
     def __init__(self, server: StoreServer, mode: str) -> None:
@@ -27,7 +27,7 @@ class ServeProgress:
         self._shown_at = 0.0
 
     def show(self, slaves: list[ServedSlave]) -> None:
-        """Show remarks that are new, and the slaves if they changed."""
+        """Show new remarks, and the slaves if their state has changed."""
         for text in self._server.notices.take():
             remark(text)
         is_due = time.monotonic() - self._shown_at >= LINE_SECONDS
@@ -47,7 +47,7 @@ class ServeProgress:
 
 
 def slave_row(slave: ServedSlave) -> dict[str, Any]:
-    """Return a slave as JSON shows it."""
+    """Return the JSON object that describes a slave."""
     return {
         "address": slave.address,
         "maxPhyOffset": slave.max_offset,

@@ -13,7 +13,7 @@ _SENT = frozenset({"stored", "resent", "half", "delayed", "timer"})
 
 
 def print_diagram(document: Row) -> None:
-    """Print the diagram: the stages as arrows, then the state of each group as notes."""
+    """Print the diagram: an arrow for each stage, then an arrow for each group."""
     names: dict[str, str] = {}
     lines = [_stage_line(row, names) for row in document["stages"]]
     lines += [_group_line(row, names) for row in document["groups"]]
@@ -41,7 +41,7 @@ def _stage_line(row: Row, names: dict[str, str]) -> str:
 
 
 def _source(row: Row) -> str:
-    """Return who makes a stage: the producer, the group of a link, or the broker."""
+    """Return who caused a stage: the producer, a consumer group, or the broker."""
     is_sent = row["kind"] in _SENT and not row["reconsumeTimes"] and row["group"] is None
     return PRODUCER if is_sent else row["group"] or BROKER
 
@@ -53,5 +53,5 @@ def _group_line(row: Row, names: dict[str, str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text without the signs that end a statement in Mermaid."""
+    """Return a text without the characters that end a statement in Mermaid."""
     return text.replace(";", "#59;").replace("\n", " ")

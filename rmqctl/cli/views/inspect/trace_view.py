@@ -16,7 +16,7 @@ _STATES = {"consumed": Tone.GOOD, "waiting": Tone.ATTENTION}
 
 
 def print_trace(document: Row) -> None:
-    """Print a trace."""
+    """Print a trace: the verdict, then the tables, or where the message was searched."""
     several = len(document["stores"]) > 1
     print_toned(document["verdict"], _tone(document))
     if not document["found"]:
@@ -103,7 +103,7 @@ _CLIENT_COLUMNS: dict[str, Callable[[Row], Any]] = {
 
 
 def _print_search(document: Row) -> None:
-    """Print which parts were searched, which damage was found, and all remarks."""
+    """Print what was searched in each store, the damage found, and all remarks."""
     several = len(document["stores"]) > 1
     for store in document["searched"]:
         where = f"{store['store']}: " if several else ""

@@ -28,7 +28,7 @@ NOT_VERIFIED = Toned("not verified", Tone.BAD)
 
 
 class VerifiedStore(NamedTuple):
-    """One of several stores, with a report or with the error that ended its check."""
+    """One of several stores, with its report or with the error that ended the check."""
 
     store: Path
     exit_code: int
@@ -36,20 +36,20 @@ class VerifiedStore(NamedTuple):
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return an element of the list `reports`."""
+        """Return the JSON object for the store, an element of the list `reports`."""
         found = self.report.to_json() if self.report is not None else {"error": self.error}
         return {"store": str(self.store), "exitCode": self.exit_code} | found
 
 
 def exit_code_of(report: VerifyReport) -> ExitCode:
-    """Return the exit code for one store."""
+    """Return the exit code of `rmqctl verify` for a store with this report."""
     if report.incomplete:
         return ExitCode.PARTIAL
     return ExitCode.FINDINGS if report.findings else ExitCode.CLEAN
 
 
 def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
-    """Print the findings in one store, and return the exit code."""
+    """Print the findings of the report on one store, and return the exit code."""
     if output == "json":
         print_document("verify", {"store": root_text(store.path.root)} | report.to_json())
     elif output == "table":
@@ -66,7 +66,7 @@ def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int
 def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
     """Print the findings of several stores, one store after the other.
 
-    Returns the largest exit code of all stores.
+    The result is the largest exit code of all stores.
     """
     done: list[VerifiedStore] = []
     if output == "table":
@@ -111,7 +111,7 @@ def _print_summary(verified: Sequence[VerifiedStore]) -> None:
 
 
 def _remarked(verified: Iterable[VerifiedStore], done: list[VerifiedStore]) -> Iterator[VerifiedStore]:
-    """Yield each store after its remarks on stderr, and add it to `done`."""
+    """Yield each store after its remarks on stderr. Add the store to `done`."""
     for one in verified:
         done.append(one)
         if one.report is not None:
@@ -121,14 +121,14 @@ def _remarked(verified: Iterable[VerifiedStore], done: list[VerifiedStore]) -> I
 
 
 def remark_report(report: VerifyReport) -> None:
-    """Print notes and the summary of a verification on stderr."""
+    """Print the notes and the summary of a verification on stderr."""
     for note in report.notes:
         remark(f"note: {note}")
     remark_summary(report)
 
 
 def remark_summary(report: VerifyReport) -> None:
-    """Print on stderr how much the scan has read, and what it has found."""
+    """Print on stderr how much of the log was read, and what was found."""
     summary = report.summary
     remark(
         f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: "
@@ -148,7 +148,7 @@ def remark_summary(report: VerifyReport) -> None:
 
 
 def _remark_restart(report: VerifyReport) -> None:
-    """Report what a broker's restart does at the damage, now and later."""
+    """Report what a restart of the broker does at the damage, now and later."""
     now = report.restart_now
     later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
     if now is None:
