@@ -91,7 +91,7 @@ class ReadOnlyStore:
             batch_queues = self._batch_queues(topic)
             if topic in plain_topics:
                 self.conflicting_queues += batch_queues
-            found = batch_queues | found
+            found |= {key: queue for key, queue in batch_queues.items() if key not in found}
         return found
 
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
@@ -101,7 +101,10 @@ class ReadOnlyStore:
         """
         if "queues" in vars(self):
             return {key: queue for key, queue in self.queues.items() if key[0] == topic}
-        return self._batch_queues(topic) | self._consume_queues(topic)
+        consume_queues = self._consume_queues(topic)
+        return consume_queues | {
+            key: queue for key, queue in self._batch_queues(topic).items() if key not in consume_queues
+        }
 
     def queue(self, topic: str, queue_id: int) -> UnitQueue | None:
         """Return one consume queue.
