@@ -50,8 +50,8 @@ READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
 class RmqctlError(Exception):
     """An error that ends the command with one line on stderr.
 
-    The line on stderr gives the fault, its place, and what the user can do next. Each subclass has its own `exit_code`.
-    `path` and `offset` (bytes) give the place of the fault. `hint` says what the user can do next.
+    The line on stderr has the fault, the place and the hint. Each subclass has an `exit_code`. `path` and `offset`
+    (bytes) give the place of the fault. `hint` says what the user can do next.
     """
 
     exit_code = ExitCode.BUG
@@ -100,7 +100,7 @@ class NotAStore(RmqctlError):
 class LayoutNotSupported(RmqctlError):
     """A store of a kind that rmqctl does not support.
 
-    The store has its queues in RocksDB, or the store is a DLedger store and the command needs more than the log.
+    Examples are queues in RocksDB, and DLedger stores for commands that need more than the log.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -130,7 +130,7 @@ class NotConfirmed(RmqctlError):
 class ChangedSince(RmqctlError):
     """Another program changed files that undo would restore.
 
-    An undo would destroy the data that another program wrote.
+    An undo would destroy data of the other program.
     """
 
     exit_code = ExitCode.FINDINGS

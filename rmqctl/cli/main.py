@@ -45,7 +45,7 @@ VERBS = {
     "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
-# number of objects; the objects of a scan and of numba form no cycles, and looking for cycles takes a tenth of the time
+# number of objects; a scan and numba create no cycles, and a search for cycles would take a tenth of the time
 GARBAGE_THRESHOLD = 100_000
 
 
@@ -134,7 +134,7 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
-    except SystemExit as end:  # click exits so if the reader of a help text goes away, and after a shell completion
+    except SystemExit as end:  # from click: the reader of a help text is gone, or a shell completion ended
         return int(ExitCode.PIPE_CLOSED) if end.code else int(ExitCode.CLEAN)
     except (Exception, KeyboardInterrupt) as error:  # even a bug of rmqctl is reported in one line
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):

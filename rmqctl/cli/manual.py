@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
 def _topic(name: str) -> str:
     """Return a man page of section 7.
 
-    The page has its own text from topics/, and the docstrings that this text names with {doc:MODULE}.
+    The page is made from a text in topics/. The docstring of MODULE replaces {doc:MODULE} in the text.
     """
     text = files("rmqctl.cli").joinpath("topics", f"{name}.md").read_text()
     heading, _, body = text.partition("\n")
@@ -67,7 +67,7 @@ def _topic(name: str) -> str:
 def _docstring(module: str) -> str:
     """Return the docstring of a module as Markdown.
 
-    Paragraphs with columns or numbered lists are indented, so that the man page shows these paragraphs unchanged.
+    A man page shows indented paragraphs unchanged. Therefore paragraphs with columns or numbered lists are indented.
     """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)
@@ -82,7 +82,7 @@ def _as_it_is(paragraph: str) -> str:
 
 
 def _page(name: str, command: click.Command, parent: click.Context) -> str:
-    settings = command.context_settings  # a context made by hand does not take them itself
+    settings = command.context_settings  # click.Context does not take them from the command
     context = click.Context(command, info_name=name, parent=None if command is rmqctl else parent, **settings)
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     summary = paragraphs[0].split("\n")[0].rstrip(".?")
@@ -132,7 +132,7 @@ def _see_also(name: str) -> list[str]:
 
 
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Return the examples of a verb, or for rmqctl(1) the first example of each verb."""
+    """Return all examples of a verb. For rmqctl(1), return one example of each verb."""
     if isinstance(command, Verb):
         return command.examples
     verbs = [rmqctl.get_command(context, name) for name in VERBS]

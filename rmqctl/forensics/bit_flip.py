@@ -1,10 +1,10 @@
 """Find the one flipped bit that explains a wrong CRC-32.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
-the end. The search begins with the difference between the stored and the computed checksum. The search goes back from
-the last byte, and computes the difference that the checksum has after each byte. The search ends at a byte in which one
-flipped bit causes exactly this difference. BODYCRC has only 31 of the 32 bits, so the search follows both possible
-differences. A wrong result is likely only for a body of gigabytes.
+the end. The search begins with the difference between the stored and the computed checksum. For each byte, from the
+last to the first, the search computes the difference at the byte. The search ends if one flipped bit of a byte causes
+exactly the difference at the byte. BODYCRC lacks the highest bit of the CRC-32, so the search tries both values of this
+bit. A wrong result is unlikely, except for a body of gigabytes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ class BitFlip(NamedTuple):
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return three tables for CRC-32.
 
-    The first table is the usual table, which has a value for each byte. The second table maps the highest 8 bits of a
-    value to the byte that has this value. The third table maps the value of a byte with one set bit to the number of
-    this bit.
+    The first table is the usual table, with a value for each byte. The second table maps the highest 8 bits of a value
+    to the byte. The third table maps the value of the byte `1 << bit` to `bit`.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
@@ -37,7 +36,7 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
 
 
 def find_bit_flip(data: bytes | memoryview, stored: int) -> BitFlip | None:
-    """Return the one bit whose flip in `data` gives the masked CRC-32 `stored`.
+    """Return the flipped bit in `data` that explains the CRC-32 `stored`.
 
     The result is None if no single bit explains the checksum, or if `data` is longer than 1 MiB.
     """

@@ -31,10 +31,9 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, without the damaged message. `damages` counts the
-    calls of `on_damage`. If a broker cuts the log while the log is followed, `on_cut` is called with the physical
-    offset of the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are
-    read.
+    `on_damage` is called with each damage in the selected range, with `message` set to None. `damages` counts the calls
+    of `on_damage`. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut.
+    `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Dump:
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
 
-        The kernel writes most rows. `to_line` writes the other rows.
+        The kernel writes most rows. `to_line` writes the rows that the kernel cannot write.
         """
         from rmqctl.forensics.line_writer import LineWriter
 
@@ -123,8 +122,8 @@ class Dump:
     def tail(self, count: int, end: int | None = None) -> list[Row]:
         """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. Therefore the function reads the end of the log again and again, each time
-        from an earlier offset, until it has `count` rows.
+        Records can only be read forwards. Therefore the function reads the end of the log repeatedly, from earlier and
+        earlier offsets, until `count` rows are found.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)
@@ -169,8 +168,9 @@ class Dump:
     def follow(self, *, tail: int | None = None, from_start: bool = False) -> Iterator[Row]:
         """Yield new rows while a broker appends records.
 
-        Before the new rows, the function yields the last `tail` rows, or with `from_start` all rows that the filter
-        selects. Each row is yielded once. The function only stops at the end of the filter's range.
+        With `tail`, the function first yields the last `tail` rows. With `from_start`, the function first yields all
+        earlier rows that the filter selects. Each row is yielded once. Without `to_offset` in the filter, the function
+        never stops.
         """
         end = end_of_records(self._log)
         if tail is not None:
@@ -216,9 +216,9 @@ class Dump:
     def _first_file(self) -> int | None:
         """Return the first offset of the file where reading begins.
 
-        If the filter has a first offset, reading begins with the file that has this offset. If the filter only has a
-        first time, reading begins with the last file whose first message is older. The result is None if the filter has
-        neither a first offset nor a first time.
+        If the filter has a first offset, reading begins with the file that has this offset. If the filter has a first
+        time, but no first offset, reading begins with the last file that begins before this time. The result is None if
+        the filter has neither a first offset nor a first time.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

@@ -32,7 +32,7 @@ class Finding:
     """A fault of a store.
 
     Offsets and sizes are in bytes, and `queue_offset` is in units. A field that does not apply is None. `file_offset`
-    is the position in the file `path`. `count` is the number of successive units or messages that the finding counts.
+    is the position in the file `path`. `count` is the number of successive faulty units or messages.
     """
 
     code: str
@@ -50,7 +50,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        Four fields are always in the result. Any other field is left out if it does not apply.
+        Fields without a value are left out, but `physicalOffset` is always present.
         """
         optional = {
             "fileOffset": self.file_offset,

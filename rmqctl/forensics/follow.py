@@ -1,7 +1,7 @@
 """Follow a log while a broker writes it.
 
-Each record is yielded exactly once, even at the begin of a new log file, or after a starting broker has cut the log and
-overwritten records.
+Each record is yielded exactly once. If a starting broker cuts the log and overwrites records, the new records are
+yielded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LogFollower:
     """Yields the records that a broker appends after physical offset `position`.
 
     If a broker cuts the log, `on_cut` is called with the physical offset of the cut. The offset of the cut is exact if
-    the cut leaves at least one of the last 1024 records before the current position.
+    the log keeps at least one of the last 1024 records before the current position.
     """
 
     def __init__(self, log: CommitLog, position: int, on_cut: Callable[[int], None]) -> None:
@@ -55,9 +55,9 @@ class LogFollower:
 
         The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
         written messages are yielded. A message counts as completely written only if it is valid and its last byte was
-        written. A complete message must also be followed by another record, or stay unchanged for a whole poll. The
-        last byte shows that a message is complete, because a broker writes messages over zeros, from the first byte to
-        the last.
+        written. A complete message is yielded when another record follows, or when the message stays unchanged for a
+        whole poll. A broker writes a message over zeros, from the first byte to the last. Therefore the last byte shows
+        that a message is complete.
         """
         unsure: Message | None = None
         while until is None or self._position < until:
@@ -81,9 +81,9 @@ class LogFollower:
                 self._go_back_to_cut()
 
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
-        """Return damage or a gap that extends up to the next record.
+        """Return a damage that extends up to the next record, or None.
 
-        The result is None if no record follows, because a broker may still be writing a record at this place.
+        Without a next record, the result is None, because a broker may still be writing the record.
         """
         if not isinstance(item, Damage):
             return None
@@ -113,7 +113,7 @@ class LogFollower:
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
     def _remember_before(self, position: int) -> None:
-        """Remember records before the position, because a broker may cut them, too."""
+        """Remember the last records before `position`, because a broker may cut them."""
         file = self._log.queue.at_or_before(position - 1)
         if file is None or position <= self._log.min_offset:
             return
@@ -136,7 +136,7 @@ class LogFollower:
     def _go_back_to_cut(self) -> None:
         """Set the position to the first known record whose bytes have changed.
 
-        Records in files that were deleted because they expired do not count.
+        Records in deleted log files do not count.
         """
         first = self._log.min_offset
         for number, passed in enumerate(self._passed):

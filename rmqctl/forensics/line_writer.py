@@ -38,7 +38,7 @@ class LineWriter:
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
         """Return the path of the log file, and the lines of its wanted messages in order.
 
-        If the kernel cannot write a line, the list has the message instead.
+        For a line that the kernel cannot write, the list has a Message.
         """
         numbers = self._wanted.rows(columns)
         if self._body is None or not columns.path.isascii() or not columns.path.isprintable():

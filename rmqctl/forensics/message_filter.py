@@ -25,8 +25,8 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text must be compared with decoded text, not with bytes.
 
-    Decoded text must be compared if the text has U+FFFD, because U+FFFD represents any bytes that are not UTF-8.
-    Decoded text must also be compared if the text has lone surrogates, because UTF-8 has no bytes for lone surrogates.
+    U+FFFD must be compared as text, because U+FFFD stands for any bytes that are not UTF-8. Lone surrogates must be
+    compared as text, because UTF-8 has no bytes for lone surrogates.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -34,7 +34,7 @@ def _must_be_decoded(text: str) -> bool:
 def _kind(message: Message) -> TransactionType:
     """Return the transaction kind of a message.
 
-    Brokers since 4.3 keep half messages in a separate topic, and clear the transaction bits of their SYSFLAG.
+    Since 4.3, brokers keep half messages in a separate topic, and clear the transaction bits of SYSFLAG.
     """
     kind = transaction_type(message.sys_flag)
     is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
@@ -42,7 +42,7 @@ def _kind(message: Message) -> TransactionType:
 
 
 def _among(numbers: Numbers, places: Numbers) -> Flags:
-    """Return, for each number, whether it is in the ascending array `places`."""
+    """Return which `numbers` are in `places`; `places` must be ascending."""
     import numpy as np
 
     at = np.searchsorted(places, numbers)
@@ -140,7 +140,7 @@ class Filter:
         return kept
 
     def _by_kind(self, columns: Columns) -> Flags:
-        """Return which rows have the wanted transaction kind, as `_kind` defines it.
+        """Return which rows have the wanted transaction kind (`_kind`).
 
         The array has one bool for each row.
         """
@@ -161,7 +161,7 @@ class Filter:
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
         """Set `kept` to False for rows with another topic, tag or key.
 
-        A condition whose text must be decoded first is not checked here.
+        The function ignores texts that must be decoded (`_must_be_decoded`).
         """
         import numpy as np
 

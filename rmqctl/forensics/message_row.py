@@ -21,7 +21,7 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 def plain_body(message: Message) -> bytes:
     """Return the body, inflated if the body is a zlib stream of up to 64 MiB.
 
-    Any other body is returned as stored.
+    A body that is not inflated is returned as stored.
     """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":
@@ -77,7 +77,7 @@ def _encoded(message: Message, encoding: str) -> str:
 def damage_row(damage: Damage, *, path: str, body: str = "none") -> dict[str, Any]:
     """Return a damaged place as a row.
 
-    The row has `damage` and `detail`. If the frame of the record is whole, the row also has the fields of the record.
+    The row has `damage` and `detail`. If the frame of the record is whole, the row has the fields of the record.
     """
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, body=body) if damage.message is not None else place

@@ -1,8 +1,8 @@
-"""Find out whether a restart of the broker now would reach the log's damage.
+"""Find out whether a broker reaches damage of the log if it restarts now.
 
 The log does not have to be scanned again. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
-recovery begins. The recovery only reaches damage after the begin of the first file that it scans. Then the broker's own
-check of a damaged record decides whether the recovery ends the log at this record.
+recovery begins. Damage before the first file of the recovery has no effect. At later damage, the checks of the broker
+decide whether the recovery ends the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_SCANNED = frozenset({"file-gap", "file-overlap", "file-length", "bytes-behin
 
 
 class RestartReach(NamedTuple):
-    """The effect of the log's damage on a restart of the broker now.
+    """The effect of damage to the log if the broker restarts now.
 
     `profile` is the profile of the broker. `refused` is the reason why the broker does not load the store. If the
     broker loads the store, the scan of the broker begins at the physical offset `scans_from`. `ends_at` is the offset
@@ -67,7 +67,7 @@ class DamageTally:
             self._before.append((damage._replace(message=None), self._messages, self._bytes))
 
     def reach(self, store: ReadOnlyStore) -> RestartReach | None:
-        """Return how a restart now would handle the damage.
+        """Return the effect of the damage if the broker restarts now.
 
         Call this function after the scan of the whole log. The result is None if rmqctl cannot simulate a restart with
         the layout of the store. Raises OSError if a queue cannot be read.

@@ -141,7 +141,7 @@ class Search:
     def _filter(self) -> Filter:
         """Return a filter on columns that keeps all wanted messages.
 
-        The filter may also keep a few messages that are not wanted.
+        The filter may keep a few unwanted messages.
         """
         from rmqctl.forensics.message_filter import Filter
 
@@ -213,7 +213,7 @@ class Search:
         return [topic]
 
     def _note_cut(self, index_file: IndexFile) -> bool:
-        """Return whether an index file lacks entries; add a finding if it does."""
+        """Add a finding and return True if an index file lacks entries."""
         problem = self._store.index.length_problem(index_file)
         header = index_file.header()
         if problem is None and header is not None and header.index_count > index_file.capacity:
@@ -240,7 +240,7 @@ class Search:
         self._remark_on_copies(topics, key, is_found=is_found)
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:
-        """Add a remark that `trace` shows copies in other topics, or searches more data."""
+        """Recommend `trace` if other topics have copies, or if nothing was found."""
         others = set(filter(is_copy_topic, self._store.queue_topics)) - set(topics)
         with_copies = sorted(topic for topic in others if any(map(message_of, self._store.by_key(topic, key))))
         if with_copies:

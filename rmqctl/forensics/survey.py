@@ -141,7 +141,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """Return the guessed version, the reasons, and the profile for a change."""
+    """Return the guessed version and profile of the broker, with the signs."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs_of_5_4(store):

@@ -72,10 +72,10 @@ class VerifyReport:
     """The result of a verification.
 
     Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage_messages` counts the good messages after
-    the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover --keep-going`
-    wrote in place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
-    `restart_now` says which damage a restart of the broker now would reach. `restart_now` is None if no damage can end
-    the log, or if the effect of a restart is not known.
+    the first damage that ends a broker's scan. `placeholders` counts messages that `recover --keep-going` wrote in
+    place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
+    `restart_now` says which damage a broker reaches if it restarts now. `restart_now` is None if no damage can end the
+    log, or if the effect of a restart is not known.
     """
 
     level: int
@@ -131,8 +131,7 @@ class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
     The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read while the
-    verification runs. With `receipts`, a file does not count as missing if a receipt in the store records that `rmqctl
-    clean` deleted the file.
+    verification runs. With `receipts`, a log file that a receipt of `rmqctl clean` names does not count as missing.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        The order of the checks puts a finding before the findings that are its consequences.
+        The report lists causes before their consequences.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -222,7 +221,7 @@ class Verification:
             self.report.notes += self._index.notes()
 
     def _restart_now(self) -> None:
-        """Find out whether a restart of the broker now would reach the damage."""
+        """Find out whether a broker reaches the damage if it restarts now."""
         codes = {finding.code for finding in self.report.findings}
         if self.report.broker_stops_at is None and not codes & ENDS_SOME_LOGS:
             return
@@ -329,7 +328,7 @@ class Verification:
     def _is_overlooked(self, damage: Damage) -> bool:
         """Return whether the scan of a broker continues after a damage.
 
-        The function assumes that the broker scans the log from its first file.
+        The function assumes that the scan of the broker begins at the first log file.
         """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
@@ -348,9 +347,9 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether a record is displaced by as much as the previous record.
+        """Return whether a record and the previous record have the same displacement.
 
-        If the displacements are equal, the last finding counts the new record, too.
+        If the displacements are equal, the count of the last finding grows.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
@@ -376,7 +375,7 @@ def _scan_here(
 
 
 def is_empty_body(damage: Damage) -> bool:
-    """Return whether only the BODYCRC of an empty body is wrong.
+    """Return whether the damage is a wrong BODYCRC of an empty body.
 
     Brokers do not check the BODYCRC of an empty body.
     """

@@ -1,12 +1,11 @@
 """A broker's check of a record (CommitLog.checkMessageAndReturnSize).
 
 A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
-A broker ignores PHYSICALOFFSET, although the broker copies this offset into the queue. A broker ignores the checksum of
-an empty body. A broker also ignores `__CRC32#`, unless forceVerifyPropCRC is set, which is rare. A broker treats a
-negative length of body or properties as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2
-records are not valid. A broker of 5.x first compares the TOTALSIZE of a record or blank with the number of bytes left
-in the file. If the lengths in a record do not add up to TOTALSIZE, a broker skips TOTALSIZE bytes during dispatch, and
-continues after them.
+A broker copies PHYSICALOFFSET into the queue without a check. A broker ignores the checksum of an empty body. Without
+the rare setting forceVerifyPropCRC, a broker ignores `__CRC32#`. A broker treats a negative length of body or
+properties as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2 records are not valid. A
+broker of 5.x first compares the TOTALSIZE of a record or blank with the number of bytes left in the file. If the
+lengths in a record do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class Checked(NamedTuple):
     """The result of a broker's check of a record.
 
     For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
-    bad record, `problem` gives the reason, and `size` is -1. If the only fault is a sum of the lengths that differs
-    from TOTALSIZE, `size` is TOTALSIZE, and `consumed` is the sum. `message` has no body. The offset in `message` is
-    the PHYSICALOFFSET of the record.
+    bad record, `problem` gives the reason, and `size` is -1. If the only fault is a wrong sum of the lengths, `size` is
+    TOTALSIZE, and `consumed` is the sum. `message` has no body. The offset in `message` is the PHYSICALOFFSET of the
+    record.
     """
 
     size: int
@@ -46,12 +45,12 @@ class Checked(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the record is a blank, which ends a file of the log."""
+        """Return whether the record is a blank."""
         return not self.problem and self.message is None
 
 
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
-    """Check the record that `read` reads, and return the result.
+    """Check a record as a broker does; `read` returns the record's bytes.
 
     `room` is the number of bytes from the record's start to the end of its file. The caller sets `check_crc` for
     recovery, but not for dispatch. Raises the errors that `read` raises.
@@ -128,7 +127,7 @@ def _crc32(read: Read, start: int, size: int) -> int:
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
     """Return whether Java can parse the properties that must be numbers.
 
-    Numbers are required in DELAY of a message in SCHEDULE_TOPIC_XXXX, and in 5.x in INNER_BASE and INNER_NUM.
+    In SCHEDULE_TOPIC_XXXX, DELAY must be a number. In 5.x, INNER_BASE and INNER_NUM must be numbers.
     """
     given = found.properties
     level = given.get(properties.DELAY)

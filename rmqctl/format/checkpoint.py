@@ -1,4 +1,4 @@
-"""The checkpoint file: 4096 bytes, of which the following fields are used.
+"""The checkpoint file of 4096 bytes, with the following fields.
 
 {table}
 

@@ -39,10 +39,10 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 
 
 def row_type(*fields: str) -> np.dtype[Any]:
-    """Return the dtype of the rows or the state of a numba kernel.
+    """Return a dtype for a numba kernel's rows or state.
 
-    The dtype is packed, in the machine's byte order. Each argument is a text that consists of a numpy type code and the
-    names of the fields that have this type.
+    The dtype is packed, in the machine's byte order. Each argument is a numpy type code, followed by the names of the
+    fields with this type.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

@@ -92,13 +92,13 @@ class CqUnit(NamedTuple):
     def is_pre_blank(self) -> bool:
         """Return whether the unit is a pre-blank.
 
-        Pre-blank units fill a queue file up to the first real unit of a queue.
+        Pre-blank units fill the first queue file before the first real unit.
         """
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property
     def end(self) -> int:
-        """Return the physical offset after the record that the unit points to."""
+        """Return the physical offset of the byte after the unit's record."""
         return self.physical_offset + self.size
 
 

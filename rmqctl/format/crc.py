@@ -1,8 +1,9 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
 BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
-20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. BODYCRC and `__CRC32#` are both CRC-32
-(IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
+20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant first*, and 0x02. BODYCRC and `__CRC32#` are
+both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is
+reported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _crcmod_crc32() -> Callable[[bytes, int], int]:
 
 
 def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
-    """Return whether crcmod also finds that `stored` is not the data's checksum."""
+    """Return whether crcmod confirms that `stored` is a wrong checksum."""
     value = 0
     for block in blocks:
         value = _crcmod_crc32()(bytes(block), value)
@@ -74,12 +75,11 @@ def stored_property_crc(properties: bytes) -> int | None:
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """Return a text that says what is wrong with the record's `__CRC32#`.
+    """Return the problem of a record's `__CRC32#`, as a text.
 
     The result is None if `__CRC32#` is right, or if the record has no `__CRC32#`. `record` is the whole record, and
-    `properties` are the properties of the record. If a record's last property has the right checksum but another name,
-    it is treated as a damaged `__CRC32#`. A record without `__CRC32#` practically never ends in its own checksum by
-    chance.
+    `properties` are the properties of the record. A last property with the right checksum and a wrong name is treated
+    as a damaged `__CRC32#`. A record without `__CRC32#` practically never ends in its own checksum by chance.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

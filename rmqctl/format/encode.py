@@ -1,8 +1,7 @@
 """Encode a message as a record of the log, byte for byte as a broker does.
 
-Most of a record is made before its place in the log is known. `Encoded.placed` adds QUEUEOFFSET, PHYSICALOFFSET,
-STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
-`rmqctl.format.message` has the layout.
+`encode` makes the fields that do not depend on the place in the log. `Encoded.placed` adds the fields that CommitLog
+sets under its lock: QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and `__CRC32#`. `rmqctl.format.message` has the layout.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ class MessageExtBrokerInner(NamedTuple):
 
 
 class _Hosts(NamedTuple):
-    """The parts of a record that depend on its two hosts.
-
-    The V6 bits of SYSFLAG, the size and struct of the head, and the stored bytes of both hosts depend on the hosts.
-    """
+    """The parts of a record that depend on its two hosts."""
 
     flags: int
     head_size: int
@@ -105,8 +101,8 @@ def encode(
 ) -> Encoded:
     """Return a message as a record that has no place in the log yet.
 
-    `properties` are the bytes of PROPERTIES as stored. With `property_crc`, `properties` end in 20 bytes of room for
-    `__CRC32#`. The caller has checked the length of the properties.
+    `properties` are the bytes of PROPERTIES as stored. With `property_crc`, the last 20 bytes of `properties` are
+    reserved for `__CRC32#`. The caller has checked the length of the properties.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
@@ -124,10 +120,10 @@ class TopicField(NamedTuple):
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
-    """Return a topic in the form in which a record stores it.
+    """Return a topic as a record stores it.
 
-    The result is None if the topic is too long. `long_topics` says whether V2 records are possible, which can have
-    topics longer than 127 bytes.
+    The result is None if the topic is too long. `long_topics` allows V2 records, which can have topics longer than 127
+    bytes.
     """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:

@@ -11,12 +11,11 @@ A slot has 4 bytes: the number of the slot's newest entry, or 0 if the slot has 
 
 {entry}
 
-The indexed text of a key is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later also index the text
+The indexed text of a key is `topic#key`. For a message with TAGS, brokers of 5.4.0 and later add an entry for the text
 `topic#T#TAGS`. keyHash is the absolute value of the text's hashCode, or 0 for Integer.MIN_VALUE. The slot number is
-keyHash modulo the number of slots. Two keys may have the same hash, so a reader must also check the key in the message.
+keyHash modulo the number of slots. Two keys may have the same hash, so a reader must compare the keys in the messages.
 An entry is valid if and only if it meets three conditions. (1) The number of the entry is below indexCount. (2) The
-prevIndex of the entry is below the number of the entry. (3) The keyHash belongs to the slot in whose chain the entry
-is.
+prevIndex of the entry is below the number of the entry. (3) The entry is in the slot chain of its keyHash.
 """
 
 from __future__ import annotations
@@ -88,12 +87,12 @@ class IndexEntry(NamedTuple):
 
 
 def decode_header(raw: bytes) -> IndexHeader:
-    """Return the header of 40 bytes."""
+    """Decode the header, which has 40 bytes."""
     return IndexHeader._make(INDEX_HEADER.struct.unpack(raw))
 
 
 def decode_entry(raw: bytes) -> IndexEntry:
-    """Return an entry of 20 bytes."""
+    """Decode an entry, which has 20 bytes."""
     return IndexEntry._make(INDEX_ENTRY.struct.unpack(raw))
 
 

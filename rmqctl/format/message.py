@@ -12,8 +12,8 @@ A record is valid if all of these conditions are true:
 
 (1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the position of the record in the log. If PHYSICALOFFSET is another position, the record is an old
-record in a reused file. No broker checks PHYSICALOFFSET.
+(3) PHYSICALOFFSET is the position of the record in the log. A record with another PHYSICALOFFSET is an old record in a
+reused file. No broker checks PHYSICALOFFSET.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks the BODYCRC of an
 empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
@@ -22,13 +22,13 @@ checks the last bytes of PROPERTIES. Exception: a record for LMQ queues, written
 unused bytes (zeros or old data).
 
 A blank ends a file. The TOTALSIZE of a blank is the length of the rest of the file, and the MAGICCODE of a blank is
-CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes are not a record. Eight
-zero bytes at a position mean that no record was written at this position yet.
+CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes at a position mean that
+no record was written at this position yet.
 
-A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
-STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be detected, because no checksum
-covers these fields. Only in a record with `__CRC32#`, a checksum covers all fields. Queues and index contain copies of
-several record fields, and `verify --level 2` and `--level 3` compare the copies with the record.
+Without `__CRC32#`, a flipped bit in the following fields cannot be detected: QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG
+(except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET,
+TOPIC and PROPERTIES. `__CRC32#` covers all fields of a record. Queues and index contain copies of several record
+fields. `verify --level 2` and `--level 3` compare the copies with the record.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Message(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """A blank, which ends a file; the blank has `size` bytes."""
+    """A blank of `size` bytes at the end of a file."""
 
     physical_offset: int
     size: int
@@ -200,7 +200,7 @@ def placeholder_code(prepared_transaction_offset: int, message_properties: dict[
 
 
 def tags_code(message_properties: dict[str, str]) -> int:
-    """Return the tagsCode that an ordinary message has in its consume queue.
+    """Return the tagsCode of an ordinary message in its consume queue.
 
     The tagsCode is the hashCode of TAGS, or 0 without TAGS.
     """
@@ -209,7 +209,7 @@ def tags_code(message_properties: dict[str, str]) -> int:
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """Return the layout that the head of the record at `position` has."""
+    """Return the layout of the head of the record at `position`."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
@@ -327,9 +327,9 @@ def ends_in_reserve(raw: bytes) -> bool:
 class Damage(NamedTuple):
     """Bytes that the format does not allow.
 
-    `physical_offset` and `size` (bytes) give the damaged range. Size 0 means that only the position is known. `message`
-    has the record's fields if the lengths are right and only a checksum or the PHYSICALOFFSET is wrong. `path` names
-    the file if the offset alone does not show which file is damaged.
+    `physical_offset` and `size` (bytes) give the damaged range. If `size` is 0, only the position of the damage is
+    known. `message` has the record's fields if the lengths are right. `path` is the damaged file, if `physical_offset`
+    does not identify the file.
     """
 
     code: str
@@ -346,9 +346,6 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message if it is complete and has the right PHYSICALOFFSET.
-
-        The result is None if the message is not complete or its PHYSICALOFFSET is wrong.
-        """
+        """Return the message if it is complete and has the right PHYSICALOFFSET."""
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -1,9 +1,8 @@
 """The field PROPERTIES: `name 0x01 value 0x02 ...`, and names of properties.
 
-The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 also follows the last pair of
-name and value. Between 4.9.0 and 5.2, no 0x02 follows the last pair. rmqctl reads PROPERTIES with and without the last
-0x02. A pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties, 4.9 and
-5.x).
+The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 follows the last pair of name
+and value. From 4.9.1 to 5.1.4, no 0x02 follows the last pair. rmqctl reads PROPERTIES with and without the last 0x02. A
+pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 
 from __future__ import annotations

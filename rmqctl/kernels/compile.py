@@ -5,15 +5,15 @@ The functions of this module read big-endian numbers, search for bytes, and comp
 A kernel is a function that works on numpy arrays. numba compiles a kernel at the first call of the kernel. A compiled
 kernel runs without Python's GIL. Kernels are not written in C, although C is 1.3 to 1.6 times as fast. With one thread
 and bodies of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thread and bodies of 100 bytes, C reads 9.4
-GB/s, and numba reads 6.2 GB/s. A scan spends most of its time on reading files, so C would save little time. C also
-needs a compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of
-`rmqctl/format` would have to be written in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so numba is
-imported when the first kernel is compiled (`rmqctl.kernels.native`).
+GB/s, and numba reads 6.2 GB/s. A scan spends most of its time on reading files, so C would save little time. C needs a
+compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of
+`rmqctl/format` would have to be written in two languages. Numba needs 280 MB of disk. The import of numba takes 0.3 s,
+so numba is imported when the first kernel is compiled (`rmqctl.kernels.native`).
 
 A caller warms up kernels (`rmqctl.kernels.warm_up`) before the first call of a kernel. The warm-up stores the kernels
 in a cache for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. Each
-kernel has only one source, both for numba and for plain Python. Callers need not know whether a kernel runs compiled or
-as plain Python.
+kernel has one source, which is used by numba and by plain Python. A caller does not need to know whether a kernel runs
+compiled or as plain Python.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return a mask in which the high bit of a byte marks a zero byte of `number`.
+    """Return a mask whose high bits mark the zero bytes of `number`.
 
-    Above the lowest zero byte of `number`, the mask may also mark a byte that is not zero.
+    The mask is right up to the lowest zero byte of `number`, and may be wrong above the lowest zero byte.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
@@ -150,10 +150,9 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 
 @inline_kernel
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
-    """Return which of the first 64 bytes of [start, end) equal `wanted` (uint8).
+    """Compare the first 64 bytes of [start, end) with `wanted` (uint8).
 
-    The result (uint64) has one bit for each byte. The lowest bit is for the first byte. A bit is set if its byte is
-    `wanted`.
+    Bit i of the result (uint64) is set if byte i is `wanted`.
     """
     left = end - start
     if start + BLOCK <= len(b):
@@ -175,10 +174,8 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 def _hash_of_eight(eight: Any) -> Any:
     """Return Java's hashCode of eight ASCII characters, not yet wrapped to 32 bits.
 
-    The lowest byte of `eight` is the first character.
-
-    The first step combines pairs of characters. The second step combines groups of four characters. The last step
-    combines all eight characters.
+    The first character is in the lowest byte of `eight`. The function combines pairs of characters, then groups of
+    four, then all eight.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
@@ -189,8 +186,8 @@ def _hash_of_eight(eight: Any) -> Any:
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     """Return (True, Java's hashCode of a text as a wrapped uint32).
 
-    The text ends with the UTF-8 bytes [start, end), and `h` is the hashCode of the text before these bytes. If the
-    bytes are not UTF-8, the first result is False, and the one-record decoder must compute the hash as Java does.
+    The bytes [start, end) are the end of the text, in UTF-8. `h` is the hashCode of the text before `start`. If the
+    bytes are not UTF-8, the first result is False, and the one-record decoder must compute the hash.
     """
     p = start
     total = np.uint64(h)  # only the lowest 32 bits count

@@ -41,11 +41,11 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Build the consume queue units of messages, from row `row` on.
 
-    Returns the row after the last placed message, and the reason why the kernel stopped. `messages` are rows of
-    DISPATCH_COLUMNS, and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store
-    times in ms) have a window for each queue. Each window has `window` units, and there is no gap between two windows.
-    The reason UNSETTLED means that the message of the returned row could not be placed. The reason MULTI means that the
-    message before the returned row was placed and names LMQ queues.
+    Returns the row at which the kernel stopped, and the reason for the stop. `messages` are rows of DISPATCH_COLUMNS,
+    and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have a
+    window for each queue. Each window has `window` units, and there is no gap between two windows. The reason UNSETTLED
+    means that the message of the returned row could not be placed. The reason MULTI means that the message before the
+    returned row names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]
@@ -76,10 +76,10 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
 
 @kernel
 def next_of_queue(messages: Rows, row: int, rows: int) -> int:
-    """Return the row of the next message in the same queue as the message in `row`.
+    """Return the row of the next message in the queue of the message in `row`.
 
-    Messages of open or rolled-back transactions have no unit, and do not count. The result is -1 if none of the next
-    `rows` messages is in the same queue.
+    Messages of open or rolled-back transactions are skipped, because they have no unit. The result is -1 if the next
+    `rows` messages are in other queues.
     """
     queue = messages[row].queue
     for found in range(row + 1, min(row + 1 + rows, len(messages))):

@@ -3,7 +3,8 @@
 The fields of a message are its queue, its tags code and the hashes of its keys, as in RocketMQ's DispatchRequest. Each
 message has one row of DISPATCH_COLUMNS. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A
 `QueueTable` gives each queue (a topic and a queueId) a number. `describe` stops at a message whose queue is not in the
-table. If a text of a message is not UTF-8, its row is marked UNUSUAL, and the one-record decoder must read the message.
+table. If a text of a message is not UTF-8, the row of the message is marked UNUSUAL. The one-record decoder must read
+messages that are marked UNUSUAL.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ def _positive(h: Int) -> Int:
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Compute the hashes of UNIQ_KEY, of the words of KEYS, and of TAGS.
 
-    Returns (True, the number of used elements of `hashes`). `h` is the hash of the topic and `#`. The first result is
+    Returns (True, the number of used elements of `hashes`). `h` is the hash of the text `TOPIC#`. The first result is
     False if a text is not UTF-8.
     """
     ok = True
@@ -252,7 +253,7 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the slot of a queue in the table, as stored in the layout of a tail.
+    """Return the table slot of a queue; the layout of a tail stores the slot.
 
     The result is -1 if the layout does not have the slot of the queue.
     """
@@ -388,9 +389,9 @@ def describe(
 
     `rows` (RECORD_COLUMNS) describe the records in `buffer`. The first byte of `buffer` is at physical offset `base`.
     `columns` (DISPATCH_COLUMNS) must be as long as `rows`. The kernel stops before a row whose queue is not in `table`.
-    `hashes` (int32) must have room for one key for every two bytes of properties, and for one more key for each row.
-    Keys are hashed only with `with_keys`, and TAGS only with `with_tags`. A rollback message gets no hashes, because
-    RocketMQ's IndexService does not index rollback messages.
+    `hashes` (int32) must have one element for each row, and one element for every two bytes of properties. Keys are
+    hashed if `with_keys` is True. TAGS are hashed if `with_keys` and `with_tags` are True. A rollback message gets no
+    hashes, because RocketMQ's IndexService does not index rollback messages.
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used

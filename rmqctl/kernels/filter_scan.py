@@ -1,7 +1,7 @@
 """Find the records that have a given topic, tag or key, by comparing bytes.
 
-The given text must be encodable as UTF-8, and must not contain U+FFFD. The decoder shows bytes that are not UTF-8 as
-U+FFFD, and a comparison of bytes cannot find these bytes.
+The given text must be encodable as UTF-8. The given text must not contain U+FFFD, because the decoder shows bytes that
+are not UTF-8 as U+FFFD.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _bytes_of(text: str) -> Bytes:
 
 
 def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
-    """Set `kept` for each row that has this topic.
+    """Set `kept` for each row that has the given topic.
 
     `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS). The elements of other rows stay unchanged.
     """
@@ -82,7 +82,7 @@ def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
 
 
 def keep_tag(buffer: Bytes, rows: Rows, tag: str, kept: Flags) -> None:
-    """Clear `kept` for each row that has other TAGS or no TAGS."""
+    """Clear `kept` for each row that has no TAGS, or whose TAGS differ from `tag`."""
     _keep_tag(buffer, rows, _bytes_of(tag), kept)
 
 

@@ -1,7 +1,7 @@
 """A kernel that counts messages in groups, such as the messages of each queue.
 
-A group has a topic, a queueId and a time interval. A field (topic, queueId or time) is 0 in each group if messages are
-not grouped by that field. The kernel reads only the topic from the bytes of a record. All other fields come from
+A group has a topic, a queueId and a time interval. A field (topic, queueId or time) of a group is 0 if messages are not
+grouped by the field. The kernel reads only the topic from the bytes of a record. All other fields come from
 RECORD_COLUMNS.
 """
 
@@ -74,7 +74,8 @@ def _count(
 ) -> tuple[int, int]:
     """Add rows to their groups; return the next row and the number of used slots.
 
-    The kernel stops at a topic that has no number yet. If `most` slots are used, the kernel also stops at a new group.
+    The kernel stops at a topic that has no number yet. If `most` slots are used, the kernel stops at a message of a new
+    group.
     """
     while row < len(rows):
         record = rows[row]
@@ -121,10 +122,10 @@ class GroupTable:
         self._used = 0
 
     def add(self, buffer: Bytes, rows: Rows) -> list[Rows]:
-        """Count messages; return all groups, and empty the table, when the table is full.
+        """Count messages; when the table is full, return all groups and empty the table.
 
-        `rows` are rows of RECORD_COLUMNS, and the groups are rows of GROUPS. If a later message belongs to a returned
-        group, a new group begins in the table.
+        `rows` are rows of RECORD_COLUMNS, and the groups are rows of GROUPS. A later message of a returned group begins
+        a new group in the table.
         """
         full = []
         row = 0

@@ -38,8 +38,8 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
     `hashes` and `slots` are int32, and no hash is negative. The kernel multiplies by the inverse of `count`, because a
-    multiplication is several times as fast as a division. The product with the inverse may be wrong by 1 for hashes
-    below 2^31, and the kernel corrects this error.
+    multiplication is several times as fast as a division. For hashes below 2^31, the quotient may be wrong by 1, and
+    the kernel corrects the remainder.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -52,15 +52,15 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
 def build(
     messages: Rows, hashes: Numbers, slots: Numbers, heads: Any, capacity: int, entries: Rows, changed: Any, state: Any
 ) -> None:
-    """Add keys of messages to an index file, continuing from `state`.
+    """Add keys of messages to an index file; continue from `state`.
 
     `state` is one row of BUILD_STATE.
 
     The kernel ends when all messages are done, or when the file or `entries` is full. `heads` (the hash slots) and
     `entries` are uint8, in the format of the index file. `slots` has the slot number of each hash. The index file is
     full if the number of the next entry would be `capacity`. `changed` (int32) gets the slot numbers of the new
-    entries, as many as `changed` has room for. A message before `end_phy_offset` of the state is skipped, because the
-    index already has its keys.
+    entries, until `changed` is full. A message before `end_phy_offset` of the state is skipped, because the index
+    already has its keys.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

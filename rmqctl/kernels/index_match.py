@@ -1,8 +1,7 @@
 """Check the slots, the order and the messages of many index entries at once.
 
-Index entries and messages are both in log order, so one pass over both compares each entry with its message. The
-kernels report errors as rows of INDEX_EVENTS. If successive entries have the same kind of error, the errors share one
-row, with a count.
+Index entries and messages are in log order, so one pass compares each entry with its message. The kernels report errors
+as rows of INDEX_EVENTS. Errors of one kind in successive entries share one row, with a count.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ def check_entries(
     `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has, for each
     slot, the number of the last checked entry of the slot. `last_offset` is the physical offset of the last in-order
     entry before the block. `following` is the physical offset in the first entry after the block (-1: no entry
-    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is also out of order
-    if the next entry has a lower physical offset that is not lower than `last_offset`. `skipped` (uint8) is set to 1
-    for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
+    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is out of order if
+    the offset in the next entry is at least `last_offset`, and less than the offset in the entry. `skipped` (uint8) is
+    set to 1 for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -232,15 +231,14 @@ def merge(
     states: Rows,
     events: Rows,
 ) -> None:
-    """Compare messages with a block of index entries, continuing from a state.
+    """Compare messages with a block of index entries; continue from a state.
 
     The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
-    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, the kernel also ends
-    at the end of the block, because other blocks may follow. An entry that points to an offset before `log_start`
-    belongs to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the
-    index entries that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of
-    the index file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the
-    call.
+    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, other blocks may
+    follow, and the kernel ends at the end of the block. An entry that points to an offset before `log_start` belongs to
+    an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index entries
+    that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the index
+    file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the call.
     """
     state = states[0]
     used = state.events

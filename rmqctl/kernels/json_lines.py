@@ -1,9 +1,9 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
 The code for one record (`rmqctl.forensics.message_row`) writes the same bytes, and a test compares both results. The
-one-record code handles rare cases. Rare cases are IPv6 hosts, texts that are not plain UTF-8, characters that must be
-escaped for JSON or for a terminal, a repeated property, and a time that is not a date. The topic `skipped_topic` is
-also a rare case, because the tagsCode of its messages is not in the message.
+one-record code handles rare cases. Rare cases are IPv6 hosts, a repeated property, and a time that is not a date. A
+text is a rare case if it is not UTF-8, or has characters that must be escaped for JSON or for a terminal. Messages of
+the topic `skipped_topic` are a rare case, because their records do not contain the tagsCode.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
     """Return whether a text needs no escapes in JSON.
 
     ASCII characters are plain, except control characters, the quote and the backslash. Characters from U+3000 to U+CFFF
-    (three bytes in UTF-8) are also plain, except U+3164, which is invisible.
+    (three bytes in UTF-8) are plain, except U+3164, which is invisible.
     """
     p = start
     while p < end:
@@ -273,8 +273,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill `values` with the fields from queueId to preparedTransactionOffset.
 
-    The order of the fields is their order in a JSON line. For a host, the value is the position of its bytes in
-    `buffer`.
+    The fields have the order of the keys in a JSON line. The value of a host is the position of the host in `buffer`.
     """
     position = row.position
     values[0] = row.queue_id
@@ -392,11 +391,11 @@ def write_lines(
 ) -> tuple[int, int]:
     """Write a JSON line for each of `rows` to `out` (uint8), from row `at` on.
 
-    Returns the next row, and the number of bytes written. The function stops before a row that the one-record code must
-    write, or for which `out` may have no room. The room for a row is the sum of ROOM_OF_A_LINE, the length of the path,
-    the length of the topic, and four times the length of the properties. If the lines have bodies, a row needs
-    additional room of twice the length of its body. `rows` are rows of RECORD_COLUMNS. `path` is a JSON string with its
-    quotes.
+    Returns the row at which the function stopped, and the number of bytes written. The function stops before a row that
+    the one-record code must write. The function stops when `out` may be too small for the next row. The room for a row
+    is the sum of ROOM_OF_A_LINE, the length of the path, the length of the topic, and four times the length of the
+    properties. If the lines have bodies, a row needs more room: twice the length of the body. `rows` are rows of
+    RECORD_COLUMNS. `path` is a JSON string with its quotes.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)

@@ -41,8 +41,8 @@ class Part:
 class Kernel:
     """A function over numpy arrays, which numba compiles at the first call.
 
-    If `has_plain_form` is set, the kernel can also run as plain Python. The kernel runs as plain Python while
-    `is_plain` is set.
+    If `has_plain_form` is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is
+    set.
     """
 
     def __init__(self, function: Callable[..., Any], *, has_plain_form: bool) -> None:
@@ -106,7 +106,7 @@ def inline_kernel(function: Callable[..., Any]) -> Any:
 
 
 def part_with_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator like `inline_kernel`, but with `plain` as the Python form."""
+    """Return a decorator like `inline_kernel`, with `plain` as the Python form."""
 
     def make(function: Callable[..., Any]) -> Any:
         def make_native() -> Any:

@@ -1,10 +1,10 @@
-"""The cache from which later runs load compiled kernels.
+"""The cache of compiled kernels.
 
 The cache is in the user's cache folder. If the user's cache folder cannot be written (the home may be read-only), the
-cache is in a subfolder of the temporary folder. If the temporary folder cannot be written either, kernels are not
-cached. numba checks only whether the source file of a kernel has changed, and not the source files of functions that
-the kernel calls. Therefore each version of the source code has its own cache folder. A cache folder of another user is
-never used, because rmqctl executes the code that rmqctl loads from the cache.
+cache is in a subfolder of the temporary folder. If neither the user's cache folder nor the temporary folder can be
+written, kernels are not cached. numba does not notice changes in the source files of functions that a kernel calls.
+Each version of the source code has its own cache folder. Cache folders of other users are never used, because rmqctl
+executes the code in the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def find_folder() -> Path | None:
-    """Return the cache folder for compiled kernels, which only this user can write.
+    """Return the folder for compiled kernels, which no other user can write to.
 
     The result is None if no cache folder can be used.
     """
@@ -46,7 +46,7 @@ def _sources_digest() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether `folder` belongs to this user, and no other user can write it.
+    """Return whether `folder` belongs to this user and is writable by no other user.
 
     If `folder` does not exist, the function tries to create `folder`.
     """

@@ -2,23 +2,23 @@
 
 `encode` writes plain lines as records. After `encode`, `place` fills in the offsets and the store time of each record.
 The code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes
-the same bytes, and a test compares both results. The code for one line also encodes all lines that are not plain,
-because these lines are rare or have a fault. Only the code for one line reports faults. A line is plain if all
-conditions (1) to (7) are true:
+the same bytes, and a test compares both results. The code for one line encodes all lines that are not plain. Lines that
+are not plain are rare, or have a fault. Faults are reported by the code for one line. A line is plain if all conditions
+(1) to (7) are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
   (2) Each key of the line is a key that `rmqctl dump` prints, and occurs once. Each value has the right type
   and range. The value of a key that `rmqctl append` ignores is a string or an integer.
   (3) The QueueTable has the queue of the line. The topic has at most 127 bytes, and the queueId is not negative.
-  (4) `properties` has at most 64 names, each once. No name and no value is empty. No name is in `_RARE`, because
-  only the code for one line handles the properties in `_RARE`.
+  (4) `properties` has at most 64 names, each once. No property has an empty name or an empty value. No
+  property is in `_RARE`, because the code for one line handles the properties in `_RARE`.
   (5) A line with `physicalOffset` has a `body`. A body is text, or base64 whose unused last bits are zero. The
   body matches `bodyCrc`.
   (6) Hosts are IPv4 addresses. sysFlag shows no transaction and no inner batch.
   (7) No part of the line is longer than its limit, and the record fits into a log file.
 
-A line is never plain if it needs `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage`, because these cases are too
-rare to need fast code.
+A line with `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage` is never plain, because fast code is not needed for
+rare lines.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _closing_quote(b: Bytes, p: int, end: int) -> int:
-    """Return the position of the quote that ends the string at `p`.
+    """Return the position of the quote that ends a string; `p` is in the string.
 
     The result is -1 if the string is not plain. The function compares eight bytes at once.
     """
@@ -167,7 +167,7 @@ def _closing_quote(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _string(b: Bytes, p: int, end: int) -> int:
-    """Return the position of the quote that ends the string beginning at `p`.
+    """Return the position of the closing quote of the string that begins at `p`.
 
     The result is -1 if the string is not plain.
     """
@@ -229,7 +229,7 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 @inline_kernel
 def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
-    """Return the position after the JSON object of properties that begins at `p`.
+    """Return the position after the JSON object `properties`, which begins at `p`.
 
     The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets three
     numbers: the number of pairs, the size of the pairs in bytes, and 1 if UNIQ_KEY is one of the names.
@@ -305,8 +305,8 @@ def _value(
 def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
     """Read the keys and the values of the line [p, end).
 
-    The result has a bit for each key of the line. The result is -1 if the line is not plain. `values` gets the numbers
-    and hosts, and `spans` gets the positions of texts.
+    Bit k of the result is set if the line has key number k. The result is -1 if the line is not plain. `values` gets
+    the numbers and hosts, and `spans` gets the positions of texts.
     """
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
@@ -575,9 +575,10 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
 def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
     """Set the offsets and the store time of records that `encode` wrote.
 
-    The first record is placed at the physical offset `offset`. Returns the number of placed records, which end at or
-    before the physical offset `limit`. `next_offsets` (int64) has the next offset of each queue, by the queue's number.
-    Each record increases the next offset of its queue by 1. `stored` is the store time in ms since 1970.
+    The first record is placed at the physical offset `offset`. All placed records end at or before the physical offset
+    `limit`. Returns the number of placed records. `next_offsets` (int64) has the next offset of each queue, by the
+    queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in ms since
+    1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 

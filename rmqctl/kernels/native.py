@@ -137,7 +137,7 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Define the intrinsic `prefetch`, which loads an element into the CPU cache.
 
     The arguments of `prefetch` are an array of one dimension and an index, and the result is 0. A kernel calls
-    `prefetch` for an element that the kernel will soon write, so that the processor's cache has the element.
+    `prefetch` some time before the kernel writes the element.
     """
     del typing_context
 
@@ -159,7 +159,7 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 
     The function `crc32` and the data are given as addresses.
 
-    numba can cache a kernel that calls this intrinsic, but not a kernel that calls a ctypes function.
+    Kernels call this intrinsic, because numba cannot cache a kernel that calls a ctypes function.
     """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
@@ -176,7 +176,7 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
     """Define the intrinsic `trailing_zeros`, which counts trailing zero bits.
 
-    The argument is an uint64 that is not 0, and the result is an int64.
+    The argument is a uint64 other than 0, and the result is an int64.
     """
     del typing_context, number
 
@@ -197,8 +197,8 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
     """Define the intrinsic `equal_in_block` (array of uint8, position, uint8).
 
-    `equal_in_block` compares 64 bytes of the array, from the position on, with the third argument. The result has 64
-    bits, the lowest for the first byte. Bit i is set if byte i is equal to the third argument.
+    `equal_in_block` compares 64 bytes of the array, from the position on, with the third argument. Bit i of the result
+    is set if byte i is equal to the third argument.
     """
     del typing_context, wanted
 
@@ -217,8 +217,8 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
     """Define the intrinsic `same_bytes` (array of uint8, position, array, position).
 
-    `same_bytes` compares 64 bytes of the first array with 64 bytes of the second array. The result has 64 bits, the
-    lowest for the first byte. Bit i is set if byte i is the same in both arrays.
+    `same_bytes` compares 64 bytes of the first array with 64 bytes of the second array. Bit i of the result is set if
+    byte i is equal in both arrays.
     """
     del typing_context
 

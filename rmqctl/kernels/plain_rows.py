@@ -1,8 +1,8 @@
 """Rows of numpy arrays as Python objects, for kernels that run as plain Python.
 
-A kernel reads and writes the fields of rows as attributes. numpy also has rows with attributes, but they are slow. So a
-row becomes a small Python object when a kernel first reads the row. After the call of a kernel, changed rows are
-written back to their array.
+A kernel reads and writes the fields of rows as attributes. A row becomes a small Python object when a kernel reads the
+row for the first time. Small Python objects are used because numpy's rows with attributes are slow. After the call of a
+kernel, changed rows are written back to their array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlainRows:
         return len(self._array)
 
     def __getitem__(self, number: int) -> SimpleNamespace:
-        """Return a row as a Python object, and always the same object for a row."""
+        """Return a row as a Python object. There is one object for each row."""
         found = self._rows.get(number)
         if found is None:
             values = self._array[number].item()

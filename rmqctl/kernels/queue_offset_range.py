@@ -1,4 +1,4 @@
-"""Find the range of queue offsets that the messages of each queue have."""
+"""Find, for each queue, the queue offset range of its messages."""
 
 from __future__ import annotations
 

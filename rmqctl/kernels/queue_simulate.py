@@ -1,7 +1,7 @@
 """Fill and recover consume queues as a broker does, many messages at once.
 
 `fill` moves the end of a queue in the same way as ConsumeQueue.putMessagePositionInfo, but writes nothing. For each
-queue, `fill` needs only the numbers in FILL_STATES, and no units. The kernels `recover`, `used_units` and
+queue, `fill` needs the numbers in FILL_STATES. `fill` needs no units. The kernels `recover`, `used_units` and
 `first_reaching` read raw units of 20 bytes.
 """
 
@@ -68,8 +68,8 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
     Returns the row at which the kernel stopped. `messages` are rows of DISPATCH_COLUMNS, and `states` are rows of
     FILL_STATES. The state of queue number n is `states[queues[n]]`. The kernel stops before a message of a batch queue.
-    With `with_multi_dispatch`, the kernel also stops before a message that names LMQ queues. DISPATCH_COLUMNS do not
-    have enough data to dispatch messages with LMQ queues or messages of a batch queue.
+    With `with_multi_dispatch`, the kernel stops before a message that names LMQ queues. DISPATCH_COLUMNS do not have
+    enough data to dispatch messages with LMQ queues or messages of a batch queue.
     """
     while row < len(messages):
         message = messages[row]
@@ -104,8 +104,8 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
     """Recover consume queues that have one file each, as ConsumeQueue.recover does.
 
     The state of queue number n is row `rows[n]` of `states` (FILL_STATES). The file of queue n begins at the queue
-    offset `bases[n]`. `raw` (uint8) has the units of all queues, one queue after the other. The units of queue n end
-    before `ends[n]`.
+    offset `bases[n]`. `raw` (uint8) has the units of all queues, queue by queue. The units of queue n end before
+    `ends[n]`.
     """
     at = 0
     for number in range(len(rows)):
@@ -136,7 +136,7 @@ def are_before(states: Rows, log_end: int) -> Flags:
 def are_from(states: Rows, log_start: int) -> Flags:
     """Return, for each queue, whether all units point to `log_start` or later.
 
-    Only the queue's units on the disk count. `states` are rows of FILL_STATES.
+    Units that are not on the disk are not examined. `states` are rows of FILL_STATES.
     """
     found: Flags = (states["leads_to"] > 0) & (states["leads_from"] >= log_start)
     return found
@@ -144,10 +144,10 @@ def are_from(states: Rows, log_start: int) -> Flags:
 
 @kernel
 def used_units(raw: Bytes, count: int, bound: int) -> int:
-    """Return how many units at the start of `raw` are used and point before `bound`.
+    """Count the used units at the start of `raw` that point before `bound`.
 
-    Counting stops after `count` units. Counting also stops at the first unit that is unused, or that points to `bound`
-    or beyond. `raw` is uint8; `bound` is a physical offset.
+    At most `count` units are counted. Counting stops at the first unit that is unused, or that points to `bound` or
+    beyond. `raw` is uint8; `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT

@@ -1,9 +1,9 @@
-"""Read, from many records at once, the fields that RECORD_COLUMNS lack.
+"""Read the fields that RECORD_COLUMNS do not have, from many records at once.
 
 The kernels of this module read the rest of a record's head, and the positions of texts. A text is given as a span
-(start, end). `gather` copies the bytes of many spans one after the other, as in an Arrow array. This module does not
-decode texts, so the caller must check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so
-each topic and each host is given as its number in a `TextTable`.
+(start, end). `gather` joins the bytes of many spans, as in an Arrow array. This module does not decode texts, so the
+caller must check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so each topic and each
+host is given as its number in a `TextTable`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TextTable:
         self._known: set[bytes] = set()
 
     def add(self, text: bytes) -> None:
-        """Add a text to the table, if the table does not have the text."""
+        """Add a text to the table if the text is not in the table."""
         if text not in self._known:
             self._known.add(text)
             self.table.add(text, 0, len(self.texts))
@@ -140,7 +140,7 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
 
     `rows` are rows of RECORD_COLUMNS. New topics and hosts are added to the TextTables `topics` and `hosts`. Without
     `with_values`, the columns that come from properties stay 0: tags_code, is_text and the spans. `is_text` is set if
-    TAGS is valid UTF-8. tags_code, the hash of TAGS, is right only if `is_text` is set.
+    TAGS is valid UTF-8. If `is_text` is not set, `tags_code` (the hash of TAGS) may be wrong.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -180,7 +180,7 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 
 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
-    """Copy the texts of many spans one after the other; return (offsets, bytes).
+    """Join the texts of many spans; return (offsets, bytes).
 
     `offsets` (int32) has the position where each text begins, and then the end of the last text. `bytes` is uint8 and
     has less than 2 GiB in total.

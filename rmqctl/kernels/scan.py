@@ -1,9 +1,9 @@
 """The kernel that decodes many records of a log file at once, into columns.
 
 `walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before anything that is not a
-good message: a blank, zeros, damage, or a record that is not completely in the buffer. Where `walk` stops, the
-one-record decoder reads on, so only this decoder decides which damage is reported. A test compares `walk` with the
-one-record decoder on every test store and on every kind of damage.
+good message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder continues
+where `walk` stops, and decides which damage is reported. A test compares `walk` with the one-record decoder on every
+test store and on every kind of damage.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    The result is also False if the last bytes have only the name or only the form of `__CRC32#`. If the result is
-    False, the one-record decoder decides whether the record is good.
+    The result is False if the last bytes have the name of `__CRC32#` in a wrong form, or the form without the name. If
+    the result is False, the one-record decoder decides whether the record is good.
     """
     named = True
     for i in range(8):
@@ -158,10 +158,9 @@ def walk(
     """Fill `columns` with the good messages at the start of `buffer`.
 
     Returns the number of good messages. `columns` are rows of RECORD_COLUMNS. `buffer` is uint8 and contiguous. The
-    first byte of `buffer` is at physical offset `base`, and `room` is the number of bytes from `base` to the end of the
+    first byte of `buffer` is at physical offset `base`. `room` is the number of bytes from `base` to the end of the
     file. The kernel stops at the first place that is not a good message, at the buffer's end, or when `columns` is
-    full. Without `check_bodies`, a message with a wrong BODYCRC is also treated as good. The kernel runs without the
-    GIL.
+    full. Without `check_bodies`, a message with a wrong BODYCRC is treated as good. The kernel runs without the GIL.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

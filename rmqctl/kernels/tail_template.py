@@ -1,12 +1,12 @@
-"""Layouts of record tails, so that most tails need not be parsed.
+"""Layouts of record tails. With layouts, most tails are not parsed.
 
 The tail of a record is the part after its body: the topic, the length of the properties, and the properties. A producer
 usually sends many messages with the same topic and the same property names. The tails of messages with the same topic
-and the same property names differ only in the values of the properties. Therefore most tails are not parsed, but
-compared with a layout, 64 bytes at once. A layout keeps one tail as an example. In a layout, the bits of `fixed` mark
-the bytes outside values, and the bits of `ends` mark the bytes that end a value. If a tail and the example are equal in
-all marked bytes, both have the same topic, and their values are at the same positions. A tail longer than LENGTH_MAX
-has no layout.
+and the same property names differ only in the values of the properties. Most tails are compared with a layout, 64 bytes
+at once, and are not parsed. A layout keeps one tail as an example. In a layout, the bits of `fixed` mark the bytes
+outside values, and the bits of `ends` mark the bytes that end a value. If a tail and the example are equal in all
+marked bytes, their topics are equal, and their values are at the same positions. A tail longer than LENGTH_MAX has no
+layout.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MISSES_PER_LESSON = 8  # if there are too many different tails, most of them sh
 class TailLayouts(NamedTuple):
     """A table of tail layouts, with one layout in each row.
 
-    A row has an example of a tail, the lengths of the tail and of its topic (bytes), the bits `fixed` and `ends`, and
-    the spans of the values. Lengths of 0 mean that the row has no layout. The spans are counted from the start of the
-    tail. For each queue of the topic, `slots` has the slot of the queue in a QueueTable (-1: not known). The lowest
-    bits of the queueId are the index into `slots`.
+    A row has an example of a tail, the bits `fixed` and `ends`, and the spans of the values. `lengths` has the lengths
+    of the tail and of its topic, in bytes. Lengths of 0 mean that the row has no layout. The spans are counted from the
+    start of the tail. For each queue of the topic, `slots` has the slot of the queue in a QueueTable (-1: not known).
+    The lowest bits of the queueId are the index into `slots`.
     """
 
     lengths: Numbers
@@ -66,8 +66,8 @@ def no_layouts(values: int) -> TailLayouts:
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
     """Return the number of the table row for the layout of the tail [start, end).
 
-    The second result is True if the row already has the layout of the tail, and False if the row is free or has another
-    layout.
+    The second result is True if the row has the layout of the tail. The second result is False if the row is free, or
+    has the layout of another tail.
     """
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD

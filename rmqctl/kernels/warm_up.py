@@ -64,9 +64,8 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
 
     If the cache cannot be used, the kernels are compiled without a cache.
 
-    `size` is the size of the input in bytes. For a small input, compiling or loading kernels takes more time than
-    running them as plain Python. For a small input, the kernels therefore run as plain Python. Pass `size` only if all
-    kernels that you call can run as plain Python.
+    `size` is the size of the input in bytes. For a small input, the kernels run as plain Python, because compiling or
+    loading kernels would take more time. Pass `size` only if all kernels that you call can run as plain Python.
     """
     names = {module.__name__ for module in modules}
     with _LOCK:
@@ -103,7 +102,7 @@ def _folder() -> Path | None:
 
 
 def _run_plain(names: set[str]) -> None:
-    """Make the kernels of these modules, and no others, run as plain Python."""
+    """Run the kernels of these modules as plain Python, and all others compiled."""
     _PLAIN.clear()
     _PLAIN.update(names)
     for kernel in KERNELS:

@@ -23,8 +23,8 @@ class Columns(NamedTuple):
     """Successive good messages in `size` bytes of the log, from `physical_offset` on.
 
     `path` is the path of the file, as findings show it. `rows` is a numpy array of
-    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` count from the start of `buffer`, a numpy array of
-    uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
+    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` count from the start of `buffer`. `buffer` is a numpy
+    array of uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
     """
 
     physical_offset: int
@@ -53,7 +53,7 @@ class Columns(NamedTuple):
 class ColumnReader:
     """Reads messages of log files into one buffer, as columns.
 
-    Because all reads use the same buffer, memory use does not grow. Only one thread at a time may use a reader. Without
+    All reads use one buffer, so memory use does not grow. Only one thread at a time may use a reader. Without
     `check_bodies`, a message with a wrong BODYCRC counts as good.
     """
 
@@ -68,8 +68,8 @@ class ColumnReader:
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
         """Return the good messages of `file` that begin in [position, stop).
 
-        The function returns as many messages as fit into the buffer. The result is None if there is no good message at
-        `position`. The result is also None if the message at `position` is too long for the buffer or cannot be read.
+        The function returns as many messages as fit into the buffer. The result is None if the message at `position` is
+        missing, bad, unreadable, or longer than the buffer.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:
@@ -90,9 +90,9 @@ class ColumnReader:
         return None
 
     def _is_cut(self, buffer: Bytes) -> bool:
-        """Return whether the buffer ends inside a record.
+        """Return whether the record at the start of `buffer` may be incomplete.
 
-        The result is True if the record at the start of `buffer` may be longer than `buffer`.
+        The result is False for a TOTALSIZE above BUFFER_SIZE.
         """
         if len(buffer) < message.MIN_SIZE:
             return True

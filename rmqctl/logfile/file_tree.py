@@ -1,10 +1,10 @@
 """Move, remove and sync files and whole folders.
 
-Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system is a
-copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
-renamed to the target's name. After the copy got its final name, the original is renamed and removed. During a move, a
-file or folder with the target's name is always complete. An interrupted move may leave files or folders whose names end
-in `.rmqctl-partial` or `.rmqctl-moved`. `remove_leftovers` removes the remains of an interrupted move.
+Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system copies
+the files. The copy first has a temporary name in the target's folder. When the copy is complete and synced, the copy is
+renamed to the target's name. When the copy has its final name, the original is renamed and removed. Until the copy is
+complete, nothing exists at the target. An interrupted move may leave files or folders whose names end in
+`.rmqctl-partial` or `.rmqctl-moved`. `remove_leftovers` removes the remains of an interrupted move.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NAME_MAX = 255  # bytes
 
 
 class Modes(NamedTuple):
-    """The modes of files and of their folders, in the form that chmod accepts."""
+    """The modes of files and of their folders, for example 0o644 and 0o755."""
 
     file: int = FILE_MODE
     folder: int = FOLDER_MODE
 
 
 def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
-    """Return the modes of the first file at or below one of `paths`.
+    """Search `paths` for a file, and return the modes of the first file.
 
     The result has the mode of the file, and the mode of the file's folder. Raises OSError.
     """

@@ -35,7 +35,7 @@ def is_zeros(block: bytes) -> bool:
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    The first read opens the file, and `close` closes it. `size_on_disk` is the length of the file on disk, which may be
+    The first read opens the file, and `close` closes it. `size_on_disk` is the length of the file on disk, and may be
     greater than `size`. The bytes after `size` do not belong to the queue.
     """
 
@@ -75,9 +75,9 @@ class MappedFile:
         self.close()
 
     def apart(self) -> MappedFile:
-        """Return the same file with a second descriptor, for another thread.
+        """Return a second MappedFile with its own descriptor, for another thread.
 
-        Only the thread that uses the second descriptor closes it.
+        The thread that uses the returned MappedFile must close it.
         """
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # a later read of the file raises the error
@@ -85,9 +85,9 @@ class MappedFile:
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return an object that reads all bytes of the file on disk.
+        """Return a MappedFile that reads all bytes of the file on disk.
 
-        The new object also reads the bytes after `size`. The new object has its own descriptor.
+        The new MappedFile has its own descriptor.
         """
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
@@ -113,7 +113,7 @@ class MappedFile:
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes at `position`.
 
-        Returns the number of bytes read, which is less than the buffer's size only at the file's end. Raises OSError.
+        Returns the number of bytes read: fewer than the buffer's size at the file's end. Raises OSError.
         """
         if self._content_of(position, position + len(buffer)) is None:
             return self._storage.read_into(self._open(), position, buffer)
@@ -124,8 +124,7 @@ class MappedFile:
     def read_exact(self, position: int, size: int) -> bytes:
         """Return exactly `size` bytes at `position`.
 
-        Raises OSError if the file has fewer bytes, for example because the file was truncated after the folder was
-        listed.
+        Raises OSError if the file has fewer bytes, for example after a truncation.
         """
         data = self.read(position, size)
         if len(data) < size:
@@ -146,7 +145,7 @@ class MappedFile:
             position += len(block)
 
     def next_data(self, position: int) -> int:
-        """Return the first position >= `position` outside the holes of a sparse file.
+        """Return the first position >= `position` that is not in a hole of the file.
 
         The result is the file's size if no data follows `position`. Raises OSError.
         """
@@ -160,16 +159,16 @@ class MappedFile:
     def content(self) -> bytes | None:
         """Return the content of a small file, without the zeros at its end.
 
-        The result is None if the storage does not keep the file's content. Raises OSError.
+        The result is None if the storage does not cache the content. Raises OSError.
         """
         small_files = self._storage.small_files
         return small_files.content(self) if small_files is not None and self._kept else None
 
     @property
     def known_data_end(self) -> int:
-        """Return a position after which the file has only zeros.
+        """Return the length of `content`, or `size` if `content` is None.
 
-        The result is the file's size if rmqctl knows no earlier position. Raises OSError.
+        From the returned position on, the file has only zeros. Raises OSError.
         """
         content = self.content
         return self.size if content is None else len(content)
@@ -198,8 +197,7 @@ class MappedFile:
     def read_small(self) -> bytes | None:
         """Read the content of the file, without the zeros at its end.
 
-        The result is None if the content has more than SMALL_FILE bytes, or if the file has become shorter. Raises
-        OSError.
+        The result is None for more than SMALL_FILE bytes of content, and for an incomplete read. Raises OSError.
         """
         descriptor = self._open_file()
         try:
@@ -212,10 +210,7 @@ class MappedFile:
         return without_zeros(data) if len(data) == size else None
 
     def _content_of(self, start: int, end: int) -> bytes | None:
-        """Return the content of a small file, for a read of [start, end).
-
-        The result is None if the storage does not keep the file's content, or if [start, end) is not inside the file.
-        """
+        """Return `content` if [start, end) is inside the file, and None otherwise."""
         return self.content if 0 <= start <= end <= self.size else None
 
     def _open(self) -> int:

@@ -51,7 +51,7 @@ class MappedFileQueue:
     def refresh(self) -> None:
         """List the queue's folders again.
 
-        A running broker adds, extends and deletes files. Raises OSError.
+        A running broker may have added, extended or deleted files. Raises OSError.
         """
         self.close()
         self.anomalies: list[Damage] = []
@@ -81,8 +81,8 @@ class MappedFileQueue:
     def small_content(self) -> bytes | None:
         """Return the content of the queue's only file, without the zeros at its end.
 
-        The result is None if the queue does not have exactly one file, or if the storage does not keep the file's
-        content. Raises OSError.
+        The result is None if the queue does not have exactly one file, or if the storage does not cache the content.
+        Raises OSError.
         """
         return self.files[0].content if len(self.files) == 1 else None
 
@@ -104,7 +104,7 @@ class MappedFileQueue:
     def set_aside(self) -> list[Path]:
         """Return the files that were probably renamed, for example to FILE.bak.
 
-        The name of a renamed file begins with the name of a missing queue file. A renamed file has the usual length.
+        A file counts as renamed if its length is `file_size` and its name begins with a missing file's name.
         """
         taken = set(self._bases)
         found: dict[int, Path] = {}
@@ -194,8 +194,9 @@ def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
     The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
-    result is the most frequent candidate length. Three rules compare equally frequent lengths, in this order. (1) A
-    divisor of all offsets in the file names wins. (2) The length of an existing file wins. (3) The larger length wins.
+    result is the most frequent candidate length. If several lengths are most frequent, three rules decide, in this
+    order. (1) A divisor of all offsets in the file names wins. (2) The length of an existing file wins. (3) The larger
+    length wins.
     """
     if len(files) == 1:
         return files[0].size

@@ -38,7 +38,7 @@ _PREFIX = struct.Struct(">iI")
 
 
 class RecordReader:
-    """Decodes records of `file`, which is read `window_size` bytes at a time.
+    """Decodes records of `file`, and reads `window_size` bytes at a time.
 
     All methods raise OSError if the file cannot be read.
     """
@@ -110,7 +110,7 @@ class RecordReader:
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
-        """Return the TOTALSIZE of a damaged record, or 0 if it cannot be right."""
+        """Return the TOTALSIZE of a damaged record, or 0 if TOTALSIZE is impossible."""
         if self.file.size - position < BLANK_SIZE:
             return 0
         at = self._load(position, BLANK_SIZE)
@@ -134,7 +134,7 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """Return `size` bytes, or only the first `need` bytes if the rest is unreadable."""
+        """Return `size` bytes; if the rest is unreadable, return the first `need` bytes."""
         try:
             return self.file.read_exact(position, size)
         except OSError:
@@ -145,8 +145,8 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        A record must have the right PHYSICALOFFSET. The fast check of PHYSICALOFFSET rejects most bytes that look like
-        a magic code by chance, before they are decoded.
+        A record must have the right PHYSICALOFFSET. The fast check of PHYSICALOFFSET rejects most bytes that equal a
+        magic code by chance.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
@@ -157,8 +157,8 @@ class RecordReader:
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
         """Return the damage of a record that is longer than the window.
 
-        The record is checked before it is loaded, so that a wrong TOTALSIZE costs no memory. The result is None if the
-        check finds no damage.
+        The check does not load the record, because a wrong TOTALSIZE may be very large. The result is None if the check
+        finds no damage.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
@@ -218,6 +218,6 @@ class RecordReader:
 def is_framed(found: Message | Blank | Damage | None) -> bool:
     """Return whether the length fields of a record are right.
 
-    Other fields of the record may be damaged.
+    All fields except the lengths may be damaged.
     """
     return found.message is not None if isinstance(found, Damage) else found is not None

@@ -1,9 +1,9 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-A file has three positions and a reference count. `wrote_position` is the position after the appended bytes.
-`committed_position` is the position after the bytes that were written to the file. Without a buffer of the transient
-store pool, `committed_position` equals `wrote_position`. `flushed_position` is the position after the bytes that are
-flushed to disk.
+A file has three positions and a reference count. `wrote_position` is the end of the appended bytes.
+`committed_position` is the end of the bytes that were written to the file. Without a buffer of the transient store
+pool, `committed_position` equals `wrote_position`. `flushed_position` is the end of the bytes that were flushed to
+disk.
 """
 
 from __future__ import annotations
@@ -76,22 +76,22 @@ class WritableMappedFile(MappedFile):
 
     @property
     def readable_position(self) -> int:
-        """Return the position after the last byte that can be read from the file."""
+        """Return the end of the bytes that can be read from the file."""
         return self.wrote_position if self._buffer is None else self.committed_position
 
     @property
     def descriptor(self) -> int:
         """Return the file's descriptor, and open the file if necessary.
 
-        Callers use the descriptor to write at positions that they choose.
+        Callers use the descriptor for writes at any position.
         """
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`; the file must have room for `data`.
 
-        If the function raises OSError, nothing is appended, and bytes that were already written to the file are set to
-        zero. If the bytes of a failed append cannot be set to zero, the next append tries again.
+        If `append` raises OSError, nothing is appended. The bytes of a failed append are set to zero, at the latest
+        before the next append.
         """
         position, end = self._place_for(data)
         if self._buffer is not None:
@@ -106,9 +106,9 @@ class WritableMappedFile(MappedFile):
     def append_head_last(self, data: memoryview, head: int) -> None:
         """Append many bytes, and write the first `head` bytes last.
 
-        Until the first `head` bytes are written, a reader finds zeros at the old end of the file, and no incomplete
-        record. The file must not have a buffer of the transient store pool. The function calls `write`, because large
-        appends to mapped memory need three times as much system time. An OSError has the same effect as in `append`.
+        Until the first `head` bytes are written, a reader finds zeros and no incomplete record. The file must not have
+        a buffer of the transient store pool. The function calls `write`: for large appends, mapped memory needs three
+        times as much system time. After an OSError, nothing is appended, as with `append`.
         """
         position, end = self._place_for(data)
         self._write(position + head, data[head:])
@@ -126,8 +126,7 @@ class WritableMappedFile(MappedFile):
     def _map(self) -> MappedMemory | None:
         """Map the file into memory if necessary, and return the mapping.
 
-        The result is None if the file must not be written through memory, for example if the file system cannot
-        allocate blocks.
+        The result is None without `mapped`, or after a failed allocation of disk blocks.
         """
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
@@ -155,11 +154,11 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Set the bytes that a failed append wrote to zero.
+        """Overwrite the bytes of a failed append with zeros.
 
-        A failed append can leave a complete record after `wrote_position`. Without `mend`, a shorter record that is
-        appended later could make the complete record valid. Zeros are written only up to the last non-zero byte. On a
-        full disk, writing the bytes after the last non-zero byte could fail, because they may have no disk blocks.
+        A failed append can leave a complete record after `wrote_position`. Without `mend`, a remaining complete record
+        could become valid after a shorter append. Zeros are written up to the last non-zero byte. A write after the
+        last non-zero byte could need new disk blocks, and fail on a full disk.
         """
         if not self._torn:
             return
@@ -220,7 +219,7 @@ class WritableMappedFile(MappedFile):
     def warm_up(self) -> None:
         """Allocate the file's disk blocks, page by page.
 
-        If the disk is full, `warm_up` fails, so that no later append fails because of the full disk.
+        `warm_up` detects a full disk before the first append.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
@@ -249,8 +248,8 @@ class WritableMappedFile(MappedFile):
     def shutdown(self, forced_after_ms: int = 0) -> bool:
         """Refuse new holds, and return whether no hold is left.
 
-        The first call releases the hold that every file has from its creation. If a later call comes at least
-        `forced_after_ms` ms after the first call, the file is closed in spite of remaining holds.
+        The first call releases the file's initial hold. After `forced_after_ms` ms, a further call closes the file, and
+        ignores the remaining holds.
         """
         now = time.monotonic()
         with self._reference_lock:
@@ -267,7 +266,7 @@ class WritableMappedFile(MappedFile):
     def destroy(self, forced_after_ms: int = 0) -> bool:
         """Close and delete the file.
 
-        The result is False if the file still has a hold; the caller then tries again later.
+        The result is False if the file still has holds; the caller must then call `destroy` again later.
         """
         if not self.shutdown(forced_after_ms):
             return False

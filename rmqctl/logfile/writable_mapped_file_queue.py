@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class WritableMappedFileQueue:
     """A queue of files of `file_size` bytes in `folders`, for appending.
 
-    With several folders, successive new files are made in different folders in turn. A folder is skipped if `is_full`
-    returns True for the folder. `queue` has the existing files. Writing continues at `end`, the offset where the used
-    part of the queue ends. Existing files after `end` are used, too, because a broker creates files of zeros in
-    advance. Offsets are in bytes; methods raise OSError.
+    New files go to the folders in turn (round robin). A folder is skipped if `is_full` returns True for the folder.
+    `queue` has the existing files. Writing continues at `end`, the offset where the used part of the queue ends. An
+    existing file after `end` is used instead of a new file: brokers create files of zeros in advance. Offsets are in
+    bytes; methods raise OSError.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class WritableMappedFileQueue:
 
     @property
     def last(self) -> WritableMappedFile | None:
-        """Return the file that is written to; it may be full."""
+        """Return the last file, which may be full."""
         return self.files[-1] if self.files else None
 
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
         """Return the last file, or a new file if the last file is full.
 
-        If the queue has no file yet, the new file is the file that contains `start_offset`.
+        In a queue without files, the new file contains the offset `start_offset`.
         """
         last = self.last
         if last is not None and not last.is_full:
@@ -95,10 +95,10 @@ class WritableMappedFileQueue:
         start_offset: int = 0,
         on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
-        """Append `data` to the last file, and to new files if `data` is too large.
+        """Append `data` to the last file, and to new files if the last file is full.
 
-        If the queue has no file yet, the first new file is the file that contains `start_offset`. For each file that
-        becomes full, `on_full` is called with the file and the number of bytes of `data` that are already written.
+        In a queue without files, the first new file contains the offset `start_offset`. When a file becomes full,
+        `append` calls `on_full(file, written)`. `written` counts the bytes of `data` that are already appended.
         """
         rest = memoryview(data)
         while rest:
@@ -110,10 +110,10 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush each file that has at least `least_pages` pages to flush.
+        """Flush each file with at least `least_pages` unflushed pages.
 
         Returns True if nothing was flushed. After an OSError, every later call of `flush` raises the same error. After
-        a failed sync, a later sync can succeed although the operating system has discarded unwritten bytes.
+        a failed sync, a later sync may succeed, but the bytes of the failed sync may be lost.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -137,8 +137,8 @@ class WritableMappedFileQueue:
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
         """Call `bring` for each file, beginning with the file that contains `where`.
 
-        The loop ends after the first file that `bring` does not finish. Returns the offset up to which `bring`
-        succeeded.
+        The loop ends if `bring` returns a position before the file's end. Returns the last result of `bring`, as an
+        offset in the queue.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -163,7 +163,7 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        Successive files are in different folders in turn. Full folders are skipped. If all folders are full, no folder
+        New files go to the folders in turn (round robin). Full folders are skipped. If all folders are full, no folder
         is skipped (MultiPathMappedFileQueue).
         """
         folders = (

@@ -1,1 +1,1 @@
-"""Operations that change or serve stores, and that RocketMQ brokers do not have."""
+"""Operations of rmqctl that change or serve stores; RocketMQ brokers lack them."""

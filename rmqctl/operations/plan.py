@@ -52,7 +52,7 @@ class RebuildIndex(NamedTuple):
 class SetCheckpoint(NamedTuple):
     """A step that writes `values` into the file `checkpoint`.
 
-    If `is_wrong` is True, the checkpoint must be corrected even if the plan has no other step.
+    If `is_wrong` is True, this step alone is a reason for the repair.
     """
 
     values: Checkpoint
@@ -114,7 +114,7 @@ class Step:
 
 
 class Contested(NamedTuple):
-    """The queues to rebuild that have messages whose queue offsets are in doubt.
+    """Queues that are rebuilt in rounds, because some queue offsets are in doubt.
 
     The queues `keys` are rebuilt `rounds` times. Each round uses the result of the previous round.
     """
@@ -132,8 +132,8 @@ class RepairPlan:
     `max_phy_offset`, or if the operator chose the end. `fingerprint` identifies the store's files at the time of the
     plan. `placeholders` replace damaged records. `leaves` counts, by code, the findings that `verify` still reports
     after the repair. `profile` is the profile of the brokers for which the index is rebuilt. `profile` is None if the
-    store shows the profile. `start_problem` says why a broker does not start even after the repair. `start_problem` is
-    None if a broker starts after the repair.
+    store shows the profile. `start_problem` says why a broker would not start after the repair. `start_problem` is None
+    if a broker starts after the repair.
     """
 
     min_phy_offset: int

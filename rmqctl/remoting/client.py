@@ -1,10 +1,10 @@
 """A client of a broker: one connection, one request at a time.
 
-A user may give the broker's HA port instead of its remoting port. On the HA port, a broker reads every 8 bytes as an
-offset that a slave acknowledges. If the offset is beyond the end of the log, a SYNC_MASTER confirms puts that no slave
-has. To do no harm on the HA port, requests have ROCKETMQ headers in which the lowest byte of `opaque` is 0x80. The byte
-0x80 makes the last group of 8 bytes in a request without fields and body a negative offset. A master ignores a negative
-offset.
+A user may give the broker's HA port by mistake. On the HA port, a broker reads each group of 8 bytes as an offset that
+a slave acknowledges. After an offset beyond the log's end, a SYNC_MASTER confirms puts that no slave has. A master
+ignores negative offsets. Therefore the last 8 bytes that the HA port reads must be a negative offset. By default,
+requests have ROCKETMQ headers. The lowest byte of `opaque` is 0x80. In a ROCKETMQ request without fields and body, 0x80
+is the first byte of the last 8 bytes that the HA port reads.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RemotingClient:
             self._connection = None
 
     def invoke(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> RemotingCommand:
-        """Send a request and return its answer, which has the code SUCCESS.
+        """Send a request, and return the answer with the code SUCCESS.
 
         Raises RequestRefused if the answer has another code. Raises PeerError if the broker cannot be reached, does not
         answer in time, or breaks the protocol.
@@ -101,9 +101,9 @@ class RemotingClient:
         return answer
 
     def _answer(self, request: bytes, deadline: float) -> RemotingCommand:
-        """Send a request and wait for its answer.
+        """Send a request, and wait for the answer.
 
-        The broker may also send requests to the client. The client skips the broker's requests.
+        A broker may send requests to the client; the client skips these requests.
         """
         if self._connection is None:
             self._connection = socket.create_connection(self.address, remaining_seconds(deadline))

@@ -1,7 +1,7 @@
 """Receive a fixed number of bytes from a peer, before a deadline.
 
-With only a time-out for each call of `recv`, a peer that sends one byte per second could keep the reader waiting for
-ever. Memory use depends on the bytes that arrive, and not on the size that the peer announces.
+One deadline for all bytes stops a peer that sends one byte per second. Memory use depends on the bytes that arrive, and
+not on the size that the peer announces.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ Handler = Callable[[RemotingCommand, Address], RemotingCommand]  # gets the addr
 
 
 class ConnectionWatch:
-    """Gets reports about the connections of a server; the default is to ignore them.
+    """Gets reports about the connections of a server, and ignores the reports.
 
-    The threads of the server's connections call the methods of this class.
+    The threads of the connections call the methods.
     """
 
     def refused(self, peer: Address, why: str) -> None:
@@ -48,9 +48,9 @@ class RemotingServer:
 
     `handlers` has a handler for each request code. A request without a handler gets the answer
     REQUEST_CODE_NOT_SUPPORTED (3). If `port` is 0, the server uses a free port. `accepts` gets the IP address of a
-    client, and returns whether the client may connect. The server closes a connection after an invalid frame, after a
-    frame longer than `length_max` bytes, and after `idle_timeout` seconds without a request. The server refuses more
-    than `connections_max` connections at the same time.
+    client, and returns whether the client may connect. The server closes a connection after an invalid frame or a frame
+    longer than `length_max` bytes. The server closes a connection after `idle_timeout` seconds without a request. The
+    server refuses more than `connections_max` connections at the same time.
 
     Raises OSError if the server cannot listen on the address.
     """
@@ -90,7 +90,7 @@ class RemotingServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, close all connections, and wait for their threads."""
+        """Stop listening, close all connections, and wait for all threads."""
         if self._thread.is_alive():
             self._listener.shutdown()
             self._thread.join()
@@ -100,7 +100,7 @@ class RemotingServer:
 
 
 class _Listener(socketserver.ThreadingTCPServer):
-    """The listening socket, and the threads of its connections."""
+    """The listening socket, and the threads of the connections."""
 
     allow_reuse_address = True
     daemon_threads = False
@@ -141,7 +141,7 @@ class _Connection(socketserver.BaseRequestHandler):
         self.server.owner.watch.closed(peer, fault)
 
     def _answer_requests(self, peer: Address) -> str:
-        """Answer requests until the connection ends; return the fault that ended it."""
+        """Answer requests until the connection ends; return the fault, or ""."""
         owner = self.server.owner
         while True:
             try:
@@ -175,6 +175,6 @@ def _not_supported(request: RemotingCommand, peer: Address) -> RemotingCommand: 
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Shut down a connection, so that the thread that reads from it wakes."""
+    """Shut down a connection, to wake the thread that reads from the connection."""
     with suppress(OSError):  # the connection is already closed
         connection.shutdown(socket.SHUT_RDWR)

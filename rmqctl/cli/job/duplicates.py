@@ -48,12 +48,12 @@ COLUMNS = {
 def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobOptions) -> int:
     """List messages that were stored more than once.
 
-    A producer that gets no answer sends the message again, even if a broker has already stored the message. Both copies
-    of the message have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: delivered
+    A producer that gets no answer sends the message again, even if a broker has already stored the message. All copies
+    of one message have one topic, one UNIQ_KEY and one body. Copies that a broker itself makes do not count: delivered
     delayed messages, committed half messages, retries and dead letters. If STORE... are a master and its slaves, name
-    only one of these stores. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore, messages with one
-    UNIQ_KEY do not count as duplicates if they were stored in one queue in the same millisecond. `duplicates` exits
-    with 1 if there are duplicates, or if the log is damaged.
+    only one of these stores. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore messages with one
+    UNIQ_KEY are not duplicates if they were stored in one queue in the same millisecond. `duplicates` exits with 1 if
+    there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import duplicates

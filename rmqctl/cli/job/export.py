@@ -43,7 +43,7 @@ from rmqctl.errors import BadRequest, Unreadable
     type=click.Choice(("binary", "none")),
     default="binary",
     show_default=True,
-    help="Write bodies as stored (as base64 in text formats).",
+    help="`binary` writes bodies as stored, in JSON Lines and CSV as base64. `none` writes no bodies.",
 )
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options

@@ -64,7 +64,7 @@ class JobRun(NamedTuple):
     def is_partial(self) -> bool:
         """Return whether a part of a store could not be read.
 
-        For example, rmqctl does not read a symbolic link, or a folder without read permission.
+        An unreadable part is, for example, a symbolic link, or a folder without read permission.
         """
         return any(store.partly_read for store in self.stores)
 
@@ -75,7 +75,7 @@ class JobRun(NamedTuple):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options that all jobs that read records share."""
+    """The common options of the jobs that read records."""
 
     broker_conf: Path | None
     follow_links: bool
@@ -108,7 +108,7 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
 
 
 def path_of(store: ReadOnlyStore) -> str:
-    """Return the path of a store in the form that rows contain."""
+    """Return the absolute path or the URL of a store."""
     return root_text(store.path.root.absolute())
 
 
@@ -118,9 +118,9 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
-    """Return the columns of a table that a text describes by words `HEADING=key`.
+    """Return the columns of a table from a text of words `HEADING=key`.
 
-    The result has, for each heading, a function that returns the cell of a row.
+    The result maps each heading to a function that returns the cell of a row.
     """
     pairs = (word.split("=") for word in columns.split())
     return {heading: itemgetter(key) for heading, key in pairs}
@@ -129,7 +129,7 @@ def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
 def print_result(
     run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """Print the document for `-o json`, or only its list `rows` for other formats."""
+    """Print a document as JSON, or the document's list `rows` in another format."""
     verb = f"job.{run.name}"
     if output == "json":
         print_document(verb, {"stores": run.names} | document)

@@ -61,10 +61,10 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
 
     If no queue reaches a message, no consumer ever receives the message. The column WHY is `missing-unit` if consumers
     should receive the message. For a missing unit, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl
-    rebuild` repairs the queue. WHY is `deleted-topic` if the topic has no queue, and neither config/topics.json nor the
-    offset of a group names the topic. WHY is `superseded` if the topic was deleted and created again after the message
-    was stored. `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits
-    with 1 if WHY is missing-unit for a message, or if the log is damaged.
+    rebuild` repairs the queue. WHY is `deleted-topic` if the topic has no queue, is not in config/topics.json, and has
+    no offset of a group. WHY is `superseded` if the topic was deleted and created again after the message was stored.
+    `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits with 1 if a
+    message has WHY missing-unit, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
@@ -84,7 +84,7 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
 def _known_topics(run: JobRun) -> DataFrame:
     """Return the known topics of each store that has a topics.json.
 
-    A topic is known if topics.json or the offsets of a group name the topic, or if the topic has a queue.
+    Known topics are in topics.json or in the offsets of a group, or have a queue.
     """
     from rmqctl.store.read.known_topics import KnownTopics
 

@@ -1,11 +1,11 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver fills the queues.
 
 The tasks create dispatch requests. The driver puts units into queues, and entries into the index. In a measurement, the
-driver needed 0.1 us for the unit of a message, and 0.2 us with the message's index entries. The driver can therefore
-process 1 to 5 GiB of log each second. If executors wrote the queues, Spark would have to shuffle the messages by queue,
-which takes 0.9 us more for each message. Executors would be faster than the driver only if about 20 or more cores read.
-The queue offset of a unit also depends on the whole log before the message, for example on earlier damage, or on a
-topic that was created again. The position of an index entry depends on all keys before the entry.
+driver needed 0.1 us for the unit of a message. The unit and the index entries of a message together needed 0.2 us. The
+driver can therefore process 1 to 5 GiB of log each second. Executors cannot write the queues without a shuffle of the
+messages by queue. The shuffle takes 0.9 us more for each message. Therefore executors would be slower than the driver
+with fewer than about 20 cores. The queue offset of a unit depends on the whole log before the message, for example on
+earlier damage. The position of an index entry depends on all keys before the entry.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Fingerprint]]]
 
-# of several stores: done, then what a dry run found, then whatever failed
+# exit codes of stores, from the best to the worst; all others are worse
 BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
 
 
@@ -93,12 +93,13 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Rebuild queues and index from the log, which Spark's tasks read.
+    """Rebuild queues and index from the log with Spark.
 
-    The new files are byte for byte the same as the new files of `rmqctl rebuild`. rmqctl rebuilds one store after the
-    other. For each store, rmqctl shows the plan, asks for confirmation, and makes the change. `rmqctl undo` can undo
-    the change. A problem with one store does not stop the rebuild of the other stores. The exit code is the largest
-    exit code of all stores. rmqctl checks all stores before it starts Spark. Ctrl-C leaves the current store unchanged.
+    `rmqctl job rebuild` and `rmqctl rebuild` write identical files. rmqctl rebuilds one store after the other. For each
+    store, rmqctl shows the plan, asks for confirmation, and makes the change. `rmqctl undo` can undo the change. A
+    problem with one store does not stop the rebuild of the other stores. The exit code is the worst exit code of all
+    stores: 0 is the best code, then 3, then 1, then the other codes in ascending order. rmqctl checks all stores before
+    it starts Spark. Ctrl-C leaves the current store unchanged.
 
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
     rmqctl sends its own code to the executors. The tasks of Spark only read. rmqctl writes the new queues and the new
@@ -168,8 +169,8 @@ def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_
 def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Change to the user that owns the stores, before Spark starts.
 
-    Spark's JVM and workers share files, so they must run as the same user. Raises ChangeFailed if the stores belong to
-    several users, or if the owner has no access to a file that Spark needs.
+    Spark's JVM and workers share files, so all of them must run as one user. Raises ChangeFailed if the stores belong
+    to several users, or if the owner has no access to a file that Spark needs.
     """
     needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
     act_as_owner_of(stores)
@@ -209,7 +210,7 @@ def _attempt(one: Callable[[], int]) -> int:
     """
     try:
         return one()
-    except BrokenPipeError:  # the reader of all plans
+    except BrokenPipeError:  # nobody reads the plans any more
         raise
     except (RmqctlError, OSError) as error:
         return report_error(error)

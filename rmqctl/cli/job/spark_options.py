@@ -1,4 +1,4 @@
-"""The options that all jobs share, and the Spark session that they describe."""
+"""The common options of all jobs, and the Spark session for these options."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSessi
         raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
     from rmqctl.spark.session.session import Target, session
 
-    # py4j logs a traceback where Ctrl-C comes, by the root logger; what goes wrong reaches us as an exception
+    # after Ctrl-C, py4j logs a traceback to the root logger; real errors arrive as exceptions
     logging.getLogger().addHandler(logging.NullHandler())
     with session(Target(master, remote), os.environ) as spark:
         yield spark

@@ -73,7 +73,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
         if is_named("messages", query) or is_named("damage", query):
             records = run.records(columns_of(query))
             _make_views(records)
-            select(run.spark, query)  # what is refused is refused before the log is read
+            select(run.spark, query)  # a bad query ends here, before the log is read
             _, read = ask([run.groups((), "broker")], lambda groups: groups.count())
             _make_views(records, read[0].splits)
         answer = select(run.spark, query)
@@ -86,8 +86,8 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
     """Define the views messages and damage for the query.
 
-    The views read only the parts `splits` of the log. Without splits, the views are empty, which is enough to check the
-    query.
+    The views read only the parts `splits` of the log. Without splits, the views are empty. Empty views are enough to
+    check the query.
     """
     from rmqctl.spark.question.sql import views
 

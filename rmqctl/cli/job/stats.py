@@ -45,8 +45,8 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """Count messages and bytes by broker, topic and queue.
 
     `stats` counts each whole message of the log, even if no queue has the message. `stats` also shows the sizes of
-    messages, the first and the last store time, and the messages per second between the first and the last store time.
-    `stats` exits with 1 if the log is damaged.
+    messages, the first and the last store time, and the messages per second between these two times. `stats` exits with
+    1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.stats import COLUMNS as NEEDED

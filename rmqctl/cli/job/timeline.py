@@ -22,7 +22,7 @@ INTERVAL_MAX_MS = 86_400_000
 
 
 class Interval(click.ParamType):  # type: ignore[type-arg]
-    """The type of a length of time, from 1s to 1d. The value is in ms."""
+    """The type of a time interval, from 1s to 1d. The value is in ms."""
 
     name = "INTERVAL"
 

@@ -27,7 +27,7 @@ def report_error(error: BaseException) -> int:
 
 
 def exit_status(error: BaseException) -> ExitCode:
-    """Return the exit status of a command that this exception ended."""
+    """Return the exit status for an exception that ended a command."""
     if isinstance(error, RmqctlError):
         return error.exit_code
     if isinstance(error, click.ClickException):

@@ -18,7 +18,7 @@ _INVISIBLE = (
 )
 _UNSAFE = re.compile(f"[\x00-\x1f{_INVISIBLE}]")
 _UNSAFE_IN_JSON = re.compile(f"[{_INVISIBLE}]")
-# what spreadsheets take for a formula
+# a spreadsheet takes a text with one of these first characters for a formula
 FORMULA_SIGNS = ("=", "+", "-", "@")
 _BMP_END = 0x10000
 

@@ -36,10 +36,9 @@ _IMPORTED_LATE = (
 
 
 def import_late_ones() -> None:
-    """Import all modules that the output only sometimes needs, such as rich.
+    """Import rich and the other modules in _IMPORTED_LATE.
 
-    A process calls this function before it changes its user, because the new user may have no right to read the
-    modules.
+    Call this function before the process changes its user. The new user may have no right to read the modules.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
@@ -58,9 +57,9 @@ def print_document(verb: str, document: Row) -> None:
 def indented_json(document: Row) -> str:
     """Return an indented JSON document, safe for a terminal.
 
-    msgspec indents large documents much faster than `json`, but its import needs time. msgspec refuses a text with half
-    of a surrogate pair, which the name of a file may have. `json` indents small documents, and texts that msgspec
-    refuses.
+    msgspec indents large documents much faster than `json`, but the import of msgspec needs time. msgspec refuses
+    surrogates, and the name of a file may contain a surrogate. Therefore `json` indents small documents and documents
+    with surrogates.
     """
     text = printable_json(json.dumps(document, ensure_ascii=False))
     if len(text) < LARGE_DOCUMENT or "\\ud" in text:
@@ -86,11 +85,11 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows, as they arrive, in the format `output` that the user chose.
+    """Print rows in the format `output`.
 
-    `keys` are the columns of CSV. `columns` has the headings of the table, each with a function that returns the cell
-    of a row. In a JSON document, the keys of `head`, such as the store, come before the rows. With `live`, rows arrive
-    over time, and each row is printed immediately.
+    `keys` are the columns of CSV. `columns` maps each heading of the table to a function that returns the cell of a
+    row. In a JSON document, the keys of `head`, such as the store, come before the rows. With `live`, each row is
+    printed immediately.
     """
     if live:
         rows = _flushed(rows)
@@ -129,7 +128,7 @@ def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    """Print a table for every block of rows, without the block's empty columns."""
+    """Print one table for each ROWS_PER_TABLE rows, without empty columns."""
     printed = 0
     while chunk := list(islice(rows, ROWS_PER_TABLE)):
         cells = [[cell(row) for cell in columns.values()] for row in chunk]
@@ -148,9 +147,9 @@ def _used_columns(headings: list[str], rows: list[list[Any]]) -> tuple[list[str]
 
 
 def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any]]) -> None:
-    """Print rows that arrive over time as one table.
+    """Print one table, row by row.
 
-    The headings are printed only once, and each row is printed immediately. If a cell is wider than its column, the
+    The headings are printed once. Each row is printed as soon as it arrives. If a cell is wider than its column, the
     column becomes wider from this row on. If the terminal is too narrow, rows are printed as records.
     """
     from rich.cells import cell_len
@@ -170,9 +169,9 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 
 
 def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
-    """Print rows in the same layout as tabulate does, but without tabulate.
+    """Print rows in the layout of tabulate, without tabulate.
 
-    To import tabulate would take a third of the time that a whole look-up of a message takes.
+    The import of tabulate would take a third of the time of a whole message look-up.
     """
     lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -204,7 +203,7 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 def _csv_cell(value: Any, *, raw: bool) -> str:
     """Return the text of a cell for CSV.
 
-    If a spreadsheet would run a text as a formula, the text is changed, except with `raw`. Numbers are never formulas.
+    Without `raw`, `no_formula` changes texts that a spreadsheet would run as formulas. Numbers are never formulas.
     """
     if isinstance(value, dict | list):
         return to_json(value)
@@ -225,7 +224,7 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:
     """Print a table, or records if the terminal is too narrow for a table.
 
-    `printed` is the number of rows that were printed earlier. The first record gets the number `printed` + 1.
+    `printed` is the number of rows in earlier tables. The numbers of records begin at `printed` + 1.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -254,7 +253,7 @@ def _print_records(headings: list[str], rows: list[list[Any]], printed: int) -> 
 def _print_pairs(pairs: Iterable[tuple[str, Any]], width: int) -> None:
     """Print names and values on a terminal, each name to the left of its value.
 
-    A long value has several lines, which are all to the right of the name.
+    All lines of a long value are to the right of the name.
     """
     from rich.text import Text
 
@@ -277,7 +276,7 @@ def _terminal_width() -> int:
 
 
 def text_width(most: int) -> int:
-    """Return the width at which text must be wrapped, in characters: `most`, or less.
+    """Return the width at which text must be wrapped, at most `most` characters.
 
     If the terminal is narrower than `most` characters, the result is the width of the terminal.
     """
@@ -293,7 +292,7 @@ def _text(value: Any) -> Text:
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Print names and values, each pair on its own line.
 
-    On a terminal, a long value has several lines, which are all to the right of the name.
+    On a terminal, all lines of a long value are to the right of the name.
     """
     if is_terminal(sys.stdout):
         pairs = list(fields)
@@ -385,7 +384,7 @@ def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
 
-            def advance(count: int) -> None:  # a further pass makes the total greater
+            def advance(count: int) -> None:  # another pass over the log increases the total
                 done = bar.tasks[task].completed + count
                 bar.update(task, completed=done, total=max(total, done))
 
@@ -407,7 +406,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how many of all tasks are done.
+    """Yield a function that shows the number of finished tasks and of all tasks.
 
     The function shows the progress on stderr, in the form `mode` (auto, json, none).
     """

@@ -1,7 +1,7 @@
 """The colours of the output, by meaning.
 
-The text itself says what a colour means. Therefore no information is lost without colours, for example with NO_COLOR,
-or if the output is written to a file.
+The text itself says what a colour means. Therefore output without colours loses no information, for example with
+NO_COLOR or in a file.
 """
 
 from __future__ import annotations

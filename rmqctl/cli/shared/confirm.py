@@ -60,9 +60,9 @@ def confirm(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def plan_shown(*, dry_run: bool) -> Iterator[None]:
-    """Flush the plan that the block prints, before the change begins.
+    """Flush stdout after the block has printed the plan.
 
-    If the reader of stdout has closed stdout, stderr reports that nothing was changed.
+    If stdout is closed and `dry_run` is False, stderr reports that nothing was changed.
     """
     try:
         yield
@@ -76,7 +76,7 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 def undo_hint(store: Path) -> str:
     """Return the text that proposes the undo command after a change.
 
-    The proposed command has the options --broker-conf, --follow-links and --as-root if the verb was run with them.
+    The proposed command repeats the user's options --broker-conf, --follow-links and --as-root.
     """
     context = click.get_current_context()
     words = [quoted(store)]

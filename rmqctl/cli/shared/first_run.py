@@ -1,4 +1,4 @@
-"""The remark on stderr that the first run of a verb compiles the kernels."""
+"""A remark on stderr: the first run of a verb compiles the kernels."""
 
 from __future__ import annotations
 

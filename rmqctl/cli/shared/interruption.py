@@ -52,9 +52,9 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End the inner block at once when a signal arrives, and set `noted`.
+        """End the block immediately when a signal arrives, and set `noted`.
 
-        Use the inner block for work that may wait forever, but changes nothing.
+        Use `waiting` for work that may wait forever and changes nothing.
         """
         self._is_waiting = True
         try:
@@ -94,7 +94,7 @@ class ChangeInterruption(Interruption):
             raise KeyboardInterrupt
         self._is_committed = True
         for number in self._before:
-            signal.signal(number, signal.SIG_IGN)  # the one disposition that Python's own end leaves as it is
+            signal.signal(number, signal.SIG_IGN)  # Python does not reset SIG_IGN when it ends
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,8 +1,8 @@
 """Shell completion of the topics, groups and codes that a user types.
 
-If an argument or an option of a verb has one of the names in TYPES, the shell completes the value. The verb needs no
-code for the completion. Completion must be fast and silent. Therefore completion only lists folders and reads small
-files. If an error happens, completion proposes nothing.
+The shell completes arguments and options whose names are in TYPES. Verbs contain no code for completion. Completion
+must be fast and silent. Therefore completion lists folders and reads small files, but never reads the log. After an
+error, completion proposes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROPOSED_MAX = 1000
 class NameType(click.types.StringParamType):
     """The type of a parameter whose value the shell completes.
 
-    The function `names` returns the possible values, each with its meaning. A meaning may be empty.
+    The function `names` returns the possible values and their meanings. The meaning of a value may be an empty text.
     """
 
     def __init__(self, names: Callable[[click.Context], Mapping[str, str]]) -> None:
@@ -50,10 +50,10 @@ def complete_names(parameters: Iterable[click.Parameter]) -> None:
 
 
 def _store_of(context: click.Context) -> Path:
-    """Return the store that an incomplete command line names.
+    """Return the store in an incomplete command line.
 
-    While the user has not typed the value of an option, click leaves the store in `args`. Raises ValueError if the user
-    has not typed a store yet.
+    click leaves the store in `args` while the value of an option is missing. Raises ValueError if the command line has
+    no store.
     """
     typed = context.params.get("store") or (context.params.get("stores") or context.args or [None])[0]
     if typed is None:
@@ -62,7 +62,7 @@ def _store_of(context: click.Context) -> Path:
 
 
 def _topics(context: click.Context) -> dict[str, str]:
-    """Return the topics that have queues. Without queues, return all listed topics."""
+    """Return the topics that have queues. If no topic has a queue, read topics.json."""
     store = _store_of(context)
     folders = [store / folder for folder in QUEUE_FOLDERS]
     found = {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if entry.is_dir()}
@@ -78,7 +78,7 @@ def _groups(context: click.Context) -> dict[str, str]:
 
 
 def _table(store: Path, name: str, key: str) -> dict[str, Any]:
-    """Return the JSON object `key` of config/`name`, as a broker loads the file."""
+    """Load config/`name` as a broker does, and return the JSON object `key`."""
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import load_config, table
 

@@ -52,7 +52,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
 
 NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() for code in codes}
 
-# of the causes that doctor names; `verify` shows what is behind any other
+# the commands for causes of `doctor`; for all other causes, the command is `verify`
 CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
         "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "log-tail-unclean",

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that passes options to a verb in frozen dataclasses.
 
-    With `asked=DumpOptions`, the verb gets one argument `asked`, an object of DumpOptions. Each field of DumpOptions
-    has the value of the option whose parameter has the same name. Write this decorator below the decorators of the
-    options.
+    With `asked=DumpOptions`, the verb gets one argument `asked`, an object of DumpOptions. Each field gets the value of
+    the click parameter with the field's name. Write this decorator below the decorators of the options.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

@@ -25,7 +25,7 @@ OFFSET = click.IntRange(0, OFFSET_MAX)
 COUNT = click.IntRange(0, 10**9)
 POSITIVE = click.IntRange(1, 10**9)
 THREADS_MAX = 256
-CORES_USED_MAX = 8  # more wait for the disk, and each holds buffers
+CORES_USED_MAX = 8  # more threads would wait for the disk, and each thread holds buffers
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
 RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
@@ -35,11 +35,11 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 class LocalPath(click.Path):
     """The type of a parameter that is a path of this machine.
 
-    A URL is refused. rmqctl might take a URL for a path, and create a folder with the name s3:.
+    A URL is refused. Otherwise rmqctl could create a folder named s3: for a URL.
     """
 
     def __init__(self) -> None:
-        # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+        # an unreadable path is no usage error: the open reports the path, with exit code 4
         super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -121,7 +121,9 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
 
 def id_options(command: F) -> F:
     """Add --key, --msg-id and --unique-key."""
-    key = click.option("--key", multiple=True, callback=_once, help="A word of the message's KEYS, or its UNIQ_KEY.")
+    key = click.option(
+        "--key", multiple=True, callback=_once, help="A word of the message's KEYS, or the message's UNIQ_KEY."
+    )
     text = "The offset message id: 32 or 56 hex digits."
     msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
     unique_key = click.option(
@@ -131,7 +133,7 @@ def id_options(command: F) -> F:
 
 
 def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the value of an option that may be given only once, or None."""
+    """Check that an option is given at most once, and return the value or None."""
     if len(values) > 1:
         raise click.BadParameter("give it once: each call looks up one message", param=option)
     return values[0] if values else None
@@ -203,7 +205,7 @@ def _cores() -> int:
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     """Return the settings in the file of --broker-conf, or default settings.
 
-    A remark on stderr reports if broker.conf names another store, or a log in another folder. Raises BadRequest.
+    If broker.conf names another store or another log folder, a note is printed on stderr. Raises BadRequest.
     """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
@@ -231,7 +233,7 @@ def _is_below(path: Path, store: Path) -> bool:
 
 
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
-    """Open the store that the argument and the shared options of a verb name.
+    """Open `store` with the settings of --broker-conf and --follow-links.
 
     With `log_only`, the verb reads only the log.
     """

@@ -1,4 +1,4 @@
-"""Files that a verb writes for the user, outside the store, such as metrics."""
+"""A verb's output files outside the store, such as metrics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 
 
 def check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """Check that the files that rmqctl will write are not in the folders of a broker.
+    """Check that no path in `files` is inside the folders of a broker.
 
-    The folder of each file must exist. A file that exists must be a regular file. `files` has the path of each file by
-    the option that names the file. Raises click.BadParameter.
+    The folder of each file must exist. An existing file must be a regular file. `files` maps the name of an option to
+    the path of a file. Raises click.BadParameter.
     """
     from rmqctl.logfile.access.owner import is_root
 

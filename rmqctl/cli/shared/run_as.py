@@ -1,6 +1,6 @@
 """The user of the operating system that changes the files of a store.
 
-If root changes a store that belongs to another user, the process first changes its user to the owner of the store.
+If root changes a store of another user, the process changes its user to the owner of the store.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """If root runs the verb, change to the user that owns all the stores.
+    """If root runs the verb, change to the user that owns all stores.
 
-    `act_as_owner` does the same for one store. `stores` has the log folders outside each store. Raises ChangeFailed if
-    the stores belong to several users.
+    `stores` maps each store to the log folders outside the store. Raises ChangeFailed if the stores belong to several
+    users.
     """
     from rmqctl.logfile.access.owner import Owner, become
 
@@ -88,7 +88,7 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 def _import_package() -> None:
     """Import every module of rmqctl that a verb without Spark may need.
 
-    If only root has the right to read rmqctl, the process cannot import modules after it has changed its user.
+    After the change of the user, the process may have no right to read the files of rmqctl.
     """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
@@ -96,9 +96,9 @@ def _import_package() -> None:
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Report, for --dry-run, to which user the process would change.
+    """Report the user that the process would become without --dry-run.
 
-    If the change would be refused because files belong to several users, report the refusal instead.
+    If `other_owner` raises ChangeFailed, report that the change would be refused.
     """
     try:
         owner = other_owner(store, logs)
@@ -110,10 +110,9 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
-    """Return the user to which a process of root must change before it writes.
+    """Return the owner of the store, or None if the process keeps its user.
 
-    The result is None if the process keeps its user. Raises ChangeFailed if the files belong to several users, or if
-    their owner cannot be read.
+    Raises ChangeFailed if the files belong to several users, or if their owner cannot be read.
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 

@@ -45,7 +45,8 @@ def parse_time(text: str, now: int) -> int:
 def is_epoch_seconds(text: str) -> bool:
     """Return whether a text is a number of 10 digits (seconds since 1970).
 
-    In seconds, a number of 10 digits is a time from 2001 to 2286. In milliseconds, such a number would be in 1970.
+    In seconds, a number of 10 digits is a time from 2001 to 2286. In milliseconds, a number of 10 digits is a time in
+    1970.
     """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 
@@ -80,7 +81,7 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
 
 
 class HoursType(click.ParamType):  # type: ignore[type-arg]
-    """The type of an option with hours of the day, such as deleteWhen has."""
+    """The type of an option with hours of the day, such as the hours in deleteWhen."""
 
     name = "hours"
 

@@ -22,7 +22,7 @@ from rmqctl.errors import ExitCode, Unreadable
 )
 @progress_option
 def command(progress_mode: str) -> int:
-    """Compile what all verbs need, once, so that no later run has to compile.
+    """Compile the code of all verbs once, so that no later run has to compile.
 
     The compiled code is kept in the user's cache folder. The code is for one user, one type of processor and one
     version of rmqctl. `warm-up` uses all processors, and needs less than a minute on two processors. Without warm-up,

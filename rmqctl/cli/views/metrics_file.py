@@ -1,8 +1,8 @@
 """Gauges for Prometheus in a text file.
 
 rmqctl writes the gauges to a text file for node_exporter's textfile collector. rmqctl does not use the client library
-of Prometheus. The library is made for processes that run for a long time, and a few gauges need only a few lines of
-code.
+of Prometheus. The client library is made for processes that run for a long time. Writing a few gauges needs only a few
+lines of code.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\\r"})
 class MetricsFile:
     """The gauges of one run of a verb on `store`.
 
-    `meanings` has the help text of each gauge of the verb, in the order of the file. The file leaves out a gauge that
-    has no value.
+    `meanings` has the help text of each gauge of the verb, in the order of the file. A gauge without a value is not in
+    the file.
     """
 
     def __init__(self, verb: str, store: Path, meanings: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class MetricsFile:
     def hold(self, path: Path | None) -> None:
         """If root runs the verb, open the metrics file at `path`, and keep the file open.
 
-        A process of root changes its user later, and the new user may have no right to replace the file. Raises
+        The process of the verb later changes its user. The new user may have no right to replace the file. Raises
         OSError.
         """
         from rmqctl.logfile.access.owner import is_root
@@ -99,8 +99,8 @@ class MetricsFile:
 def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]) -> int:
     """Run a verb, and write its gauges to the file at `path` (None: to no file).
 
-    The file is written even if the verb ends with an error. After a usage error, no file is written, because `path`
-    itself may be wrong. If the verb succeeds, but the file cannot be written, raises OSError.
+    The file is written even if the verb ends with an error. After a usage error, no file is written, because `path` may
+    be wrong. If the verb succeeds, but the file cannot be written, raises OSError.
     """
     if path is None:
         return run()

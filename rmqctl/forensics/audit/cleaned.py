@@ -48,8 +48,8 @@ class ReceiptsRead(NamedTuple):
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
     """Return whether receipts record that `clean` deleted a file of the log.
 
-    `offset` is the physical offset at which the deleted file ended. Raises OSError, also if the path of the receipts is
-    not a file.
+    `offset` is the physical offset at which the deleted file ended. Raises OSError, for example if the path of the
+    receipts is not a file.
     """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):

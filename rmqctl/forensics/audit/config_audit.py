@@ -1,8 +1,9 @@
 """Compares the files of config/ with the queues, and with the .bak files.
 
-`verify` only checks three things: the files can be loaded, no file lost its entries (`lost_config`), and no offset is
-after the end of its queue. Only `doctor` reports differences between config/ and the queues, because the differences
-may be intended. For example, an operator may have deleted a topic, or the broker may create topics by itself.
+`verify` checks that the files can be loaded and have not lost their entries (`lost_config`). `verify` checks that no
+offset is after the end of a queue. Only `doctor` reports differences between config/ and the queues, because the
+differences may be intended. For example, an operator may have deleted a topic, or the broker may create topics by
+itself.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield the differences between config/ and the queues or the .bak files.
 
-    A store that no broker ever used has no topics.json, so its topics are not compared. Raises OSError.
+    The topics of a store that no broker ever used are not compared, because topics.json is missing. Raises OSError.
     """
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
@@ -75,13 +76,13 @@ def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _queue_count(topic: Any) -> int:
-    """Return how many queues a topic has, or 2^31 if its entry has no number."""
+    """Return how many queues a topic has, or 2^31 if the number is missing."""
     counts = [topic.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(topic, dict) else []
     return max((count for count in counts if isinstance(count, int)), default=2**31)
 
 
 def _timer(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding if the timer's offset is after the end of its queue."""
+    """Yield a finding if the timer's offset is after the end of the timer queue."""
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is not Kind.FILE:
         return
@@ -116,12 +117,11 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
-    """Return the entries that only the .bak has, and that the store still uses.
+    """Return the lost entries: the .bak has them, and the store still uses them.
 
-    A single missing group does not count as a loss: an operator deletes one group at a time, and the broker then writes
-    the file. Missing offsets count only if their topic and their group still exist, because a broker may remove the
-    offsets of a deleted topic or group. A missing topic that has messages gives a different finding. A file that lost
-    all its entries also gives a different finding.
+    A single missing group is not reported: an operator may have deleted this group. Offsets of a deleted topic or group
+    do not count, because a broker may remove these offsets. Other functions find missing topics, and files that lost
+    all entries.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []

@@ -59,9 +59,8 @@ class QueueCrosscheck:
     """Collects differences between log and queues in `findings`.
 
     `missed` counts, for each queue, the messages of the log that have no unit in the queue. `expired_units` counts the
-    units that point before the log's start. `spanning_units` counts only the expired units of queues that also point
-    into the log. `new_at` returns the message that a planned repair will write at a physical offset, because this
-    message is not in the log yet.
+    units that point before the log's start. `spanning_units` counts the expired units in queues whose last unit points
+    into the log. `new_at` returns the message that a planned repair will write at a physical offset, or None.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.
 
-        `message` is given if `described` has a single message whose content is damaged and whose lengths are right.
+        `message` is given for a single message with damaged content and right lengths.
         """
         self._know_queues()
         messages = described.messages
@@ -115,7 +114,7 @@ class QueueCrosscheck:
         self._units.know(self._keys)
 
     def _kind_of(self, key: QueueKey) -> int:
-        """Return how the messages of a queue are compared with its units."""
+        """Return how the messages of a queue are compared with the units."""
         if key in self._unreadable or self._store.is_unread(*key):
             return IGNORED
         if isinstance(self._store.queues.get(key), BatchConsumeQueue):
@@ -123,7 +122,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Process messages of one queue with the same verdict and successive offsets."""
+        """Process successive messages of one queue that have the same verdict."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -160,13 +159,13 @@ class QueueCrosscheck:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether a record's QUEUEOFFSET is wrong, and its unit is right.
+        """Return whether the QUEUEOFFSET of a record is wrong, and the unit is right.
 
-        The unit that points to the record must be at a queue offset that differs from the record's QUEUEOFFSET. The
-        records of the two neighbouring units decide what is wrong. If the QUEUEOFFSET of a neighbouring record directly
-        precedes or follows the record's QUEUEOFFSET, the queue is wrong. If the QUEUEOFFSET of a neighbouring record
-        agrees with the queue, or if neither neighbour can be read, the record's QUEUEOFFSET is wrong. For a wrong
-        QUEUEOFFSET, the unit of the record is confirmed, and a finding is added. Raises OSError.
+        The unit for the record must be at a queue offset other than QUEUEOFFSET. The records of the two neighbouring
+        units show whether QUEUEOFFSET or the unit is wrong. The unit is wrong if the record and a neighbouring record
+        have successive QUEUEOFFSETs. The record's QUEUEOFFSET is wrong if the QUEUEOFFSET of a neighbouring record
+        matches the neighbouring unit. The record's QUEUEOFFSET is wrong if neither neighbouring record can be read. If
+        the result is True, the function confirms the unit, and adds a finding. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -243,9 +242,9 @@ class QueueCrosscheck:
                 self._give_up(key, error)
 
     def lost(self, damage: Damage) -> None:
-        """Remember a range of the log without records.
+        """Remember that a range of the log has no records.
 
-        A unit that points into a range without records is not wrong, because it belongs to a lost message.
+        A unit that points into the range belongs to a lost message, and is not wrong.
         """
         self._lost.append((damage.physical_offset, damage.end))
 
@@ -317,7 +316,7 @@ class QueueCrosscheck:
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         """Check a message's place in a light queue.
 
-        In a light queue, the unit may be at another queue offset than the message says (`light_queues`).
+        The queue offset of the unit may differ from the queue offset in the message (`light_queues`).
         """
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
@@ -397,10 +396,10 @@ class QueueCrosscheck:
         queue.queue.close()
 
     def _count_spanning(self, queue: UnitQueue, expired_before: int) -> None:
-        """Count the expired units of a queue that also points into the log.
+        """Count the expired units of a queue whose last unit points into the log.
 
-        Brokers keep the units of a queue whose messages have all expired, because the units show the queue offset of
-        the next message. Therefore the units of a queue without a message in the log do not count.
+        A queue whose messages have all expired does not count. A broker keeps the last units of a queue to know the
+        next queue offset.
         """
         expired = self.expired_units - expired_before
         last = queue.last() if expired else None
@@ -414,7 +413,7 @@ class QueueCrosscheck:
             self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
-        """Check the queue offsets [start, end), whose units no message confirmed."""
+        """Check the unconfirmed units at the queue offsets [start, end)."""
         for at, data in cursor.queue.blocks(start, end):
             units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
@@ -427,9 +426,9 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Add units to the counts of codes that already have FINDINGS_MAX findings.
+        """Count the units of each code that already has FINDINGS_MAX findings.
 
-        The units begin at queue offset `at`. The result is True for each unit that was counted.
+        The units begin at queue offset `at`. The result has one bool for each unit: True if the unit was counted.
         """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)
@@ -504,8 +503,8 @@ class QueueCrosscheck:
     def _check_files(self) -> None:
         """Check the files of queues and extensions.
 
-        The function reports wrong file lengths, gaps between files, and file names that are not a multiple of a unit's
-        size.
+        The function reports wrong file lengths, gaps between files, and wrong file names. A file name must be a
+        multiple of a unit's size.
         """
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
@@ -565,7 +564,7 @@ class QueueCrosscheck:
     def _is_deleted_topic(self, topic: str) -> bool:
         """Return whether a topic was deleted.
 
-        A deleted topic has no queue, and neither topics.json nor the offset of a group names it.
+        A deleted topic has no queue, is not in topics.json, and has no offset of a group.
         """
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
@@ -578,11 +577,10 @@ class QueueCrosscheck:
         self._add(code, target, physical_offset, detail, count)
 
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
-        """Add a finding on `count` places.
+        """Add a finding for `count` successive places of a queue.
 
-        If the last finding with the same code and queue ends directly before the new places, this finding counts the
-        new places, too. After FINDINGS_MAX findings with one code in a queue, the last finding counts all further
-        places.
+        If the last finding of the code ends directly before the new places, the count of this finding grows. A queue
+        gets at most FINDINGS_MAX findings of one code. The last finding of a code counts all later places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -602,7 +600,7 @@ class QueueCrosscheck:
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
         """Return the file of a unit, and the unit's position in the file.
 
-        If no file has the unit, the result is the queue's folder, and None.
+        If no file has the unit, the result is (folder of the queue, None).
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -614,9 +612,9 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """The values that are needed to check units that no message confirmed.
+    """State for the check of units that no message confirmed.
 
-    The values are the last valid physical offset in the previous units, and the bounds of the log.
+    `previous` is the last valid physical offset in the units that were already checked.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:

@@ -1,6 +1,6 @@
 """Check that each key in the log has an index entry, and each entry a message.
 
-The audit also checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
+The audit checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
 compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
 needs memory for three blocks of entries, and for the slot tables of the files with these blocks.
 """
@@ -38,8 +38,8 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Successive entries of one index file.
 
-    The block has the bytes of the entries and the number of the first entry. The block also marks the entries that are
-    not compared.
+    The block has the bytes of the entries and the number of the first entry. The block marks the entries that are not
+    compared.
     """
 
     file: FileCheck
@@ -101,7 +101,7 @@ class IndexAudit:
     def notes(self) -> Iterator[str]:
         """Yield remarks on entries that are missing because of a broker's upgrade.
 
-        The remarks count messages at the start or at the end of the log that have no entry for their TAGS.
+        The remarks count messages without an entry for TAGS, at the start and at the end of the log.
         """
         state = self._state[0]
         last = (
@@ -155,7 +155,7 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all files in blocks, after a check of slots and order.
+        """Check slots and order of all entries, and yield the entries in blocks.
 
         The check of a block needs the first entry of the next block.
         """
@@ -279,7 +279,7 @@ class IndexAudit:
     def _tags_not_indexed(self, first: int, count: int) -> None:
         """Add a finding for messages whose TAGS are not in the index.
 
-        The TAGS of messages before and after these messages are in the index.
+        The index has the TAGS of earlier messages and of later messages.
         """
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"

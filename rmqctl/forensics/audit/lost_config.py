@@ -3,8 +3,8 @@
 A broker loads an empty table without a warning if a file and its .bak do not exist. A file counts as lost if other
 files of the store show that the file had entries. A message store that no broker used has none of the files.
 
-A group with offsets but without an entry in subscriptionGroup.json is not reported. A deleted group looks the same,
-because a broker keeps the offsets of a group that `mqadmin deleteSubGroup` deletes.
+A group with offsets but without an entry in subscriptionGroup.json is not reported: an operator may have deleted the
+group. After `mqadmin deleteSubGroup`, a broker keeps the offsets of the deleted group.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NAMES_SHOWN = 3
 
 
 def audit_lost_config(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each file that lost its entries, or is gone with its .bak."""
+    """Yield findings on files that lost their entries, and on missing files."""
     for name in ENTRY_TABLES:
         if what := emptied(store, name):
             yield Finding("config-empty", f"{CONFIG}/{name}", None, what)
@@ -62,7 +62,7 @@ def audit_lost_config(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def emptied(store: ReadOnlyStore, name: str) -> str:
-    """Say how config/`name` lost all entries that its .bak has.
+    """Describe a config file without entries whose .bak has entries.
 
     The result is empty if the file did not lose its entries.
     """
@@ -75,7 +75,7 @@ def emptied(store: ReadOnlyStore, name: str) -> str:
 
 
 def lists_no_topic(store: ReadOnlyStore) -> bool:
-    """Return whether a broker's topics.json lists no topic that has queues.
+    """Return whether topics.json lists none of the topics that have queues.
 
     The result is False if the file cannot be loaded, or if no broker used the store.
     """
@@ -86,7 +86,7 @@ def lists_no_topic(store: ReadOnlyStore) -> bool:
 
 
 def _was_broker_here(store: ReadOnlyStore) -> bool:
-    """Return whether a broker, and not only a message store, wrote config/.
+    """Return whether a broker has ever used the store.
 
     The result is False if the broker's configuration is in RocksDB.
     """
@@ -96,7 +96,7 @@ def _was_broker_here(store: ReadOnlyStore) -> bool:
 
 
 def _has_file(store: ReadOnlyStore, *names: str) -> bool:
-    """Return whether config/ has one of the files `names`, or one of their .bak."""
+    """Return whether config/ has one of the files `names`, or the .bak of one."""
     folder = store.path.part(CONFIG)
     return any(
         store.storage.entry(folder / (name + suffix)).kind is not Kind.MISSING
@@ -106,10 +106,10 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 
 
 def _missing(store: ReadOnlyStore, name: str) -> str:
-    """Say which entries config/`name` had, if the file and its .bak are gone.
+    """Describe the lost entries of a config file if file and .bak are missing.
 
-    Every broker writes consumerFilter.json, even if no group has a filter. If consumerFilter.json does not exist, the
-    result is empty, because rmqctl may have written only the files that it needs.
+    Every broker writes consumerFilter.json, even if no group has a filter. Without consumerFilter.json, the result is
+    empty, because rmqctl may have written the files.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""

@@ -72,8 +72,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield the findings on the checkpoint.
 
-    `newest` is the largest store time of a message, and `last` is the store time of the last message, both in ms.
-    `newest` and `last` are 0 if the log has no message. `log_end` is the end of the log's files.
+    `newest` is the largest store time of a message (ms). `last` is the store time of the last message (ms). `newest`
+    and `last` are 0 if the log has no message. `log_end` is the end of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -169,13 +169,13 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
-    The start is missing if units point before the log's start, although the log's first message is younger than the
-    retention. `spanning_units` counts the units before the log's start, but only in queues that also point into the
-    log. `rmqctl rebuild` removes the units before the log's start if an operator accepts the loss. A queue without a
-    message in the log keeps its units. The age of a log file is counted from the last write to the file. The last write
-    to a log file happened at about the store time of the first message in the next file (`oldest`). `oldest` is
-    compared with the latest time in the store (`newest`). The present time is not used, because the result for a copy
-    of a store must never change. `oldest` and `newest` are in ms.
+    The start is missing if units point before the log, and the log's first message is younger than fileReservedTime.
+    `spanning_units` counts the units that point before the log, in queues whose last unit points into the log. `rmqctl
+    rebuild` removes the units before the log's start if an operator accepts the loss. A queue without a message in the
+    log keeps its units. A broker counts the age of a log file from the last write to the file. For the missing file,
+    the last write was at about `oldest`, the store time of the first message that is left. `oldest` is compared with
+    the latest time in the store (`newest`). The present time is not used, because the result for a copy of a store must
+    never change. `oldest` and `newest` are in ms.
     """
     if not spanning_units or not oldest:
         return
@@ -193,8 +193,7 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_uni
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
     """Return whether receipts of `rmqctl clean` explain where the log starts.
 
-    Receipts explain the present start of the log if a receipt records the deletion of the log file before this start.
-    Raises OSError.
+    A receipt explains the start of the log if the deleted log file ended where the log starts. Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 

@@ -1,6 +1,6 @@
 """Find, in each queue, the units that messages of the log confirm.
 
-Many messages are compared at once with a window, which has successive units of a queue.
+A window has successive units of a queue, and is compared with many messages in one step.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class QueueCursor:
     def confirmed(self) -> list[tuple[int, int]]:
         """Return the confirmed runs, ascending.
 
-        The physical offsets in each run are also ascending.
+        The physical offsets in each run are ascending.
         """
         runs: list[tuple[int, int]] = []
         for start, end in sorted(self._runs):
@@ -93,7 +93,7 @@ class UnitAudit:
 
     `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
     cannot be read. The windows need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more
-    memory. Twice the memory is needed while the windows grow. Each run of confirmed units also needs memory.
+    memory. While the windows grow, they need twice the memory. Each run of confirmed units needs additional memory.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class UnitAudit:
     def know(self, keys: list[QueueKey]) -> None:
         """Update the list of queues. The number of a queue is its index in the list.
 
-        `keys` has the queues of the last call, followed by the new queues.
+        `keys` begins with the queues of the last call; the new queues follow.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -138,10 +138,10 @@ class UnitAudit:
         self._fill_windows(len(self._keys) - len(new), plain)
 
     def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:
-        """Fill the windows of new queues whose units are in memory.
+        """Fill the windows of new queues from units that are already in memory.
 
-        `plain` has the number of each queue, counted from `first`, and its cursor. A filled window never moves, because
-        it has all units of its queue.
+        `plain` has pairs: the number of a queue minus `first`, and the cursor of the queue. A filled window never
+        moves, because it has all units of its queue.
         """
         filled = []
         for at, cursor in plain:
@@ -168,7 +168,7 @@ class UnitAudit:
     def is_seen(self, number: int, physical_offset: int) -> bool:
         """Return whether the log has a message of this queue before `physical_offset`.
 
-        The first call for a queue also records `physical_offset` as the first message of this queue.
+        The first call for a queue records `physical_offset` as the first message of the queue.
         """
         state = self._states[number]
         if not state["seen"]:
@@ -176,7 +176,7 @@ class UnitAudit:
         return bool(state["first_seen"] < physical_offset)
 
     def finish(self) -> None:
-        """Confirm the units of the runs that are still open."""
+        """Confirm the last run of each queue."""
         for number, (start, end) in enumerate(
             zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)
         ):
@@ -191,7 +191,7 @@ class UnitAudit:
     def _move_window(self, number: int, queue_offset: int) -> None:
         """Move the queue's window to the units that begin at `queue_offset`.
 
-        If no file has a unit of the window, the unit's bytes are zeros.
+        A unit that no file has becomes zeros in the window.
         """
         state = self._states[number]
         key = self._keys[number]

@@ -1,8 +1,7 @@
 """Attributes findings to causes, by pure functions.
 
-Damage to the log is attributed first. A finding in a queue or in the index that points to damaged or missing bytes of
-the log is a consequence of the damage. A finding that damage to the log does not explain gets a cause of its own. Each
-queue, topic or file with an unexplained finding gets a separate cause.
+Damage to the log is attributed first. Findings on units or index entries that point into damage are consequences of the
+damage. Findings that damage to the log does not explain get separate causes: one for each queue, topic or file.
 """
 
 from __future__ import annotations
@@ -236,8 +235,8 @@ class _Attribution:
     def _covering(self, finding: Finding) -> Group | None:
         """Return the damage to the log that explains a finding, or None.
 
-        Damage explains the finding of a queue or of the index if the finding points into unreadable bytes. Damage also
-        explains a finding about the log that is next to unreadable bytes.
+        Damage explains a finding on a queue or on the index if the finding points into unreadable bytes. Damage
+        explains a finding on the log if the finding overlaps or touches unreadable bytes.
         """
         if finding.code == "index-missing" or (finding.code == MISSING and finding.count > 1):
             return None
@@ -314,9 +313,9 @@ class _Attribution:
         self._group(code, finding.path).add(finding, finding.path)
 
     def _follow_from_death(self) -> None:
-        """Attribute queues and index that are behind the log to the broker's crash.
+        """Attribute missing units and index entries to the broker's crash.
 
-        Queues and index that are behind the log have no cause of their own if the next start of the broker fills them.
+        The crash is the cause if the next start of the broker fills the queues and the index.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:

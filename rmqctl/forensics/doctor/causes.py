@@ -1,8 +1,8 @@
 """The causes that `rmqctl doctor` knows, as a table.
 
 A cause explains many findings. For example, one lost file of the log gives a finding in each queue and in the index.
-The order of the causes in the table is their rank. A cause comes before less important causes, and before causes that
-may be its consequences.
+The order of the causes in the table is their rank. Important causes come first in the table, and a cause comes before
+its possible consequences.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ class CauseKind(NamedTuple):
     """A kind of cause.
 
     `summary` says what happened. In `summary`, {subjects} are the files or queues, and {places} is the number of places
-    and the first offset. {detail} says why a broker does not start. `summary` does not repeat the details of findings,
-    which are in the evidence of the cause. `means` says what the cause means for producers and consumers. `confidence`
-    says how sure rmqctl is of the cause. `issue` names the bug of the broker, if a bug leads to the cause or to its
-    effect.
+    and the first offset. {detail} says why a broker does not start. `means` says what the cause means for producers and
+    consumers. `confidence` says how sure rmqctl is of the cause. `issue` names the bug of the broker, if a bug leads to
+    the cause or to its effect.
     """
 
     summary: str
@@ -29,7 +28,7 @@ class CauseKind(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Return the summary without the names of a store's files."""
+        """Return the summary with general words in place of file names."""
         words = self.summary.partition(": {")[0].format(subjects="the given files", places="")
         return f"{words}."
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class DamagedRanges:
     """Parts [begin, end) of the log that do not overlap, each with its cause.
 
-    If two causes have the same bytes, the bytes belong to the cause that comes first in the table of causes. Offsets
-    are physical offsets in bytes.
+    If two causes have the same bytes, the bytes belong to the more important cause. Offsets are physical offsets in
+    bytes.
     """
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class DamagedRanges:
         return self._groups[place] if place >= 0 and offset < self._ends[place] else None
 
     def near(self, begin: int, end: int) -> Group | None:
-        """Return the first-ranked cause with a part that overlaps [begin, end).
+        """Return the most important cause that overlaps or touches [begin, end).
 
-        A part that ends at `begin`, or begins at `end`, counts as well.
+        A part that ends at `begin`, or begins at `end`, touches the range.
         """
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
         return min(self._groups[first:last], key=lambda group: RANK[group.code], default=None)

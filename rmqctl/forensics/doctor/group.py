@@ -37,7 +37,7 @@ class Group:
 
     @property
     def queues(self) -> set[QueueKey]:
-        """Return the queues in the cause's own findings, without its consequences."""
+        """Return the queues in `findings`, without the queues in `consequences`."""
         return {
             (found.topic, found.queue_id)
             for found in self.findings

@@ -83,7 +83,7 @@ def _recovery(restart: RestartOutcome) -> str:
 
 
 def _other_end(restart: RestartOutcome, log_end: int) -> Iterator[str]:
-    """Say where the broker stores new messages, if not at `log_end`."""
+    """Yield a text if the broker does not store the next message at `log_end`."""
     end = restart.max_phy_offset
     if end < log_end:
         yield f"It stores the next message at {end}, and not at {log_end}, where doctor's scan of the log ends."

@@ -24,8 +24,7 @@ MANY_QUEUES = 3
 def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
     """Return the findings on records that name a wrong queue.
 
-    For a record that names a wrong queue, the named queue has no correct unit. Instead, a unit of another queue points
-    to the record.
+    A record names a wrong queue if the unit for the record is in another queue.
     """
     places: dict[int, list[tuple[QueueKey, Finding]]] = {}
     for key, findings in of_queue.items():
@@ -49,8 +48,8 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
     """Return the log file that does not match the units of several queues.
 
-    All findings of queues must point into the same file. The result is None if the findings point into several files,
-    or if the store has too few queues or log files to decide.
+    All findings on queues must point into one log file. The result is None if the findings point into several files, or
+    if the store has too few queues or log files.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]

@@ -33,13 +33,13 @@ class StoreFacts:
 
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
-    the smallest offset to which a unit points, without the queues whose units all point before the log. `oldest_unit`
-    is None if no queue points into the log, or if the start of the log is not missing. `owners` has the groups of each
-    stored offset, by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that
-    have no unit. `still_missed` counts the messages that will be missing at the ends of the queues after the next start
-    of a broker. `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words.
-    `lost_config` has the paths of files of config/ that cannot be loaded, and have no good .bak. `set_aside` has the
-    files that were probably renamed, by their path in the store.
+    the smallest physical offset of a unit, in queues whose last unit points into the log. `oldest_unit` is None if no
+    unit points into the log, or if the start of the log is not missing. `owners` has the groups of each stored offset,
+    by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that have no unit.
+    `still_missed` counts the units that will be missing at queue ends after the next start of a broker. `still_missed`
+    is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of
+    files of config/ that cannot be loaded, and have no good .bak. `set_aside` has the files that were probably renamed,
+    by their path in the store.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def facts_of(
 ) -> StoreFacts:
     """Return the facts of a store for which `verify` has reported `findings`.
 
-    `last_stored` is the store time of the last message, in ms. StoreFacts describes `missed` and `still_missed`. Raises
+    `last_stored` is the store time of the last message, in ms. For `missed` and `still_missed`, see StoreFacts. Raises
     OSError.
     """
     codes = {finding.code for finding in findings}
@@ -136,7 +136,7 @@ def facts_of(
 
 
 def _oldest_unit(store: ReadOnlyStore) -> int | None:
-    """Return the smallest physical offset in queues that also point into the log."""
+    """Return `oldest_unit` for StoreFacts."""
     found, log_begin = [], store.commit_log.min_offset
     for queue in store.queues.values():
         start = queue.first_offset if isinstance(queue, ConsumeQueue) else 0

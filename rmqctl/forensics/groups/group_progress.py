@@ -13,9 +13,9 @@ Row = dict[str, Any]
 
 
 def configuration(store: ReadOnlyStore) -> tuple[Row, list[str], int]:
-    """Return the content of config/, file problems, and the number of left-out rows.
+    """Return the content of config/, the problems of files, and EmptyQueues.unlisted.
 
-    EmptyQueues describes which rows of offsets are left out. Raises OSError.
+    Raises OSError.
     """
     from rmqctl.forensics.audit.state_audit import config_files
     from rmqctl.store.config.config_file import table
@@ -60,10 +60,10 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 
 def _all_progress(store: ReadOnlyStore) -> tuple[list[GroupProgress], int]:
-    """Return each group's progress in each queue, and the number of left-out rows.
+    """Return each group's progress in each queue, and EmptyQueues.unlisted.
 
-    The result has every queue of each group's topics. Queues without files are left out if there are too many
-    (EmptyQueues). The result also has each queue for which a group has an offset, even if the queue does not exist.
+    The result has all queues of each group's topics. EmptyQueues limits the number of queues without files. A queue
+    with a stored offset is always in the result.
     """
     from rmqctl.forensics.groups.queue_ends import empty_queues
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress

@@ -1,8 +1,8 @@
 """The number of messages that consumer groups have not consumed yet.
 
-In one queue, `behind` is the number of messages from the group's offset to the end of the queue, as in mqadmin's
-consumerProgress. Messages before the queue's min offset do not count, because a broker has deleted these messages. If a
-group has no offset for a queue, every message of the queue counts.
+`behind` is the number of messages from the group's offset to the end of a queue, as in mqadmin's consumerProgress.
+Messages before the queue's min offset do not count, because a broker has deleted these messages. If a group has no
+offset for a queue, every message of the queue counts.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GroupLag(NamedTuple):
 class Bound(NamedTuple):
     """The largest lag that a group may have in a queue.
 
-    The bound is a number of messages, or the age (ms) of the oldest message that the group has not consumed.
+    The bound is a number of messages, or the age (ms) of the oldest unconsumed message.
     """
 
     messages: int | None = None
@@ -96,14 +96,13 @@ class Lag:
     """The lag of the groups of a store.
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
-    each group. `unlisted` counts the rows that are left out of `queues` because too many queues have no files and no
-    offset (EmptyQueues). `end_ms` is the store time of the last message in the log (ms since 1970), or None if the log
-    has no message. `problems` lists the parts that could not be read. `incomplete` says that a result may be wrong
-    because a part could not be read.
+    each group. `unlisted` counts the rows that `queues` lacks (EmptyQueues.unlisted). `end_ms` is the store time of the
+    last message in the log (ms since 1970), or None if the log has no message. `problems` lists the parts that could
+    not be read. `incomplete` says that a result may be wrong because a part could not be read.
 
-    With `group`, the result is only about this group. Without `counts_delayed`, the totals do not count delayed
-    retries. To count delayed retries, rmqctl must read each message that waits for its delay. Raises BadRequest if the
-    group is unknown, and OSError if the log cannot be read.
+    With `group`, the result covers one group. Without `counts_delayed`, the totals do not count delayed retries. To
+    count delayed retries, rmqctl must read each message that waits for its delay. Raises BadRequest if the group is
+    unknown, and OSError if the log cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:
@@ -127,7 +126,7 @@ class Lag:
         self.incomplete = bool(self.problems) or store.partly_read
 
     def age_ms(self, stored_ms: int | None) -> int | None:
-        """Return the age of a message at the end of the log.
+        """Return the age of a message, counted up to `end_ms`.
 
         The message was stored at `stored_ms`. Age and time are in ms.
         """
@@ -136,12 +135,11 @@ class Lag:
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
-        An offset outside its queue exceeds every bound, because messages are lost, or because the group may skip new
-        messages.
+        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new messages.
 
-        The age bound does not apply to the broker's own group that revives popped messages. The reviving group commits
-        the offset of a checkpoint only when the next checkpoint is due. On a broker with little work, the last messages
-        for the reviving group therefore stay unconsumed.
+        The age bound does not apply to the broker's group REVIVE_GROUP. REVIVE_GROUP commits the offset of a POP
+        checkpoint when the next checkpoint is due. Without a next checkpoint, the last messages for REVIVE_GROUP stay
+        unconsumed.
         """
 
         def is_over(row: QueueLag) -> bool:
@@ -235,8 +233,8 @@ class Lag:
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.
 
-        If a unit points into the log's last file, only a part of this file must be scanned. The function looks for a
-        unit that points into the last file, first in the queues that groups consume, and then in all queues.
+        If a unit points into the log's last file, only a part of this file must be scanned. To find a unit that points
+        into the last file, the function reads first the queues of groups, and then all queues.
         """
         log = self._store.commit_log
         in_use = log.files_in_use()

@@ -20,7 +20,7 @@ EMPTY_ROWS_MAX = 10_000  # pairs of a queue without files and a group without an
 class QueueEnds(NamedTuple):
     """The min and max offset of a queue, as `rmqctl queue` lists them.
 
-    Both offsets are 0 for a queue without files, and None if the queue cannot be read.
+    Min and max offset are 0 for a queue without files, and None for an unreadable queue.
     """
 
     min_offset: int | None
@@ -48,8 +48,8 @@ def ends_of(store: ReadOnlyStore, key: QueueKey) -> QueueEnds:
 class EmptyQueues(NamedTuple):
     """Queues without files, which consumers may read according to topics.json.
 
-    Each pair of a queue without files and a group without an offset in this queue is one row. `listed` has the queues
-    if there are at most 10,000 rows. With more rows, `listed` is empty, and `unlisted` counts the rows.
+    A queue without files and without an offset gives one row for each group that reads the queue. For up to 10,000
+    rows, `listed` has the queues. Above 10,000 rows, `listed` is empty, and `unlisted` counts the rows.
     """
 
     listed: frozenset[QueueKey]
@@ -68,7 +68,7 @@ def empty_queues(
 ) -> EmptyQueues:
     """Return the queues without files in these topics, for one group or all groups.
 
-    The number of rows is limited, because a small topics.json can give thousands of queues to each topic.
+    The number of rows is limited: topics.json can give thousands of queues to a topic.
     """
     with_offset = set(groups.queues_with_offset())
     found: set[QueueKey] = set()

@@ -1,9 +1,8 @@
 """The consumer groups that have consumed a message, according to their offsets.
 
-A group has consumed a message if the offset of the group is greater than the queue offset of the message. A broker does
-not store whether a consumer received a message, or skipped the message because of its tag. If
-config/subscriptionGroup.json has the group's filter expression (5.x), `filtered` says whether the expression excludes
-the tag of the message.
+A group has consumed a message if the group's offset is greater than the message's queue offset. A broker does not store
+whether a consumer received a message, or skipped the message because of its tag. If config/subscriptionGroup.json has
+the group's filter expression (5.x), `filtered` says whether the expression excludes the tag of the message.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The search for all records with a key in one store.
 
-A broker indexes every message by its UNIQ_KEY and by each word of its KEYS, including half messages, delayed messages
+A broker indexes every message by UNIQ_KEY and by each word of KEYS. The index includes half messages, delayed messages
 and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
 every topic that the store knows. The index may begin later or end earlier than the log, or may lack a file. Therefore
-the search also reads the parts of the log that no index file covers.
+the search reads the parts of the log that no index file covers.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class KeySearch:
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
         """Return the records with a UNIQ_KEY.
 
-        `key` is the word of KEYS by which the user asked for the message, or None. All records of the message also have
-        the word `key`. Therefore parts of the log that were already read for `key` are not read again.
+        `key` is the word of KEYS in the question of the user, or None. All records of the message have `key` in their
+        KEYS. Therefore a part of the log that was read for `key` is not read for the UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
@@ -110,8 +110,7 @@ class KeySearch:
     def _indexed(self, key: str) -> list[Record]:
         """Return the records that the index has for a key, in all topics.
 
-        The key is looked up in the topics that the store knows, and in the topics that the properties of found records
-        name.
+        The search covers the topics of the store, and the topics in the properties of found records.
         """
         self.was_asked = True
         found: list[Record] = []
@@ -153,7 +152,8 @@ class KeySearch:
     def _part(self, key: str, start: int, stop: int | None) -> list[Record]:
         """Return the records with a key in a part of the log.
 
-        The kernels read the rest of the part after 2,000 records, or from the first damage.
+        Up to 2,000 records are read one by one. After 2,000 records, or after damage, kernels read the rest of the
+        part.
         """
         records: list[Record] = []
         position = start

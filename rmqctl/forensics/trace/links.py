@@ -1,6 +1,6 @@
 """Links from a message's records to other records, and to light queues.
 
-Op messages and POP messages do not have the UNIQ_KEY of the message. The index may lack other records of the message.
+Op messages and POP messages do not have the UNIQ_KEY of the message. The index may lack a record of the message.
 
     op message      names the queue offsets of half messages (format/body/op_message.py)
     POP             a checkpoint or acknowledgement names topic, queue and queue offset (`pop_links.py`)
@@ -8,8 +8,8 @@ Op messages and POP messages do not have the UNIQ_KEY of the message. The index 
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-An op message or a POP message is stored after the record that it names. Therefore, in the queues of op messages and POP
-messages, the search only reads units that point after the named record.
+Op messages and POP messages are stored later than the records that they name. In the queues of op messages and POP
+messages, the search skips units that point before the named record.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _due(record: Record, store: ReadOnlyStore) -> int:
 
 
 def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the physical offsets before the log's begin that a record names."""
+    """Yield the named physical offsets that are before the begin of the log."""
     begin = store.commit_log.min_offset
     for host, offset in _origins(record):
         if offset < begin and host == record.message.store_host:
@@ -121,12 +121,11 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 
 
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
-    """Yield the op messages of one store that name one of the half messages `halves`.
+    """Yield the op messages of one store for the half messages `halves`.
 
-    `records` are all records of the message. An op message stands for a commit if one of `records` is the commit of the
-    half message. If no record is the commit, the op message stands for a rollback. The queue of op messages may be
-    behind the log. Therefore the log after the queue's last op message is scanned if no op message in the queue names
-    the last half message.
+    `records` are all records of the message. An op message means a commit if `records` has the committed message, and a
+    rollback if not. The queue of op messages may be behind the log. If no op message in the queue names the last half
+    message, the end of the log is scanned.
     """
     committed = {
         record.message.prepared_transaction_offset
@@ -145,7 +144,7 @@ def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessage
 
 
 def _naming(named: dict[int, Stage], ops: Iterable[Record]) -> Iterator[tuple[Record, list[Stage]]]:
-    """Yield each op message together with the half messages that it names."""
+    """Yield pairs of an op message and the half messages that the op message names."""
     for record in ops:
         meant = [named[at] for at in op_message.decode(bytes(record.message.body)).half_offsets if at in named]
         if meant:

@@ -1,7 +1,7 @@
 """Clues about a message that has no record in any store.
 
-An index entry or a unit of a queue may point to an offset before the log's begin, because the broker has deleted the
-file. A msgId shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
+An index entry or a unit may point to an offset before the log's begin: the broker has deleted the log file. A msgId
+shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
     """Yield a text on what each log has at the offset or msgId in the question.
 
-    Each text comes with the number of the store.
+    Each result is (number of the store, text).
     """
     offset, msg_id = trace.asked_place()
     for number, store in enumerate(trace.stores):
@@ -122,7 +122,7 @@ def _told(place: IndexedPlace) -> str:
 
 
 def _gone_by_id(trace: Trace) -> Iterator[str]:
-    """Yield a remark if every log begins after the time that the UNIQ_KEY shows."""
+    """Yield a remark if the UNIQ_KEY is older than the first message of every log."""
     key = trace.question.unique_key or trace.question.key or ""
     begins = [first for scan in trace.scans for part in scan.parts if (first := part.first_ms) is not None]
     made = nearly_time(key, max((part.last_ms or 0 for scan in trace.scans for part in scan.parts), default=0))

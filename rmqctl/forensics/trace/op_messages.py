@@ -44,7 +44,7 @@ class OpMessages:
         return [record for record in records if record is not None]
 
     def in_tail(self, queue_id: int, after: int) -> list[Record]:
-        """Return the op messages in the log after the last op message in the queue.
+        """Return the op messages that are in the log, but have no unit in the queue yet.
 
         Only op messages after the physical offset `after` are returned.
         """

@@ -41,8 +41,8 @@ def by_queue(
 ) -> Iterator[Record]:
     """Yield the messages of a queue that are stored after a physical offset.
 
-    With `codes`, only units with one of these tagsCodes are read. With `may_be_meant`, a record is decoded only if
-    `may_be_meant` returns True for the bytes of the record.
+    With `codes`, only units with one of these tagsCodes are read. If `may_be_meant` returns False for the bytes of a
+    record, the record is skipped.
     """
     queue = scan.store.queue(*key)
     first = None if queue is None else first_from(queue, after)

@@ -1,9 +1,9 @@
 """Find every record of a message in the stores of a cluster.
 
 The search begins with a key, an id or an offset that the user knows, and finds the UNIQ_KEY of the message. Then the
-search finds all records with this UNIQ_KEY in all stores, and the records to which their links point (`links.py`). The
-index is used first. The log of a store is scanned if its index cannot be used, or lacks a record that a link names. All
-logs are scanned if the indexes lead to no record of the message.
+search finds all records with this UNIQ_KEY in all stores. The search follows the links of these records (`links.py`).
+The index is used first. The log of a store is scanned if the index cannot be used, or if a linked record is not in the
+index. All logs are scanned if the indexes lead to no record of the message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MESSAGES_MAX = 1000  # of one key; each is followed in all stores
 
 
 class Question(NamedTuple):
-    """The question of the user, which is in one of the first four fields.
+    """The question of the user: one of the first four fields is set.
 
     `offset` is a physical offset. `topic` limits the search to the messages of a topic.
     """
@@ -47,8 +47,8 @@ class Question(NamedTuple):
 class Life(NamedTuple):
     """One message: its stages in order, its groups, and the data from clients.
 
-    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if the log has lost a record
-    between the half message and the op message of a rollback.
+    `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
+    message and its rollback.
     """
 
     unique_key: str | None
@@ -79,9 +79,9 @@ class Trace:
     """The search for a message in several stores, and its result.
 
     `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
-    are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the topic in the
-    question has no record of the message, `other_topics` has the topics that have a record. `unlike` has pairs of a
-    shown record and its copy in another store; only one record of each pair is whole.
+    are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the message is not
+    in the topic of the question, `other_topics` names the topics of the message. `unlike` has pairs of a shown record
+    and its copy in another store. In each pair of `unlike`, one record is whole, and one record is not whole.
     """
 
     def __init__(
@@ -176,14 +176,14 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a record only has data that clients recorded about a message."""
+        """Return whether a record is a client record that the question does not ask for."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
         """Return whether a record has data that a client recorded about the message.
 
-        A record of the message itself does not count. The topic for data from clients can be configured, so it can
-        differ from RMQ_SYS_TRACE_TOPIC.
+        A record of the message itself does not count. The trace topic of clients can be configured, and can differ from
+        RMQ_SYS_TRACE_TOPIC.
         """
         if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
             return False
@@ -197,7 +197,7 @@ class Trace:
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
-        """Return the records of a message in all stores, each copied record only once."""
+        """Return the records of a message in all stores, without copies."""
         return self._each_once(
             record for search in self.searches for record in self._found(search, unique_key).of(unique_key)
         )
@@ -220,10 +220,7 @@ class Trace:
         return list(chosen.values())
 
     def _found(self, search: KeySearch, unique_key: str) -> _Found:
-        """Return the records that a search finds for a UNIQ_KEY.
-
-        The records that a search finds are grouped by UNIQ_KEY only once.
-        """
+        """Return the records that a search finds for a UNIQ_KEY."""
         records = search.records_of_message(unique_key, self.question.key)
         known = self._of_searches.get(search.scan.number)
         if known is None or known.records is not records:
@@ -255,7 +252,7 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the records that `fresh` names by physical offset, if `known` lacks them."""
+        """Yield the records of the message to which `fresh` has links, except `known`."""
         for record in fresh:
             for offset in links.linked_offsets(record, self.stores[record.store]):
                 found = record_at(self.scans[record.store], offset, indexed=False)
@@ -291,7 +288,7 @@ class Trace:
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
         """Return whether a record is lost between a half message and its rollback.
 
-        The lost record may be a commit, because a broker stores a commit between the half message and the op message.
+        The lost record may be a commit: a broker stores a commit between the half message and the op message.
         """
         for op in (stage.record for stage in stages if stage.kind == ROLLBACK):
             search = self.searches[op.store]

@@ -44,7 +44,7 @@ _NAMES_MAX = 4
 def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool) -> str:
     """Return in one line what happened to a message.
 
-    `stages` are in order and not empty. `states` has the state of each group at each queue offset of the message.
+    `stages` are in order and not empty. `states` is the result of `group_states`.
     """
     parts = [*_stored(stages), *_transaction(stages, commit_may_be_lost=commit_may_be_lost), *_delays(stages)]
     parts += _retries(stages, states)
@@ -171,8 +171,7 @@ def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
 def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
     """Return the groups whose last attempt at the message failed.
 
-    A failed group has a dead letter or a waiting retry. The message's own topic has no record after the dead letter or
-    the retry.
+    A failed group has a dead letter or a waiting retry. A later record in the message's own topic clears all failures.
     """
     failed: set[str] = set()
     for stage in stages:
@@ -202,10 +201,10 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
-    """Return texts on the groups that have consumed the message or will consume it.
+    """Return texts on groups that have consumed the message, and on waiting groups.
 
-    The groups and the topics of the broker itself are left out. A group in `failed` does not count as a group that has
-    consumed the message. A group for which a copy waits is never left out.
+    The broker's own groups and topics are left out. A group in `failed` does not count as a consumer of the message.
+    But a group in `failed` is listed if a copy of the message waits for the group.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}

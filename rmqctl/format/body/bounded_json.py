@@ -1,8 +1,8 @@
 """A JSON parser that uses bounded memory, for documents of any content.
 
 A document is accepted if and only if it meets four conditions. (1) The document is JSON without NaN and Infinity. (2)
-The document has at most `signs_max` of the signs `, : [ { "`, which limits the number of its values. (3) The document
-is nested at most DEPTH_MAX deep. (4) Integers fit in 64 bits, and other numbers are finite.
+The document has at most `signs_max` of the signs `, : [ { "`. (3) The document is nested at most DEPTH_MAX deep. (4)
+Integers fit in 64 bits, and other numbers are finite.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _constant(text: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    The function examines one level of nesting after another, without recursion. Code that prints or converts a value is
-    recursive, and would fail for a value that is nested too deeply.
+    The function examines one level of nesting after another, without recursion. Recursive code, for example for
+    printing, would fail for a value that is nested too deeply.
     """
     level, depth = [value], 0
     while level:

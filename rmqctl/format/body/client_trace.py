@@ -1,4 +1,4 @@
-"""The body of a message in RMQ_SYS_TRACE_TOPIC, which Java clients write.
+"""The body of a trace message; Java clients send it to RMQ_SYS_TRACE_TOPIC.
 
 RocketMQ's class TraceDataEncoder defines the format.
 
@@ -11,8 +11,8 @@ fields of a record, and the first field is the kind of the record:
     EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
     Recall          time region group topic msgId success
 
-msgId is the UNIQ_KEY of the traced message. The property KEYS of the trace message has the msgId and the keys of each
-record in the body.
+msgId is the UNIQ_KEY of the traced message. The property KEYS of the trace message contains the msgId and the keys of
+each record.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_trace(body: bytes) -> bool:
 def decode(body: bytes) -> Iterator[ClientRecord]:
     """Yield the trace records of a message body in order.
 
-    Text that does not have the form of a trace record is left out.
+    Text without the form of a trace record is left out.
     """
     for text in body.decode("utf-8", "replace").split(_RECORD_END):
         kind, *values = text.split(_FIELD_SEPARATOR)

@@ -1,8 +1,8 @@
 """The body of a message in RMQ_SYS_TRANS_OP_HALF_TOPIC.
 
 In 4.x, the body has the queue offset of one half message that was committed or rolled back. In 5.x, the body may have
-the queue offsets of several half messages, with commas between the offsets. The half messages are in the queue of
-RMQ_SYS_TRANS_HALF_TOPIC that has the same queueId as the op message.
+the queue offsets of several half messages, with commas between the offsets. The half messages are in
+RMQ_SYS_TRANS_HALF_TOPIC, in the queue with the op message's queueId.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DIGITS_MAX = 19  # of a queue offset of 64 bits; int() raises ValueError for th
 class OpBody(NamedTuple):
     """The queue offsets in the body of an op message.
 
-    `is_whole` is False if the body also has something else than queue offsets and commas.
+    `is_whole` is True if the body has nothing but queue offsets and commas.
     """
 
     half_offsets: list[int]
@@ -24,7 +24,7 @@ class OpBody(NamedTuple):
 
 
 def decode(body: bytes) -> OpBody:
-    """Return the queue offsets that the body of an op message names."""
+    """Return the queue offsets in the body of an op message."""
     words = [word for word in body.split(_SEPARATOR) if word]  # a comma at the end leaves an empty word
     offsets = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
     return OpBody(offsets, len(offsets) == len(words))

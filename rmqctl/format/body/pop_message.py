@@ -6,7 +6,7 @@ The tag of a POP message gives the kind of its body:
     ack   an acknowledgement of one message (AckMsg)
     bAck  an acknowledgement of several messages (BatchAckMsg, 5.2 and later)
 
-A POP message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
+Before a POP message is due, it is in rmq_sys_wheel_timer, with the same tag and body.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PopKey = tuple[str, str, int, int, int]  # topic, group, queueId, first queue of
 
 
 class Pop(msgspec.Struct):
-    """The fields that a POP checkpoint and its acknowledgements have in common.
+    """The common fields of a POP checkpoint and of its acknowledgements.
 
-    Group `c` popped messages from queue `q` of topic `t` at the time `pt` (ms since 1970). `so` is the first queue
-    offset of the popped messages.
+    The consumer group `c` popped messages from the queue `q` of the topic `t` at the time `pt` (ms since 1970). `so` is
+    the first queue offset of the popped messages.
     """
 
     c: str
@@ -44,9 +44,9 @@ class Pop(msgspec.Struct):
 class PopCheckpoint(Pop):
     """The body of a POP checkpoint message.
 
-    `n` is the number of popped messages. For each popped message, `d` has the difference between its queue offset and
-    `so`. Without `d`, the popped messages have successive queue offsets. A bit of `bm` is set for each message that the
-    group has acknowledged.
+    `n` is the number of popped messages. `d` has one number for each popped message: the message's queue offset minus
+    `so`. Without `d`, the popped messages have successive queue offsets. `bm` has one bit for each popped message: 1
+    means acknowledged.
     """
 
     n: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
@@ -58,13 +58,13 @@ class PopCheckpoint(Pop):
         return {self.so + distance for distance in self.d or range(self.n)}
 
     def unacknowledged(self) -> set[int]:
-        """Return the queue offsets of messages that `bm` does not mark as acknowledged."""
+        """Return the queue offsets of the messages whose bit in `bm` is 0."""
         distances = self.d or range(self.n)
         return {self.so + distance for bit, distance in enumerate(distances) if not self.bm >> bit & 1}
 
 
 class PopAck(Pop):
-    """The body of a POP acknowledgement of one message (`ao`) or several (`aol`).
+    """The body of a POP acknowledgement: one message (`ao`) or several (`aol`).
 
     In an acknowledgement of several messages, `ao` has no meaning.
     """
@@ -84,8 +84,8 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a POP message.
 
-    `tag` is the tag of the message, one of BODIES. Any client may have sent the body. msgspec limits neither the depth
-    of nesting nor the size of integers, so the function checks both first. Raises MsgspecError.
+    `tag` is the tag of the message, one of BODIES. Any client may have sent the body. msgspec does not limit the depth
+    of nesting or the size of integers, so `bounded_json` checks the body first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

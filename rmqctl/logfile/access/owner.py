@@ -1,8 +1,8 @@
 """The change of the process's user from root to the owner of a store.
 
 If root starts rmqctl, the process permanently changes its user to the owner of the store before it writes. After the
-change, the process has only the rights of the store's owner. Without the rights of root, the process cannot harm other
-files if the owner changes the store at the same time. Files that the process creates belong to the owner of the store.
+change, the process has only the rights of the store's owner. A link in the store gives the owner no access to files of
+root. Files that the process creates belong to the owner of the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """A user id, and the id of the group that new files get."""
+    """A user id, and the group id of new files."""
 
     uid: int
     gid: int
@@ -75,7 +75,7 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 def become(owner: Owner, folders: Iterable[Path]) -> None:
     """Change the user of this process to `owner`, permanently.
 
-    The process can still reach `folders`, even if `owner` may not enter the folders above `folders`. Raises OSError.
+    `folders` stay reachable: the process opens them before the change. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):
@@ -88,7 +88,7 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 def _groups_of(owner: Owner) -> list[int]:
     """Return the store's group, and the groups of the store's owner.
 
-    The store's group comes first, even if the owner is not a member of this group.
+    The store's group comes first. The owner is not always a member of the store's group.
     """
     try:
         user = pwd.getpwuid(owner.uid)

@@ -1,11 +1,11 @@
 """Access to paths, without following symbolic links below the store.
 
-The owner of a store may replace a folder in the store by a link at any moment. If rmqctl passed a whole path to the
-operating system, the system would follow a link in the path. When rmqctl changes a store, it opens the folders of a
-path one after the other. Each folder is opened by its name in the folder above (openat with O_NOFOLLOW).
+The owner of a store may replace a folder in the store by a link at any moment. The operating system follows links in
+the folders of a path. When rmqctl changes a store, it opens the folders of a path one by one. Each folder is opened by
+its name in its parent folder (openat with O_NOFOLLOW).
 
-The function `hold` keeps a folder open. A process can reach an open folder even after another folder got the open
-folder's name. A process needs no right to enter the folders above an open folder.
+The function `hold` keeps a folder open. An open folder stays reachable after a rename of the folder. Access through an
+open folder needs no rights on the parent folders.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return a path relative to an open folder, and the folder's descriptor.
+    """Return a path relative to a held folder, and the folder's descriptor.
 
-    The descriptor is of a folder that `hold` opened. If `hold` opened no folder above the path, the results are the
-    unchanged path and None.
+    A held folder is a folder that `hold` opened. If no held folder contains the path, the results are the unchanged
+    path and None.
     """
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
@@ -53,8 +53,7 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     """Return the part of a path below a folder, as a tuple of names.
 
     The result is empty if the path is the folder itself, and None if the path is not in the folder. One change of a
-    store can call `names_below` several hundred thousand times. `names_below` is faster than `Path.relative_to`, which
-    parses both paths again.
+    store can call `names_below` several hundred thousand times. `names_below` is faster than `Path.relative_to`.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -66,8 +65,8 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the name of `path` and a descriptor of its folder.
 
-    Below one of `roots`, no link is followed. For any other path, the system follows links as usual. Raises OSError
-    with `path` in its text.
+    Below one of `roots`, no link is followed. For a path outside `roots`, the system follows links as usual. Raises
+    OSError with `path` in its text.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -85,9 +84,10 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the first root that is above a path, and the names below this root.
+    """Split a path into a root and the names below the root.
 
-    If no root is above the path, the result is (None, the path's own name).
+    The root is the first of `roots` that contains the path. If no root contains the path, the root is None, and the
+    names are the path's own name.
     """
     for root in roots:
         names = names_below(path, root)
@@ -118,10 +118,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Return whether a path, or a folder above the path, is a link.
-
-    `_has_link` is only used to explain an earlier error.
-    """
+    """Return whether a path, or a folder above the path, is a link."""
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 
@@ -159,7 +156,7 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 def mode_of_new_folder(folder: int) -> int:
     """Return the mode for a new folder in the open folder `folder`.
 
-    A new folder gives only access rights that its parent folder also gives.
+    The mode is 0o755, minus the bits that the mode of `folder` does not have.
     """
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
@@ -167,8 +164,8 @@ def mode_of_new_folder(folder: int) -> int:
 def mode_of_new_file(folder: int) -> int:
     """Return the mode for a new file in the open folder `folder`.
 
-    A new file gives only access rights that the first and the last file of its folder also give. In a folder without
-    files, a new file gives only access rights that the folder also gives.
+    The mode is 0o644, minus the bits that the folder's first or last file does not have. In a folder without files, the
+    mode is 0o644, minus the bits that the folder's mode does not have.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -189,15 +186,15 @@ def _status_in(folder: int, name: str) -> os.stat_result:
 
 
 def mode_of(descriptor: int) -> int:
-    """Return the mode of an open file, in the form that chmod accepts."""
+    """Return the mode of an open file, for example 0o644."""
     return stat.S_IMODE(os.fstat(descriptor).st_mode)
 
 
 def owner_of_new(folder: int) -> tuple[int, int] | None:
-    """Return the user and group that own new files of a folder.
+    """Return the user and the group of new files in a folder.
 
-    None means that new files belong to the user of this process. Only root can give files to another user. A broker
-    that does not run as root cannot write files that belong to root.
+    The result is None if new files belong to the user of this process. Only root can give files to another user. A
+    broker without root's rights cannot write files of root.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -208,7 +205,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
     """Return whether `name` in a folder is still the name of an open file.
 
-    The result is False if `name` does not exist. Raises OSError for any other failure.
+    The result is False if `name` does not exist. Raises OSError, but not for a missing file.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -1,8 +1,8 @@
 """The next files of a queue, which a thread creates in advance.
 
 Because the thread creates files in advance, an append does not wait for the file system. RocketMQ has the same service,
-AllocateMappedFileService. A request for a file also names the next file. When the service stops, it deletes files that
-were not requested. After a crash, files that were not requested remain, and have only zeros.
+AllocateMappedFileService. Each request names the requested file and the next file. When the service stops, it deletes
+unrequested files. After a crash, unrequested files remain; they have only zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_SECONDS = 5.0
 class AllocateMappedFileService:
     """Creates the files of a queue in a separate thread.
 
-    With `warm`, the thread also allocates the disk blocks of each file.
+    With `warm`, the thread allocates the disk blocks of each file.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
@@ -39,7 +39,7 @@ class AllocateMappedFileService:
     def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
         """Return the file at `path`, and start to create the file at `following`.
 
-        Raises OSError, also if the file is not ready after 5 s.
+        Raises OSError, for example if the file is not ready after 5 s.
         """
         with self._lock:
             future = self._made.pop(path, None)
@@ -57,7 +57,7 @@ class AllocateMappedFileService:
         return file
 
     def shutdown(self) -> None:
-        """Stop the service, and delete the files that were not requested."""
+        """Stop the service, and delete unrequested files."""
         self._executor.shutdown(wait=True)
         for future in self._made.values():
             if future.exception() is None:

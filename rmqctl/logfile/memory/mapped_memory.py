@@ -2,10 +2,10 @@
 
 For small appends, mapped memory is several times as fast as calls of `write`.
 
-If the disk is full and the process writes to a page in a hole of the file, the system kills the process with SIGBUS.
-Before rmqctl writes to a page, it allocates the disk blocks of the page. The first write to a page causes a page fault,
-which takes longer than the write itself. To avoid page faults, rmqctl asks the system for many pages in one call. While
-the caller appends, a thread prepares the next pages.
+On a full disk, a write to a page in a hole of the file ends the process by the signal SIGBUS. Before rmqctl writes to a
+page, it allocates the disk blocks of the page. The first write to a page causes a page fault, which takes longer than
+the write itself. To avoid page faults, rmqctl asks the system for many pages in one call. While the caller appends, a
+thread prepares the next pages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MappedMemory:
         self._ahead: Future[int] | None = None
 
     def make_ready(self, end: int) -> bool:
-        """Make the memory writable up to `end`, and 1 MiB more if the file has room.
+        """Make the memory writable up to `end`, if possible up to 1 MiB after `end`.
 
         The result is False if the file system cannot allocate disk blocks.
         """
@@ -85,8 +85,7 @@ class MappedMemory:
     def _make_ready_soon(self, wanted: int) -> int:
         """Prepare the pages up to `wanted`, in another thread.
 
-        Returns the position where the writable memory ends now. If the pages cannot be prepared now, they are prepared
-        when they are needed.
+        Returns the end of the writable memory. After an OSError, the pages stay unprepared until they are needed.
         """
         try:
             self._prepare(wanted)
@@ -100,7 +99,7 @@ class MappedMemory:
 
 
 class Spool:
-    """Collects bytes in a temporary file, and then returns them as one view.
+    """Collects bytes in a temporary file; `view` returns all bytes.
 
     Methods raise OSError, for example if the disk of temporary files is full.
     """
@@ -110,7 +109,7 @@ class Spool:
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:
-        """Append bytes, and return the slice of the view where the bytes will be."""
+        """Append bytes, and return the position of the bytes in the view, as a slice."""
         begin = self._size
         self._size += self._file.write(data)
         return slice(begin, self._size)

@@ -1,4 +1,4 @@
-"""Buffers for the log file that is being written, each as large as the file.
+"""Buffers for the current log file; a buffer is as large as the file.
 
 Brokers use buffers for the log only with transientStorePoolEnable.
 """

@@ -1,11 +1,11 @@
 """Read access to a store that is not on a file system of this host.
 
 The store is in S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a URL.
-A Python Path cannot contain a URL: the Path would merge the two slashes, and would be relative to the working
-directory. For the URL s3://bucket/store, rmqctl uses the path /:s3:/bucket/store. For a URL without a host, for example
-hdfs:///store, the path is /:hdfs:/@/store. In a path, the query of a URL (?endpoint_override=http://host:9000) stays
-directly after the host, and slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store.
-The path of every file in the store contains the query of the URL, too.
+A Python Path cannot contain a URL: Path merges the two slashes of a URL, and treats a URL as a relative path. For the
+URL s3://bucket/store, rmqctl uses the path /:s3:/bucket/store. For a URL without a host, for example hdfs:///store, the
+path is /:hdfs:/@/store. A query of a URL, for example ?endpoint_override=http://host:9000, stays directly after the
+host. Slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. The path of every file
+in the store contains the query.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class RemoteStorage(Storage):
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes read, which is less than the buffer's size only at the file's end.
+        Returns the number of bytes read: fewer than the buffer's size at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
@@ -218,7 +218,7 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """Return the name that a path of the store has in pyarrow's file system."""
+        """Return the name of a path in pyarrow's file system."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
@@ -255,7 +255,7 @@ def _os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
     pyarrow's errors have no error number, and their text has more than one line. The errors for Azure Storage are not
-    OSErrors. pyarrow cannot use file names that are not UTF-8, for example of a local file system that fsspec opens.
+    OSErrors. pyarrow cannot use file names that are not UTF-8, for example from a local file system through fsspec.
     """
     from pyarrow import ArrowException
 

@@ -1,4 +1,4 @@
-"""A cache of the contents of small files, so that each file is read only once.
+"""A cache of the contents of small files; each file is read once.
 
 A store may have 200,000 queues whose files have only a few units each. A repair examines each queue several times.
 Opening a small file takes longer than processing the bytes of the file.
@@ -28,7 +28,7 @@ class SmallFile(Protocol):
 class SmallFiles:
     """A cache of the contents of small files, for a store that does not change.
 
-    When the kept contents need ROOM bytes of memory, no further contents are kept.
+    The cache is full when the contents need ROOM bytes of memory.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SmallFiles:
 def without_zeros(data: bytes) -> bytes:
     """Return `data` without the zeros at its end.
 
-    `data` has at most SMALL_FILE bytes. Most of the zeros are found by comparing blocks, which is faster than `rstrip`.
+    `data` has at most SMALL_FILE bytes. Blocks of zeros are compared first, because `rstrip` is slower.
     """
     for step in _STEPS:
         if data[step:] == _ZEROS[: max(len(data) - step, 0)]:

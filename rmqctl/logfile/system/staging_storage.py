@@ -1,6 +1,6 @@
-"""Write files that become part of a store only when all files are complete.
+"""Write access to files that become part of a store later.
 
-Before rmqctl moves the files into the store, all files are synced together.
+When all files are complete, rmqctl syncs the files together, and moves the files into the store.
 """
 
 from __future__ import annotations

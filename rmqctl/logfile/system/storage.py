@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Kind(Enum):
     """The kind of a directory entry.
 
-    A link that is followed has the kind of its target.
+    The kind of a followed link is the kind of its target.
     """
 
     FILE = "file"
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 
 class Closeable(Protocol):
-    """An object that can be closed, and that opens its file again when necessary."""
+    """An object that closes its file, and opens the file again when necessary."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -63,7 +63,7 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later t
 class Stamp(NamedTuple):
     """The state of a path; a link has the kind OTHER and is not followed.
 
-    The size is in bytes, the time in ns since 1970, the mode in the form that chmod accepts. A time outside
+    The size is in bytes, the time in ns since 1970. `mode` is a mode for chmod, for example 0o644. A time outside
     ±TIME_NS_MAX is replaced by the nearest limit.
     """
 
@@ -79,7 +79,8 @@ class Stamp(NamedTuple):
 class DiskSpace(NamedTuple):
     """The space of a file system in bytes: total, free and usable.
 
-    Users other than root can write only the usable bytes. `device` is the number of the file system's device.
+    The free bytes include a reserve for root; the usable bytes do not. `device` is the number of the file system's
+    device.
     """
 
     total: int
@@ -98,7 +99,7 @@ class Storage:
     """Read access to the files of one store.
 
     Without `follow_links`, symbolic links are followed only if they lead into a trusted folder. The trusted folders are
-    `root` and the folders that `trust` adds. `named` are the folders that the user named: the store, and log folders
+    `root` and the folders that `trust` adds. `named` lists the folders that the user named: the store, and log folders
     outside the store. While `keeping_small_files` is active, `small_files` has the contents of small files.
     """
 
@@ -115,7 +116,7 @@ class Storage:
     def trust(self, folder: Path) -> None:
         """Trust `folder`, so that links into `folder` are followed.
 
-        `folder` is a folder of the commit log that the user named.
+        The user named `folder` as a folder of the commit log.
         """
         self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
@@ -267,8 +268,8 @@ class Storage:
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes read, which is less than the buffer's size at the file's end or before a bad sector.
-        Raises OSError.
+        Returns the number of bytes read: fewer than the buffer's size at the file's end or before a bad sector. Raises
+        OSError.
         """
         got = 0
         try:
@@ -293,7 +294,7 @@ class Storage:
     def read_file(self, path: Path, limit: int) -> bytes:
         """Return all bytes of a small regular file.
 
-        Raises OSError, also if the file has more than `limit` bytes.
+        Raises OSError, for example if the file has more than `limit` bytes.
         """
         data = self.read_start(path, limit + 1)
         if len(data) > limit:
@@ -301,7 +302,7 @@ class Storage:
         return data
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the first position >= `position` outside the holes of a sparse file.
+        """Return the first position >= `position` that is not in a hole of the file.
 
         The result is None if no data follows `position`.
         """
@@ -317,7 +318,7 @@ class Storage:
     def lock_holder(self, path: Path) -> int | None:
         """Return the PID of the process that has the fcntl lock on byte 0.
 
-        A running broker has this lock on its file `lock`. The result is None if no process has the lock.
+        A running broker has the fcntl lock on its file `lock`. The result is None if no process has the lock.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -336,10 +337,10 @@ class Storage:
     def share_lock(self, path: Path) -> int | None:
         """Get a shared fcntl lock on byte 0 of the file `lock`.
 
-        While this process has the lock, no broker can start on the store, and no other rmqctl can change the store.
-        Returns the descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if another
-        process changes the store. If this process closes any descriptor of the locked file, the lock is lost. Locking
-        does not change the file.
+        While this process has the lock, no broker can start on the store, and no other `rmqctl` command can change the
+        store. Returns the descriptor that has the lock, or None if the file does not exist. Raises BlockingIOError if
+        another process changes the store. If this process closes any descriptor of the locked file, the lock is lost.
+        Locking does not change the file.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -354,7 +355,8 @@ class Storage:
     def keep_open(self, file: Closeable) -> None:
         """Register an open file.
 
-        If more than OPEN_FILES_MAX files are registered, the file that was registered first is closed.
+        At most OPEN_FILES_MAX registered files stay open. A further registration closes the file with the oldest
+        registration.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
@@ -363,9 +365,9 @@ class Storage:
 
     @contextmanager
     def keeping_small_files(self) -> Iterator[None]:
-        """Read each small file only once, until the end of the `with` block.
+        """Cache the contents of small files until the end of the `with` block.
 
-        Use this function only if the store does not change during the block, or if the old contents are good enough.
+        Changes of the store during the block may stay unnoticed.
         """
         before = self.small_files
         self.small_files = before or SmallFiles()
@@ -383,7 +385,7 @@ class Storage:
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """Return the operating system's status of the disk that has a file or folder.
+        """Return the operating system's status of the disk of a file or folder.
 
         Raises OSError.
         """
@@ -430,8 +432,7 @@ class Storage:
     def _real_path(self, path: Path) -> Path:
         """Return the real path of a path, with all links followed.
 
-        Links above a folder that the user named are not followed again, because this process followed them before it
-        changed its user.
+        `_trusted` already has the real paths of the folders in `named`.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -443,8 +444,8 @@ class Storage:
 def is_path_text(text: str) -> bool:
     """Return whether a text can be a path.
 
-    A text can be a path if it has no NUL and can be encoded. For a text that cannot be a path, functions such as
-    `os.open` raise errors that are not OSErrors.
+    A text can be a path if it has no NUL and can be encoded. For any other text, `os.open` raises an error that is not
+    an OSError.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -453,9 +454,9 @@ def is_path_text(text: str) -> bool:
 
 
 def with_path(error: OSError, descriptor: int) -> OSError:
-    """Return an OSError that also has the path of the open file.
+    """Return `error` with the path of the open file.
 
-    A call of the operating system that uses a descriptor raises an OSError without a path.
+    An OSError of a call with a descriptor has no path.
     """
     try:
         path = _path_of(descriptor)
@@ -516,9 +517,8 @@ def _kind(mode: int) -> Kind:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    A folder that is not below `root` is returned unchanged. If STORE is a relative path and broker.conf has absolute
-    paths, one folder has two paths. Code that compares paths, for a journal or a finding, would treat a folder with two
-    paths as two folders.
+    A folder that is not below `root` is returned unchanged. `from_root` makes paths of a relative STORE and absolute
+    paths of broker.conf comparable.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),

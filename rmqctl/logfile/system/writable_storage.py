@@ -1,12 +1,12 @@
 """Write access to files by calls of the operating system.
 
-Code that only reads does not import this module.
+Read-only code does not import this module.
 
-If the disk is full, rmqctl must get an OSError that it can report. If a process writes through a mapping to a hole of a
-file on a full disk, the signal SIGBUS ends the process. Files are written with `pwrite`, or through a mapping whose
-blocks were allocated first. Some file systems copy a block when the block is overwritten, for example ZFS, or Btrfs
-with snapshots. If a file system copies overwritten blocks, a write to allocated blocks can still fail on a full disk. A
-broker writes to holes of files through mappings, and does not allocate blocks first.
+On a full disk, rmqctl must get an OSError that it can report. On a full disk, a write through a mapping to a hole of a
+file ends the process by the signal SIGBUS. rmqctl writes files with `pwrite`, or through mappings of allocated blocks.
+Some file systems copy overwritten blocks, for example ZFS, or Btrfs with snapshots. On ZFS and Btrfs, a write to
+allocated blocks can still fail if the disk is full. A broker writes to holes of files through mappings, and does not
+allocate blocks first.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Without `follow_links`, links below `root` and below the folders that `trust` adds are
-    not followed, even if the links were created while rmqctl runs. With `beneath`, links between the folder `beneath`
-    and `root` are also not followed. A new file belongs to the owner of its folder.
+    All methods raise OSError. Without `follow_links`, no link below a folder in `named` is followed. Each access checks
+    for links, because links can appear while rmqctl runs. With `beneath`, no link below the folder `beneath` is
+    followed. A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -96,8 +96,8 @@ class WritableStorage(Storage):
         """Create a file of `size` zero bytes, and the missing folders above the file.
 
         Returns a descriptor for reading and writing. No broker loads a file that is too short. If the system supports
-        files without a name, the new file gets its name only when it has its full size. If `path` already has a file of
-        `size` bytes that was never written, for example after a failed attempt, this file is used.
+        files without a name, the new file gets its name when it has its full size. An existing file is used if it has
+        `size` bytes and was never written.
         """
         self.make_folder(path.parent)
         try:
@@ -139,7 +139,7 @@ class WritableStorage(Storage):
     def _create_unnamed(self, path: Path, size: int) -> int | None:
         """Create a file without a name, and name it when it has its full size.
 
-        The result is None if the system does not support files without a name. Raises OSError for any other failure.
+        The result is None if the system does not support files without a name. Raises OSError.
         """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
@@ -267,8 +267,8 @@ class WritableStorage(Storage):
     def check_may_change(self, path: Path) -> None:
         """Raise OSError if this process may not change a file or folder.
 
-        The process must be able to write the file, or to add and remove names in the folder. The process must also be
-        able to set the modification time of the file or folder.
+        For a file, the process needs the right to write. For a folder, the process needs the right to add and remove
+        names. For files and folders, the process needs the right to set the modification time.
         """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
@@ -282,7 +282,7 @@ class WritableStorage(Storage):
             )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
-        """Set the owner and the group of a file or folder to those in `like`.
+        """Give a file or folder the owner and the group of `like`.
 
         If this process does not run as root, the owner and the group stay unchanged.
         """
@@ -293,7 +293,7 @@ class WritableStorage(Storage):
     def set_mode(self, path: Path, mode: int) -> None:
         """Set the mode of a file or folder that belongs to this process's user.
 
-        `mode` has the form that chmod accepts.
+        `mode` is a mode for chmod, for example 0o644.
         """
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -319,7 +319,7 @@ class WritableStorage(Storage):
     def _make_file(self, name: str, folder: int) -> int:
         """Create a file, replacing any existing file.
 
-        An existing file is never opened, because it may also have a name in another folder (a hard link).
+        An existing file may have a second name (a hard link), so it is deleted and not overwritten.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
@@ -333,7 +333,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """Make a folder, which is durable after the next sync of the folder above."""
+        """Make a folder; syncing the parent folder makes the new folder durable."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -363,7 +363,7 @@ class WritableStorage(Storage):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder; this is durable after a sync of the folder above."""
+        """Delete an empty folder; syncing the parent folder makes the deletion durable."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
@@ -375,7 +375,7 @@ class WritableStorage(Storage):
         return disk.usable
 
     def make_folder(self, folder: Path, mode: int = place.FOLDER_MODE) -> None:
-        """Make a folder with `mode`, and the missing folders above it; sync them all."""
+        """Make a folder and its missing parent folders with `mode`, durably."""
         missing = []
         while self.entry(folder).kind is Kind.MISSING:
             missing.append(folder)
@@ -442,7 +442,7 @@ class WritableStorage(Storage):
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
     def process_id(self) -> int:
-        """Return the number of this process, which 5.x writes into `abort`."""
+        """Return the PID of this process; 5.x writes the PID into `abort`."""
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
@@ -451,8 +451,8 @@ class WritableStorage(Storage):
         The lock is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
         Returns the descriptor that has the lock, or None if another process has the lock. If this process closes any
-        descriptor of the locked file, the lock is lost. While this process has the lock, no other code of this process
-        may open the locked file. Locking does not change the content and the time of an existing file.
+        descriptor of the locked file, the lock is lost. Until the lock is released, this process must not open the
+        locked file again. Locking does not change the content or the time of an existing file.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -476,12 +476,12 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether the user named the folder `path`, which may then be a link."""
+        """Return whether the user named the folder `path`; with `beneath`, return False."""
         return path in self.named and self._beneath is None
 
     @property
     def _roots(self) -> list[Path]:
-        """Return the folders below which links are not followed."""
+        """Return the roots: no link below a root is followed."""
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
     def _check_lies_beneath(self, path: Path) -> None:
@@ -500,10 +500,9 @@ class WritableStorage(Storage):
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Do the same as `_in`, for a name that will be created or removed.
+        """Return the name of `path`, and a descriptor of its parent folder.
 
-        If `path` is a folder that the user named, the results are the folder's name and a descriptor of the folder
-        above.
+        For a folder that the user named, `_in` may return `.` and a descriptor of the folder.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])

@@ -29,8 +29,8 @@ _Kind = tuple[bool, "QueueKey | None"]  # (are copies, queue of the batch or Non
 class Refused(NamedTuple):
     """Messages that were not stored.
 
-    `lines` has the line numbers of the messages. `why` is the reason why the messages were not stored. If a put failed,
-    `why` names the PutMessageStatus of the put.
+    `lines` has the line numbers of the messages. `why` says why the messages were not stored. For a failed put, `why`
+    begins with the PutMessageStatus.
     """
 
     lines: tuple[int, ...]
@@ -50,8 +50,8 @@ class Appender:
     """Stores messages in `store`, one by one or in batches.
 
     Up to `batch` successive messages of the same queue become one batch. A message that cannot be in a batch is put
-    alone. If `batch` is 1, each message is put alone, and one write stores up to `at_once` messages. With `sync`, each
-    put is flushed to disk.
+    alone. If `batch` is 1, each message is put alone. One write stores up to `at_once` single messages. With `sync`,
+    each put is flushed to disk.
 
     `on_stored` is called with the result of each successful put, except a put of `put_encoded`. `on_refused` is called
     with the messages of each refused put. `stored` counts the stored messages. `unqueued` counts the stored messages
@@ -85,7 +85,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put all waiting messages, even if the batch is not full."""
+        """Put all waiting messages. The batch need not be full."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return

@@ -26,9 +26,9 @@ SHORT_RUN = 8  # lines: the kernel is not faster for fewer lines
 class LineAppender:
     """Reads messages from JSON Lines, and passes them to `appender`.
 
-    The appender's `on_refused` is also called for lines that are not messages. A message without a born time gets the
-    result of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns True,
-    or if the appender has ended, further lines are ignored.
+    `appender.on_refused` is called for each line that is not a message. A message without a born time gets the result
+    of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns True, or if
+    the appender has ended, further lines are ignored.
     """
 
     appender: Appender
@@ -53,7 +53,7 @@ class LineAppender:
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the messages of the next lines. Only the last line may lack a line feed."""
+        """Put the messages of the next lines. The last line may lack a line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:

@@ -53,7 +53,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Accept lines for the queue `key`, if the kernel can encode its messages."""
+        """Accept lines of the queue `key`, if the kernel can encode them."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))
@@ -76,7 +76,7 @@ class LineEncoder:
 def encoder_of(store: MessageStore) -> LineEncoder | None:
     """Return the encoder for the lines of a store, or None.
 
-    The result is None if the store does not accept records that are encoded before their physical offset is known.
+    The result is None if records have `__CRC32#`, because this checksum depends on the record's physical offset.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

@@ -1,14 +1,13 @@
 """Read messages from JSON Lines, with the same keys that `dump` prints.
 
-`dump --body base64 -o jsonl` prints lines that `append` can read. A person can also write JSON Lines for `append` by
-hand.
+`dump --body base64 -o jsonl` prints lines that `append` can read. A person can write JSON Lines for `append` by hand.
 
 The key `topic` is required. `body` is text unless `bodyEncoding` is hex or base64. Offsets and store times in a line
 are ignored, because the message gets new offsets and a new store time. A line with `physicalOffset` comes from a stored
 message. `append` copies a stored message without the changes that a broker makes to new messages. A line without
 `physicalOffset` is a new message. A new message with the property DELAY is delayed. A new message without the property
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. The check of `bodyCrc` is needed for
-lines of `dump --body utf8`, because their text is not always exactly the stored body.
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. With `dump --body utf8`, the text can
+differ from the stored body. The check of `bodyCrc` finds the difference.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The keys that are allowed in a JSON line.
 
-    `append` uses the keys from `topic` to `damage`. `dump` also prints other keys, whose values `append` ignores. Times
-    are in ms since 1970.
+    `append` uses the keys from `topic` to `damage`, and ignores the values of the later keys. Times are in ms since
+    1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -128,7 +127,7 @@ def _decoded(line: bytes) -> Line:
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
     """Return msgspec's error message in other words, with the key first.
 
-    msgspec writes the key last, as in `... - at $.queueId`. The backticks that msgspec puts around names are removed.
+    msgspec writes the key last, as in `... - at $.queueId`. Backticks around names are removed.
     """
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
@@ -173,8 +172,7 @@ def _leniently_decoded(line: bytes) -> Line:
 class UniqueKeys:
     """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    The first 24 digits identify this process. The last 8 digits are a counter. Only one thread at a time may use the
-    object.
+    The first 24 digits identify this process. The last 8 digits are a counter. The object is not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -206,11 +204,11 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Return the properties that a record stores, after a check.
+    """Check the properties, and return the properties that a record stores.
 
     Properties without a value and the property with the record's CRC-32 are left out. A new message without a UNIQ_KEY
-    gets a UNIQ_KEY. A value may contain the byte 0x01 only if the message is a copy. Brokers of 4.9 and later can read
-    a value with 0x01, but brokers of 4.7 drop such a value. Raises ValueError if a name or a value is not allowed.
+    gets a UNIQ_KEY. A value may contain the byte 0x01 if the message is a copy. Brokers of 4.9 and later read a value
+    with 0x01, but brokers of 4.7 drop the value. Raises ValueError if a name or a value is not allowed.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

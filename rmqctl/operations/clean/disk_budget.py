@@ -32,7 +32,7 @@ class Room:
         self._stored = stored
 
     def pressure(self) -> Pressure:
-        """Return the disks that are so full that files must be deleted."""
+        """Return the full disks that make a broker delete files."""
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
@@ -43,7 +43,7 @@ class Room:
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
-        """Return whether deleting log files frees space on the disk that is `full`.
+        """Return whether deleting log files frees space on the full disk.
 
         If the size of the full disk is not known, the result is False.
         """

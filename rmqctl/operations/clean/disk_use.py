@@ -53,7 +53,7 @@ class Pressure(NamedTuple):
     """The full disks that make a broker delete log files.
 
     `asks` is the full disk that makes a broker delete expired files, or None. `forces` is the full disk that makes a
-    broker delete files of any age, or None. `calm` is the text for the case that no disk is too full.
+    broker delete files of any age, or None. `calm` is the text for disks that are not too full.
     """
 
     asks: Full | None
@@ -64,10 +64,10 @@ class Pressure(NamedTuple):
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
     """Return the result of getDiskPartitionSpaceUsedPercent for a folder.
 
-    getDiskPartitionSpaceUsedPercent is a method of RocketMQ's UtilAll. Since 4.9.2, getDiskPartitionSpaceUsedPercent
-    returns a percentage of the disk space that users can have, rounded up to a whole number. Before 4.9.2,
-    getDiskPartitionSpaceUsedPercent returned a share of the whole disk. If the folder does not exist, its parent folder
-    counts, because a broker creates missing folders when the broker starts.
+    getDiskPartitionSpaceUsedPercent is a method of RocketMQ's UtilAll. Before 4.9.2, the method compares the used space
+    with the whole disk. Since 4.9.2, the method leaves out the space that is reserved for root, and rounds up to a
+    whole percentage. If the folder does not exist, the parent folder counts, because a starting broker creates missing
+    folders.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -78,7 +78,7 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
 
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
-    """Return the use of a disk after `freed` bytes of the disk were freed.
+    """Return the use of a disk after `freed` bytes became free.
 
     If the size of the disk is not known, the result is `disk` itself.
     """
@@ -91,10 +91,10 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 def pressure(
     settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
 ) -> Pressure:
-    """Return the disks that are so full that files must be deleted.
+    """Return the full disks that make a broker delete files.
 
-    Of the log's `disks`, only the disk with the most free space counts. `stored` is the size of the log, queues and
-    index together, in bytes.
+    Of the log's `disks`, the least full disk counts. `stored` is the size of the log, queues and index together, in
+    bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -125,9 +125,9 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the two disks that can make a broker delete files, with their names.
+    """Return the names and the use of the two disks that a broker checks.
 
-    A broker looks at the least full disk of the log, and at the disk of the queues.
+    A broker checks the least full disk of the log, and the disk of the queues.
     """
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 

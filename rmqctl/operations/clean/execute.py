@@ -1,23 +1,21 @@
 """How `clean` deletes the expired files of its plan.
 
-`clean` deletes expired files one after the other, the oldest first. An interrupted `clean` leaves no gap in the log,
-because the oldest log files are deleted first. `clean` deletes each file in three steps:
+`clean` deletes expired files one after the other, the oldest first. Therefore an interrupted `clean` leaves no gap in
+the log. `clean` deletes each file in three steps.
 
-    out    The file is moved to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk.
-    told   The receipt for the file is appended to the receipt files and flushed to disk.
-    gone   The file is unlinked.
+Step 1 moves the file to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk. Step 2 appends
+the receipt for the file to the receipt files, and flushes the receipt to disk. Step 3 unlinks the file.
 
 After a crash of `clean`, at most one file is in STORE/.rmqctl/expired, and the next `clean` deletes this file. Each
-deleted file has a receipt. If rmqctl crashed after it wrote a receipt and before it deleted the file, the file has two
-receipts. An expired file is moved to a separate folder, because a broker would load every file in the store's own
-folders. 4.x brokers even try to load a folder as a file. If `.rmqctl` is on another disk, or if the disk has no room
-for a folder, `clean` deletes the file without moving it.
+deleted file has a receipt. After a crash between the receipt and the deletion, the file gets a second receipt. An
+expired file is moved out of the store's folders, because a broker would load every file there. Brokers of 4.x would try
+to load a folder as a file. `clean` deletes files without a move if `.rmqctl` is on another disk, or if the disk has no
+room for a folder.
 
 `rmqctl undo` cannot restore files that `clean` deleted, because `clean` keeps no copies of deleted files. The broker
-must be down during `clean`, because a running broker keeps its files mapped and open. The disk space of a deleted file
-would become free only when the running broker itself deletes and unmaps the file (MappedFile.destroy in 4.7.1, 4.9.7
-and 5.3.3). If `clean` deleted files of a running broker, the broker's file lists and the min offset that clients get
-would be wrong.
+must be down during `clean`. While the broker runs, a deleted file stays mapped and open, and keeps its disk space
+(MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3). A running broker would use a wrong list of files, and would send a wrong
+min offset to clients.
 """
 
 from __future__ import annotations
@@ -53,8 +51,8 @@ NAME_BYTES_MAX = 200
 class Cleaned:
     """The numbers of files and bytes that a run of `clean` has deleted.
 
-    `files` and `folders` count the deleted files and folders of the plan. `left` counts the deleted files that an
-    earlier, interrupted `clean` had moved but not deleted. `allocated_bytes` is the disk space that became free.
+    `files` and `folders` count the deleted files and folders of the plan. `left` counts deleted files that an
+    interrupted `clean` had moved. `allocated_bytes` is the disk space that became free.
     """
 
     files: int = 0
@@ -66,7 +64,8 @@ class Cleaned:
 class Pace:
     """The pace of a deletion: how long `clean` waits after each deleted file.
 
-    A wait takes `interval_ms`, or longer so that at most `bytes_per_second` bytes are deleted.
+    Each wait takes at least `interval_ms`. Large files need longer waits, so that `clean` deletes at most
+    `bytes_per_second`.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
     """Wait until the store's lock is free, but at most `seconds`.
 
-    The function also returns if the lock is still held after `seconds`. Raises OSError.
+    Raises OSError.
     """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
@@ -162,7 +161,7 @@ class Clean:
         """Delete the files of the plan, and return how many were deleted.
 
         Raises NeedsRecovery if another change is unfinished. Raises Unreadable, and ChangeFailed if a file cannot be
-        deleted. The next run of `clean` tries again to delete the file.
+        deleted.
         """
         check_none_unfinished(self._storage, self._root)
         try:
@@ -271,9 +270,9 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 
 
 def _one_name(path: str) -> str:
-    """Return a file name that is made from a path.
+    """Return a path as a file name.
 
-    Each `/` of the path becomes a colon, because no topic contains a colon. If the path is too long, only the end of
-    the path is used.
+    Each `/` of the path becomes a colon, because no topic contains a colon. Of a long path, the last NAME_BYTES_MAX
+    bytes are used.
     """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

@@ -1,19 +1,19 @@
 """The log files to delete, by the rules of RocketMQ's CleanCommitLogService.
 
 A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
-log files in an hour of deleteWhen, while a disk is too full, and in the 20 rounds after mqadmin's
-deleteExpiredCommitLog. A broker deletes the oldest files first, and at most `batch` files in a round. The first log
-file that must stay ends the round. The last file of the log is never deleted.
+log files in an hour of deleteWhen, or while a disk is too full. After mqadmin's deleteExpiredCommitLog, a broker
+deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most `batch` files in a round.
+The first log file that must stay ends the round. A broker never deletes the last log file.
 
 One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
 file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
-used space of a disk, `clean` subtracts the disk space of the deleted files. `clean` does the work of only one round if
-deletion does not free space on the full disk, or if the size of the disk is not known.
+used space of a disk, `clean` subtracts the disk space of the deleted files. If the size of the full disk is not known,
+`clean` does the work of one round. `clean` does the work of one round if deletion of log files frees no space on the
+full disk.
 
-Unlike a broker, `clean` stops at a log file with an obstacle (`log_files.py`), and at a log file with protected
-messages. If the operator limits the size of the log (`keep_bytes`) or the number of log files (`keep_files`), only
-these limits decide which files expire. Even with these limits, the last log file stays, and `clean` stops at obstacles
-and at protected messages.
+Unlike a broker, `clean` stops at obstacles (`log_files.py`) and at protected messages. The operator can limit the size
+of the log (`keep_bytes`) or the number of log files (`keep_files`). With these limits, the age of a log file does not
+count. With or without limits, `clean` never deletes the last log file, and stops at obstacles and protected messages.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ExpiredLog:
     """Decides which log files are deleted at the time `now_ms`.
 
     `hour` is the hour of `now_ms` in the time zone of this host. `decide` fills `removed` with a reason for each file
-    to delete, oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted, or why no log
-    file is deleted.
+    to delete, oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted. If no log file
+    is deleted, `reason` says why.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ExpiredLog:
             left -= one.file.size
 
     def _rounds(self) -> None:
-        """Decide in rounds which log files are deleted, as a broker does."""
+        """Decide which log files are deleted, in rounds as in a broker."""
         for done in range(len(self._log)):
             disk = self._room.pressure()
             asking = self._asking(disk, done)
@@ -110,7 +110,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return the triggers for another round after `done` rounds, with reasons."""
+        """Return the triggers for another round, with reasons."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -128,10 +128,10 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """Return whether a full disk is a reason for a round after `done` rounds.
+        """Return whether a full disk is a reason for another round.
 
-        A full disk is always a reason for the first round. A full disk is a reason for later rounds only if deleting
-        log files frees space on this disk.
+        `done` rounds are finished. A full disk is always a reason for the first round. A full disk is a reason for a
+        later round if deletion of log files frees space on this disk.
         """
         return full is not None and (not done or self._room.is_helped(full))
 
@@ -162,7 +162,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return the reason why a log file must stay even if it has expired.
+        """Return the reason why an expired log file must stay.
 
         `number` is the position of the file in the log. The result is an empty string if the file may be deleted.
         """
@@ -177,7 +177,7 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Return the reason why a log file that has not expired stays."""
+        """Return why a log file has not expired."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:

@@ -1,19 +1,17 @@
-"""The queue files and index files to delete after old log files are deleted.
+"""The queue files and index files to delete after the oldest log files.
 
-Files of consume queue extensions are also deleted.
+The plan includes the files of consume queue extensions.
 
-`clean` follows the rules of RocketMQ's CleanConsumeQueueService:
+`clean` follows the rules of RocketMQ's CleanConsumeQueueService.
 
-- Queue files are deleted from the first file on, as long as the last unit of a queue file points before the log. The
-last queue file always stays (MappedFileQueue.deleteExpiredFileByOffset).
-- A file of a consume queue extension is deleted if the file ends before the extension unit of the first remaining queue
-unit (ConsumeQueueExt.truncateByMinAddress).
-- Index files are deleted from the first file on, as long as the endPhyOffset of an index file is before the log. The
-last index file always stays (IndexService.deleteExpiredFile).
+A queue file is deleted if its last unit points before the log. The last queue file always stays
+(MappedFileQueue.deleteExpiredFileByOffset). A file of a consume queue extension is deleted if the first remaining queue
+unit points behind the file (ConsumeQueueExt.truncateByMinAddress). An index file is deleted if its endPhyOffset is
+before the log. The last index file always stays (IndexService.deleteExpiredFile).
 
-If a queue file or index file stays, all later files of the same queue or index stay, too. The content of a file is not
-known if the last unit of a queue file is not in use, or if the header of an index file shows no entry. A broker would
-skip a file with unknown content and delete later files, but `clean` stops before the file.
+If a file stays, all later files of the queue or the index stay. The content of a queue file is unknown if its last unit
+is not in use. The content of an index file is unknown if its header shows no entry. A broker would skip a file with
+unknown content and delete later files, but `clean` stops before the file.
 """
 
 from __future__ import annotations
@@ -45,13 +43,13 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """The queue files and index files to delete because the log begins later.
+    """Decides which queue files and index files are deleted.
 
     After the deletion, the log begins at `new_min_offset` instead of `min_offset` (physical offsets). With
-    `unused_topics`, a queue without remaining messages is deleted, together with its `folders`, if topics.json does not
-    list its topic. A broker's cleanUnusedTopic also deletes queues with messages. `look` fills `decisions` with the
-    files of each queue, sorted by topic and queueId, and then with the files of the index. The files of a queue's
-    extension directly follow the files of the queue.
+    `unused_topics`, queues without remaining messages are deleted if topics.json does not list the topic. `folders` are
+    the folders of these queues and topics. Unlike `clean`, a broker's cleanUnusedTopic deletes queues with messages.
+    `look` fills `decisions` with the files of each queue, and then with the files of the index. The queues are sorted
+    by topic and queueId. The files of a queue's extension directly follow the files of the queue.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -106,9 +104,9 @@ class ExpiredQueues:
         return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
-        """Decide which folders of unused topics are deleted, queue folders first.
+        """Decide which folders of unused topics are deleted.
 
-        A folder is deleted if everything in the folder is deleted.
+        A folder is deleted if everything in the folder is deleted. Queue folders are deleted before topic folders.
         """
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}

@@ -1,8 +1,8 @@
 """The log files of a store, with their ages and the obstacles to deletion.
 
-Three obstacles prevent the deletion of a log file. (1) A gap in the log follows the log file. For example, a gap exists
-if the operator forgot to name a folder of the log. (2) The log file has a wrong length. (3) Two log files have the same
-offsets. A log file that a broker has allocated in advance does not belong to the log yet.
+A log file is not deleted if the log has a gap after the file, or if the file has a wrong length. Another log file with
+the same offsets is an obstacle to deletion. For example, a gap exists if the operator forgot to name one of the log's
+folders. A log file that a broker has allocated in advance does not belong to the log yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, with the decision that the file stays.
+    """A log file in use, before the decision to delete it.
 
     `blocked_by` is the reason why the log file and all later log files must stay, or an empty string.
     """

@@ -1,12 +1,12 @@
-"""Find queues without a folder that have messages in the log.
+"""Find queues that have messages in the log, but no folder.
 
-If messages are counted from the units of queues, messages of a queue without a folder are not counted. No file in
-config/ lists every queue. For example, a group may read a topic although neither topics.json nor an offset names the
-queue. Therefore each log file is searched for messages of missing queues, unless existing units point to every message
-in the log file (`unit_coverage.py`).
+`pending_messages.py` counts the units of queues, so it misses messages of a queue without a folder. No file in config/
+lists every queue. For example, a group may read a topic that is missing in topics.json and has no offset. Therefore log
+files are searched for messages of missing queues. A log file is not searched if units point to all its messages
+(`unit_coverage.py`).
 
-Messages of deleted topics also have no queue, but they are ignored. A topic counts as deleted if neither topics.json
-nor an offset nor a group's subscription names the topic.
+Messages of deleted topics are ignored. A topic counts as deleted if neither topics.json nor an offset nor a group's
+subscription names the topic.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
 
 class MissingQueue(NamedTuple):
-    """A queue without a folder, and the physical offset of its first message.
-
-    `physical_offset` is the place of the queue's first message in the log files that were searched.
-    """
+    """A queue without a folder, and the physical offset of its first message."""
 
     topic: str
     queue_id: int
@@ -46,7 +43,7 @@ class MissingQueue(NamedTuple):
 
 
 def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
-    """Return a queue without a folder that has messages in `files`, or None.
+    """Return a queue with messages in `files` and without a folder, or None.
 
     `files` are consecutive log files. Raises OSError.
     """

@@ -1,18 +1,17 @@
 """Count, for each log file, the messages that are still needed.
 
-A broker deletes a log file even if messages in the log file are still needed. Four kinds of messages are still needed:
+A broker deletes log files without regard to messages that are still needed. Four kinds of messages are still needed.
 
-    unconsumed  A group that reads the topic (`consumer_groups.py`) has not consumed the message. If the group has no
-                offset for the queue, all messages of the queue count. A message that was popped and not acknowledged
-                (5.x) is before the group's offset. Therefore the oldest POP checkpoint that the broker has not
-                processed counts as the group's offset.
-    scheduled   The delayed message is not delivered yet (delayOffset.json).
-    half        The half message has no commit or rollback, and the broker has not checked the half message yet.
-    dead        The message is in a %DLQ% topic that no group reads. An operator may still send the message again.
+`unconsumed`: a group that reads the topic has not consumed the message (`consumer_groups.py`). If the group has no
+offset for the queue, all messages of the queue count. A message that was popped and not acknowledged (5.x) is before
+the group's offset. Therefore the oldest POP checkpoint that the broker has not processed counts as the group's offset.
+`scheduled`: the delayed message is not delivered yet (delayOffset.json). `half`: the half message has no commit or
+rollback, and no broker has checked the half message. `dead`: the message is in a %DLQ% topic that no group reads. An
+operator may send a dead letter again.
 
-All messages of a topic without a group count as unconsumed if subscriptionGroup.json lists a group whose topics are
-unknown. `missing_queues.py` finds messages whose queue has no folder. The files of a store do not show whether timer
-messages (5.x) were delivered.
+If subscriptionGroup.json lists a group with unknown topics, all messages of topics without a group count as unconsumed.
+`missing_queues.py` finds messages whose queue has no folder. The files of a store do not show whether timer messages
+(5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Outstanding:
     def timers(self, number: int) -> int:
         """Return how many timer messages a log file has.
 
-        `number` is the position of the log file in `files`. Delivered timer messages count, too.
+        `number` is the position of the log file in `files`. The number includes delivered timer messages.
         """
         return int(self._timers[number])
 
@@ -131,11 +130,10 @@ class Outstanding:
         self._check_dispatched(reached)
 
     def _check_dispatched(self, reached: int) -> None:
-        """Report a problem if the log files have messages after the last unit.
+        """Report a problem if the log continues after the last unit of all queues.
 
         `reached` is the highest physical offset to which a queue's last unit points. Messages after `reached` are in no
-        queue, so they are not counted. For example, messages after `reached` exist if someone deleted queues in order
-        to rebuild the queues.
+        queue, so they are not counted. For example, an operator may have deleted the queues before a rebuild.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -153,7 +151,7 @@ class Outstanding:
         return _noted(self._behind(queue, readers[group]), group, self.slowest)
 
     def _readers(self, key: QueueKey) -> dict[str, int]:
-        """Return the queue offset from which each group may still read a queue."""
+        """Return the queue offset at which each group continues to read a queue."""
         if key[0] in COUNTED_APART:
             return {}
         readers = {known.group: known.offset or 0 for known in self._groups.progress(key)}
@@ -196,10 +194,10 @@ class Outstanding:
                 return
 
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
-        """Return the queue offset from which the messages of a queue are counted.
+        """Return the queue offset of the first message to count in a queue.
 
-        The result is `offset`, or the queue offset of the first message in the log, whichever is larger. The result is
-        None if the log files have no message of the queue from `offset` on.
+        The result is `offset` or the queue's first message in the log files, whichever is later. The result is None if
+        the log files have no message of the queue from `offset` on.
         """
         if not queue.queue.files:
             return None
@@ -211,7 +209,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Count half messages without commit or rollback that no broker has checked."""
+        """Count unchecked half messages without commit or rollback."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))

@@ -1,9 +1,9 @@
 """Plan which files RocketMQ's clean services would delete.
 
 RocketMQ's clean services are CleanCommitLogService and CleanConsumeQueueService. Planning does not change the store.
-One plan covers many rounds of a broker. Therefore one run of `clean` from cron deletes the same files as a broker in
-one hour of deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which other
-files are deleted.
+One plan covers many rounds of a broker. Therefore one run of `clean` deletes the same files as a broker in one hour of
+deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which other files are
+deleted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return the plan of the files to delete at the time `now_ms`.
 
-    The caller must have checked that `store` is complete, because an unreadable part of the log may look like a gap.
+    The caller must check first that all of `store` is readable. An unreadable part of the log may look like a gap.
     `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues'
     folder. Raises OSError, and BadRequest if `now_ms` is not a date. Raises Unreadable if messages must be protected,
     but cannot be counted.
@@ -134,7 +134,7 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """Return which config files of consumer groups and offsets cannot be read."""
+    """Return problems with the config files of consumer groups and offsets."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)
@@ -147,7 +147,7 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
-    """Return a warning for each offset file that was read from its `.bak`.
+    """Return a warning for each offset file that was read from its `.bak` file.
 
     The offsets in a `.bak` file may be older than the lost offsets.
     """
@@ -175,7 +175,7 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
 
 
 def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
-    """Return the topics without a group that lose messages, sorted by name."""
+    """Return topics that lose messages and that no group reads, sorted by name."""
     found: dict[str, int] = {}
     for rise in rises:
         if outstanding.has_no_reader(rise.topic):
@@ -200,7 +200,7 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
     """Return warnings about epochs that 5.x drops in controller mode.
 
-    When a broker deletes the log file in which an epoch ends, the broker also drops the epoch
+    A broker drops an epoch when it deletes the log file in which the epoch ends
     (AutoSwitchHAService.truncateEpochFilePrefix).
     """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:

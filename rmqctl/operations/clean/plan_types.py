@@ -58,11 +58,10 @@ class FileDecision:
     """The decision whether a file of the store is deleted or stays.
 
     If `goes` is True, the file is deleted. `bytes` is the length of the file, and `allocated_bytes` is its disk space.
-    Times are in ms since 1970. `last_store_timestamp` is the store time of the first record after a log file. The last
-    record of a log file is not younger than the first record after the file, unless a clock was set back.
-    `last_store_timestamp` is None if this store time is not known, or if the file is not a log file. `waiting` counts
-    messages in the file that consumers or brokers still need. Needed messages are counted only in log files that are
-    deleted, and in the first log file that stays.
+    Times are in ms since 1970. `last_store_timestamp` is the store time of the first record after a log file. If no
+    clock was set back, no record of the log file is younger than this time. `last_store_timestamp` is None if this
+    store time is not known, or if the file is not a log file. `waiting` counts messages in the file that consumers or
+    brokers still need. `waiting` is counted for deleted log files and for the first log file that stays.
     """
 
     path: str
@@ -89,7 +88,7 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 def allocated_bytes(storage: Storage, path: Path) -> int:
     """Return how many bytes of the disk become free if a path is deleted.
 
-    For a symbolic link, the result is 0, because the file to which the link points stays. Raises OSError.
+    For a symbolic link, the result is 0, because the link's target stays. Raises OSError.
     """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 
@@ -101,7 +100,7 @@ def is_link(storage: Storage, path: Path) -> bool:
 
 
 class MinOffsetAdvance(NamedTuple):
-    """A queue whose min offset increases because messages are deleted.
+    """A queue whose min offset increases because `clean` deletes messages.
 
     `min_offset` and `new_min_offset` are the queue offsets of the queue's first message before and after the deletion.
     """
@@ -113,7 +112,7 @@ class MinOffsetAdvance(NamedTuple):
 
 
 class UnreadTopic(NamedTuple):
-    """A topic that no group reads and that loses messages.
+    """A topic that loses messages, and that no group reads.
 
     `messages` is the number of the topic's messages in files that are deleted.
     """
@@ -130,7 +129,7 @@ class ExpiryPlan:
     for the deletion, and `reason` is the reason as text. If `trigger` is None, no log file is deleted, but queue files
     and index files may be deleted. `hour` and `time_zone` are the local hour and time zone of this host at the time of
     the plan. `folders` are folders of queues and topics that are deleted as a whole, after their files. `unread` lists
-    the topics that no group reads and that lose messages.
+    topics that lose messages, and that no group reads.
     """
 
     trigger: Trigger | None

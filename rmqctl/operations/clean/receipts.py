@@ -25,8 +25,8 @@ class Receipts:
     """The receipt files at `paths`. Each receipt is written to every receipt file.
 
     A Receipts object is a context manager. If the disk is full, a receipt is kept in memory until `clean` has made
-    room. `clean` continues to delete files while receipts wait, because only deleted files make room on the disk.
-    Methods raise OSError.
+    room. While receipts wait, `clean` deletes further files, because deleted files make room on the disk. Methods raise
+    OSError.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -44,8 +44,8 @@ class Receipts:
     def open(self, paths: Collection[Path] | None = None) -> None:
         """Open the receipt files before the first deletion.
 
-        With `paths`, only the receipt files at `paths` are opened. Raises OSError if a receipt file cannot be opened. A
-        full disk is not an error.
+        With `paths`, only the receipt files at `paths` are opened. Raises OSError if a receipt file cannot be opened.
+        If the disk is full, the function raises no error.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -55,7 +55,7 @@ class Receipts:
     def zero_tail(self) -> list[str]:
         """Return the lines that were not written because the disk had no room.
 
-        If there are several receipt files, the result has the lines of the file that lacks the most lines.
+        Of several receipt files, the file with the most missing lines counts.
         """
         return max((file.zero_tail for file in self._files), key=len)
 
@@ -94,7 +94,7 @@ class _ReceiptFile:
     def open(self) -> None:
         """Open the receipt file before the first deletion.
 
-        A full disk is not an error. A second call does nothing.
+        If the disk is full, the function raises no error. A second call does nothing.
         """
         if self._descriptor is not None:
             return

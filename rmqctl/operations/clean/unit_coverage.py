@@ -1,16 +1,15 @@
 """Test whether consume queue units point to every message of a log file.
 
-The test reads only units, and not the log file. A unit covers the bytes of its message in the log file. If units point
-to all messages of a log file, the units form a chain. In a chain, the first unit begins where the log file begins, and
-each other unit begins where another unit ends. The last unit of a chain ends at the blank record of the log file. The
-test proves that the units form a chain, without building the chain. A physical offset gets +1 for each unit that begins
-at the offset, and -1 for each unit that ends at the offset. If the sum is 0 at every offset except the two ends of the
-chain, the units are one chain, because no unit ends before its own begin. To save memory, the test does not keep a sum
-for each offset, but one sum of 64-bit hashes of the offsets for each log file.
+The test reads units, but not the log file. A unit covers the bytes of its message in the log file. If units point to
+all messages of a log file, the units form a chain. The first unit of a chain begins at the begin of the log file. Each
+later unit begins at the end of the previous unit. The last unit of a chain ends at the blank record of the log file.
+The test does not build the chain. Each unit counts +1 at its begin and -1 at its end. The units are one chain if the
+sum is 0 at every physical offset except the two ends. The reason is that a unit never ends before its begin. To save
+memory, the test keeps one sum for each log file: the sum of 64-bit hashes of the offsets.
 
-Units of light queues (LMQ) are left out, because each light message also has a unit in the queue of its own topic. A
-chain is also broken by messages without a queue (prepared messages of 3.x), by damage, and by deleted topics. If the
-units of a log file are not one chain, the queues may still be complete.
+Units of light queues (LMQ) are left out, because each light message has a unit in the queue of its topic. Messages
+without a queue (prepared messages of 3.x), damage and deleted topics break the chain. Therefore queues may be complete
+although the units are not one chain.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """The sums of hashed begins and ends of units, one sum for each log file.
+    """For each log file, the sum of the hashed begins and ends of units.
 
     `files` are the log files. `files` must not be empty.
     """
@@ -89,7 +88,7 @@ def _hashes(places: Numbers) -> Numbers:
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield (physical offsets, sizes) of a queue's units in a range of the log.
 
-    The range is [begin, end), in physical offsets. Some units after the range may also be included.
+    The range is [begin, end), in physical offsets. The result may include some units after the range.
     """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
@@ -113,7 +112,7 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Nu
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
     """Return whether the unit chain of a log file covers all its messages.
 
-    Only the blank record may follow the chain, which ends at the physical offset `end`.
+    The chain ends at the physical offset `end`. After `end`, there may be a blank.
     """
     if end is None or end >= file.end:
         return end == file.end

@@ -1,7 +1,7 @@
 """The change of a file in config/, made through a journal.
 
-The file gets its new content, and the old content becomes its `.bak`, as when a broker writes the file. If a broker
-cannot load the old content, the present `.bak` stays unchanged, because the content of the `.bak` may be good.
+The old content of the file becomes the `.bak`, as with a broker. If a broker cannot load the old content, the `.bak`
+stays unchanged, because the `.bak` may be good.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The queues that can be found in a store without the use of topics.json.
+"""The queues of a store, found without topics.json.
 
 Queues are found by the names of folders, by the offsets of groups, and by the messages of the log.
 """
@@ -56,7 +56,7 @@ def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
 
 
 def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:
-    """Return the queues that were found in a store, and the queues `in_log`.
+    """Return the queues of a store, including the queues `in_log`.
 
     Names that no topic can have are left out, because a damaged record may have any name.
 

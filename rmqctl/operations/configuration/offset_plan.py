@@ -2,8 +2,8 @@
 
 A broker keeps the offsets of consumer groups in config/consumerOffset.json. A broker with the setting enableLmq keeps
 the offsets of groups in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both
-offset files, both files are changed, because the store does not show which file its broker reads. The offset of an LMQ
-group (%LMQ%...) is only in lmqConsumerOffset.json.
+offset files, both are changed: the store does not show which file a broker reads. The offset of an LMQ group (%LMQ%...)
+is only in lmqConsumerOffset.json.
 
 If the operator gives a time, the new offset is the offset that mqadmin's resetOffsetByTime sets for this time.
 """

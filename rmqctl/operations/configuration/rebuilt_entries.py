@@ -1,7 +1,7 @@
 """Entries of topics.json and subscriptionGroup.json, rebuilt from the store.
 
-A rebuilt entry has the settings that a broker uses when it creates a topic or a group by itself. The operator's own
-settings are lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
+A rebuilt entry has the default settings of a broker for a new topic or a new group. The operator's own settings are
+lost: permissions, order, the attributes of 5.x, and the number of retries of a group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def topic_entries(listed: Entry, names: NamesInStore, profile: Profile) -> dict[
     A corrected entry replaces an entry that does not fit the store. `listed` are the present entries of topics.json. A
     new entry gets the number of queues that the topic has in the store. An entry with too few queues is corrected,
     because a broker only serves the queues below readQueueNums. An entry with the wrong type of queue is corrected,
-    because 5.x does not load such a topic.
+    because 5.x would not load the topic.
     """
     nums: dict[str, int] = {}
     for topic, queue_id in names.queues:
@@ -70,8 +70,8 @@ def _with_attributes(entry: Entry, topic: str, names: NamesInStore) -> Entry:
 def group_entries(store: ReadOnlyStore, listed: Entry, names: NamesInStore, profile: Profile) -> dict[str, Entry]:
     """Return the entries that subscriptionGroup.json lacks.
 
-    The function finds groups in the files of config/, and in the names of %RETRY% and %DLQ% topics. Groups that a
-    broker adds by itself and LMQ groups are left out.
+    The function finds groups in the files of config/, and in the names of %RETRY% and %DLQ% topics. LMQ groups and the
+    broker's own groups are left out.
     """
     topics = {topic for topic, _ in names.queues} | set(store.listed_topics)
     groups = ConsumerGroups(store, topics)

@@ -77,9 +77,9 @@ def plan_restore(
 ) -> RestorePlan:
     """Return the plan that restores config/`name`.
 
-    If `source` is None, a good file stays unchanged, and a bad file is restored from its .bak. If the .bak is also bad,
-    or if topics.json lists no topic that has queues, the file is rebuilt from the store. `scan_log` returns the queues
-    of all messages of the log, and is called only if the log is needed.
+    If `source` is None, a good file stays unchanged, and a bad file is restored from its .bak. If the .bak is bad, the
+    file is rebuilt from the store. If topics.json lists no topic with queues, topics.json is rebuilt from the store.
+    `scan_log` returns the queues of all messages of the log, and is called only if the log is needed.
 
     Raises BadRequest if the file cannot be rebuilt, and Unreadable if the .bak cannot be used. Also raises
     LayoutNotSupported and OSError.
@@ -157,8 +157,7 @@ def _from_store(
     """Return the plan that completes the file with entries found in the store.
 
     The plan keeps the entries of the file, or the entries of the .bak if the file cannot be loaded. The log is scanned
-    only if neither the file nor its .bak has entries. If the file or its .bak has entries, a topic with messages in the
-    log but without a queue counts as deleted.
+    only if neither the file nor its .bak has entries. Without a scan, a topic without a queue counts as deleted.
     """
     if config.name not in TABLES:
         what = f"{config.name} cannot be rebuilt: nothing else in the store has its content"

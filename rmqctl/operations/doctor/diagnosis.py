@@ -28,7 +28,7 @@ SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 class Cause:
     """A cause as the operator sees it, in text and in JSON.
 
-    `evidence` has the first findings of the cause, and one finding for each code of its consequences. `missed` counts
+    `evidence` has the first findings of the cause, and one finding for each code of the consequences. `missed` counts
     the messages of the log that are missing in the queues of the cause. `missed` is None if the cause is not about
     queues that miss messages. `then` describes the store after the command `next_command`.
     """
@@ -118,7 +118,7 @@ def _places(group: Group) -> str:
 
 
 def _in_short(findings: Sequence[Finding]) -> list[Finding]:
-    """Return one finding for each code, with the total count of the code."""
+    """Merge the findings of each code into one finding with the total count."""
     from dataclasses import replace
 
     by_code: dict[str, list[Finding]] = {}

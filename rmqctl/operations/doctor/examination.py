@@ -72,8 +72,7 @@ class Examination:
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated broker has the profile `profile`. `blocked` says why no repair can be planned, and is empty if a
-    repair can be planned.
+    The simulated broker has the profile `profile`. `blocked` is the reason why no repair can be planned, or empty.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
@@ -87,7 +86,7 @@ class Examiner:
 
     @property
     def reads_queues(self) -> bool:
-        """Return whether the queues of the store can be read in addition to the log."""
+        """Return whether rmqctl can read the queues of the store."""
         return self._level == LEVEL_ALL
 
     def warm_up(self) -> None:
@@ -112,7 +111,7 @@ class Examiner:
         return Examination(report, findings, facts, restart, repairs)
 
     def _beside_verify(self) -> Iterator[Finding]:
-        """Yield the findings that `verify` does not report at the level in use."""
+        """Yield findings that `verify` does not report at the level of the examination."""
         try:
             check_none_unfinished(self._store.storage, self._store.path.root)
         except NeedsRecovery as error:
@@ -180,7 +179,7 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
 
 
 def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
-    """Return how many messages the queues miss at their ends after the next start.
+    """Return how many units the queue ends will miss after the next start.
 
     A repair adds the missing messages to the queues. The result is None if the start fails or loses messages, or if
     there is no repair plan.

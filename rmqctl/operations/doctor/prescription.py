@@ -83,7 +83,7 @@ LOOK_AT_LOG, LOOK_AT_ALL = "rmqctl dump {target} --around {offset}", "rmqctl ver
 class Prescriber:
     """Names the next command for each cause of an examination.
 
-    `target` is the path of the store with its options, quoted for a shell. `options` are more options of `recover`.
+    `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`.
     """
 
     def __init__(self, examination: Examination, target: str, options: str) -> None:
@@ -120,7 +120,7 @@ class Prescriber:
         return f"rmqctl recover {self._target}{self._options} --yes", self._reason + _after(self._plan) + self._other
 
     def _is_lost(self, group: Group) -> bool:
-        """Return whether the content of a cause's file is nowhere else in the store."""
+        """Return whether the files of a cause can neither be restored nor rebuilt."""
         paths = set(group.subjects)
         is_gone = group.code == "config-lost" or paths <= self._examination.facts.lost_config
         return is_gone and not any(PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths)
@@ -133,9 +133,9 @@ class Prescriber:
         return "\n".join(f"mv -n {old} {new}" for old, new in names)
 
     def _is_mended(self, group: Group) -> bool:
-        """Return whether the repair removes all findings of at least one code.
+        """Return whether the repair removes all findings of a code in `group.findings`.
 
-        Only the codes of the cause's own findings count. The result is also True for a cause without findings.
+        The result is True if `group.findings` is empty.
         """
         leaves = self._plan.repair.leaves if self._plan is not None else {}
         return not all(leaves.get(finding.code, 0) for finding in group.findings) or not group.findings
@@ -151,8 +151,7 @@ class Prescriber:
     def _set_offsets(self, group: Group) -> list[str]:
         """Return the commands that set each consumer group back to the end of its queues.
 
-        If a group is ahead in each queue of a topic, one command without a queueId sets all offsets of the group in the
-        topic.
+        If a group is ahead in all queues of a topic, one command without a queueId sets the offsets of all queues.
         """
         ahead: dict[tuple[str, str], list[int]] = {}
         for finding in group.findings:
@@ -179,10 +178,10 @@ class Prescriber:
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
-    """Return the better plan, its option, and a note on what the other plan keeps.
+    """Return the better plan, the option for it, and a note on the rejected plan.
 
-    A plan after which `verify` finds nothing is better than a plan that leaves findings. If both plans leave findings,
-    or if both leave none, `--keep-going` is better if it keeps more good messages or leaves fewer findings.
+    A plan without remaining findings is better than a plan with remaining findings. Otherwise, `--keep-going` is better
+    if it keeps more good messages or leaves fewer findings.
     """
     plain, other = repairs.plain, repairs.keep_going
     if plain is None or other is None:

@@ -1,7 +1,7 @@
 """The situation of a store: its lagging groups and its next cleanup.
 
-A group that is behind is not damage, and a broker deletes old files every day. But an operator who reads a diagnosis
-also wants to know which groups are behind, and which files the next cleanup deletes.
+A group that is behind is not damage, and a broker deletes old files every day. But an operator wants to know which
+groups are behind, and which files the next cleanup deletes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GroupBehind(NamedTuple):
 
 
 class NextCleanup(NamedTuple):
-    """The files that a broker would delete now, and counts of messages still needed."""
+    """What a broker would delete now, and how many messages are still needed."""
 
     files: int
     bytes: int

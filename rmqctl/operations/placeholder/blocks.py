@@ -1,6 +1,6 @@
 """Placeholders (`record.py`) that are planned but not written yet.
 
-Placeholders are kept in memory as compressed blocks, because most of their bytes are spaces.
+Placeholders are kept in memory as compressed blocks, because most bytes of a placeholder are spaces.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PlaceholderBlock(NamedTuple):
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the block as a change in a JSON document, without its bytes."""
+        """Return the block as a change in a JSON document, without the data."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
@@ -91,7 +91,7 @@ class PlaceholderBlocks:
         self._blocks: list[PlaceholderBlock] = []
 
     def put(self, damages_at: Sequence[int], blocks: Sequence[PlaceholderBlock]) -> None:
-        """Add `blocks`, which replace the damages at the offsets `damages_at`."""
+        """Add the blocks that replace the damages at the physical offsets `damages_at`."""
         self._by_damage |= dict.fromkeys(damages_at, ())
         self._by_damage[damages_at[0]] = blocks
         for block in blocks:
@@ -100,8 +100,8 @@ class PlaceholderBlocks:
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
         """Return the placeholders for the damage at a physical offset.
 
-        If one damaged range has several damages, the result for the first damage has all placeholders of the range. The
-        result for every other damage of the range is empty. The result is None if no placeholder replaces the damage.
+        The first damage between two good records has all placeholders between these records. The result for a later
+        damage is empty. The result is None if no placeholder replaces the damage.
         """
         return self._by_damage.get(physical_offset)
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
 BLOCK_SIZE = 1024 * 1024
-NEIGHBORS = 4  # units on each side of a damaged range that show whose queue file it is
-WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the queues at once
+NEIGHBORS = 4  # units on each side of a damaged range that show to which queue a queue file belongs
+WINDOW_SIZE = 16 * 1024 * 1024  # bytes of a damaged range for which the queues are searched at once
 
 
 class _Home(NamedTuple):
-    """The log file with the physical offsets [begin, end), now or after the repair."""
+    """The log file that has the physical offsets [begin, end) after the repair."""
 
     path: str
     begin: int
@@ -47,23 +47,23 @@ class Placeholders:
         self._long_topics = profile.knows_long_topics
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at a physical offset, as the log has it after the repair."""
+        """Return the message that the repaired log has at a physical offset."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
         """Return the placeholders for the successive damages between two good records.
 
         The good records before and after the damages are at physical offsets `before` and `after`. Placeholders also
-        fill the missing bytes of a short file, and whole missing files. Raises ValueError if there is no room for a
-        record, or if neither `before` nor `after` is the offset of a good record. After the error, no placeholder is
-        planned for the damages.
+        replace missing files, and the missing bytes of a short file. Raises ValueError if there is no room for a
+        record, or if neither `before` nor `after` is the offset of a good record. After a ValueError, `blocks` is
+        unchanged.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield groups of damages that are adjacent and in one file."""
+        """Yield groups of adjacent damages of one file."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -74,9 +74,10 @@ class Placeholders:
             yield run
 
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
-        """Yield a damage for each missing file of a gap, or another damage unchanged.
+        """Yield one damage for each missing file of a `file-gap`.
 
-        Raises ValueError if the size of the gap is not a multiple of the file size.
+        Damages with other codes are yielded unchanged. Raises ValueError if the size of the gap is not a multiple of
+        the file size.
         """
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
@@ -111,9 +112,9 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield parts of a damaged range.
+        """Yield a large damaged range in parts, or a small damaged range unchanged.
 
-        Every part except the first begins at an offset to which a unit points.
+        A unit points to the beginning of each part after the first part.
         """
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
@@ -124,7 +125,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the lowest offset >= `physical_offset` to which any unit points."""
+        """Return the lowest physical offset >= `physical_offset` in a unit, or None."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -132,9 +133,9 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the log file with the damage, as the file will be after the repair.
+        """Return the log file of the damage, with the size after the repair.
 
-        Before the repair, the file may be too short or missing. If files overlap, the damage names the file. Raises
+        Before the repair, the file may be too short or missing. If files overlap, `damage.path` names the file. Raises
         ValueError if no file has the damage.
         """
         files = self._store.commit_log.queue
@@ -169,13 +170,12 @@ class Placeholders:
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
-        """Return the queue to which the units [first, end) really belong.
+        """Return the queue of the units with the queue offsets [first, end).
 
-        If a queue file was moved to a wrong folder, its units belong to another queue than the folder's queue. A
-        placeholder in the folder's queue would then replace an intact message. Neighbours of the units, before `first`
-        and from `end` on, point to intact messages, which name the right queue. If the neighbours do not name one
-        queue, the result is the folder's queue. The result is also the folder's queue for an LMQ, because an LMQ has
-        messages of other queues.
+        `key` is the queue of the folder, but a queue file may lie in a wrong folder. Neighbouring units, before `first`
+        and from `end` on, point to intact messages. The result is the queue of the intact messages. If there are no
+        intact messages, or messages of several queues, the result is `key`. For an LMQ, the result is `key`, because an
+        LMQ has messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -1,6 +1,6 @@
 """Records that replace damaged bytes, so that later messages can be consumed.
 
-The records that replace damage have, together, the size of the damaged bytes. Three kinds of records replace damage:
+The total size of the new records is the size of the damaged bytes. Three kinds of records replace damage:
 
 - A *placeholder* replaces a message. A placeholder has the queue offset of the replaced message, so the queue has no
   hole.
@@ -9,28 +9,27 @@ The records that replace damage have, together, the size of the damaged bytes. T
 - A *blank* replaces the rest of a file.
 
 Placeholders and fillers have PLACEHOLDER_SIGN in PREPAREDTRANSACTIONOFFSET, which no broker and no client reads. If
-there is room, a placeholder or filler also has the property RMQCTL_DAMAGED with the code of the finding. The body of a
-placeholder is a small JSON object and spaces. The body is empty only if the body of the replaced message was empty.
-There are three reasons for a body that is not empty (*run* means: tested with real brokers):
+there is room, placeholders and fillers have the property RMQCTL_DAMAGED with the code of the finding. The body of a
+placeholder is a small JSON object and spaces. If a placeholder has room for a body, the body is not empty. A
+placeholder needs a body for three reasons (*run* means: tested with real brokers):
 
-- 5.3.3 does not deliver a delayed message without a body, and stops forever at this message (HookUtils; run). A
-  broker of 4.x fails when it reads an op message without a body.
-- 5.x reads bodies of its revive topics as JSON, and stops if a body is blank or is not JSON (PopReviveService).
+- A broker of 5.3.3 stops forever at a delayed message without a body (HookUtils; run). A broker of 4.x fails when it
+  reads an op message without a body.
+- Brokers of 5.x read the bodies of the revive topics as JSON, and stop if a body is blank or is not JSON
+  (PopReviveService).
 - The body of a transaction's op message is an offset. If the body is not a number, the op message neither commits nor
   rolls back a half message (TransactionalMessageServiceImpl).
 
-If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. The
-placeholder also keeps the body if the body matches its CRC. If the frame is not whole (`placeholder_records`), the
-fields are taken from the units that point into the damaged range (`Claim`). Fields that the units do not show get these
-values:
+If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. If the body
+matches BODYCRC, the placeholder keeps the body. If the frame is not whole (`placeholder_records`), the fields come from
+the units that point into the damaged range (`Claim`). Fields that the units do not show get these values:
 
-- BORNTIMESTAMP is 0. A placeholder for a half message is therefore so old that a broker does not ask the producer
-  about the transaction (needSkip).
-- In SCHEDULE_TOPIC_XXXX, the property DELAY is the delay level of the queue. The real topic is
-  RMQ_SYS_TRANS_HALF_TOPIC, because every version discards a delayed message of this topic at its delivery time (run).
-- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. TIMER_OUT_MS is set, because the
-  timer of 5.3.3 stops forever at a timer message without TIMER_OUT_MS (TimerMessageStore.enqueue).
-- LMQ queues and batch queues are named in the properties that dispatch reads.
+- BORNTIMESTAMP is 0. With BORNTIMESTAMP 0, a half message is too old for a transaction check (needSkip).
+- In SCHEDULE_TOPIC_XXXX, the property DELAY is the delay level of the queue. REAL_TOPIC is RMQ_SYS_TRANS_HALF_TOPIC, so
+  every broker version discards the placeholder at the delivery time (run).
+- In rmq_sys_wheel_timer, REAL_TOPIC is RMQCTL_DAMAGED, and TIMER_OUT_MS is in the past. The timer of 5.3.3 stops
+  forever at a message without TIMER_OUT_MS (TimerMessageStore.enqueue).
+- For LMQs and batch queues, the properties that dispatch reads are set.
 
 Tests with real brokers show this behaviour (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
 
@@ -101,8 +100,8 @@ class Claim(NamedTuple):
     """The values of a unit whose record cannot be read.
 
     `tags` is empty if the TAGS of the message are unknown. In a batch queue, `inner_num` is the number of queue offsets
-    of the unit. In other queues, `inner_num` is 0. If the unit is also lost, `physical_offset` is None, and only the
-    queue offset is known. For a lost unit, any free part of the damaged range may get a record with the queue offset.
+    of the unit. In a queue that is not a batch queue, `inner_num` is 0. If the unit is lost, `physical_offset` is None.
+    The record for a lost unit may go into any free part of the damaged range.
     """
 
     topic: str
@@ -137,7 +136,7 @@ class Span(NamedTuple):
     """A damaged range [begin, end) of one log file.
 
     All values are physical offsets. The log file has the range [file_begin, file_end). Adjacent damages must be in one
-    range, for example a damaged record and the damaged rest of the file after this record.
+    range.
     """
 
     begin: int
@@ -149,9 +148,8 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record that will be written over damage: a placeholder, a filler or a blank.
 
-    `claims` are the units whose messages the record replaces. A filler or a blank has no claims. For a blank, `data`
-    has only the first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must
-    change.
+    `claims` are the units of the replaced messages. A filler or a blank has no claims. For a blank, `data` has only the
+    first 8 bytes of the blank. If the size of the record differs from the size in the unit, the unit must change.
     """
 
     physical_offset: int
@@ -179,8 +177,8 @@ class _Piece:
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
     """Return the values that placeholders copy from the nearest good records.
 
-    `before` and `after` are the good records next to the damage. At least one of the two records must exist.
-    `long_topics` says whether the broker can read V2 records. Raises ValueError if `before` and `after` are None.
+    `before` and `after` are the good records next to the damage. `long_topics` says whether the broker can read V2
+    records. Raises ValueError if `before` and `after` are both None.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -197,8 +195,8 @@ def filler_size_min(around: Surroundings) -> int:
 def placeholder_message(message: Message, code: str) -> bytes:
     """Return a record that replaces a message with damaged content.
 
-    The record has the same size as the message. The frame of the message must be whole. If the message has a unit in
-    its queue, the unit must point to the message.
+    The record has the same size as the message. The frame of the message must be whole. If the queue has a unit for the
+    message, the unit must point to the message.
     """
     # if the name __CRC32# is damaged, the property is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -218,9 +216,9 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without the faults for which clients reject a message.
+    """Repair the faults for which clients reject a message.
 
-    A client rejects a message if a port is out of range, or if the body is not compressed in the way that SYSFLAG says.
+    Clients reject a port that is out of range, and a body that is not compressed as SYSFLAG says.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -237,7 +235,7 @@ def _with_right_port(found: host.Host) -> bytes:
 def _body_is_right(message: Message) -> bool:
     """Return whether the message's body is empty or matches its CRC.
 
-    A body that is too large to read is not in memory, and counts as damaged.
+    A body that is too large to read counts as damaged.
     """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (
@@ -252,7 +250,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
     """Return a plan with records that fill a damaged range completely, in log order.
 
     The records are built one by one, so a large range does not need much memory. Raises ValueError if the range is too
-    small for any record. After a ValueError, the caller ends the log before the range.
+    small for a record.
     """
     pieces, dropped = _pieces(span, claims, around)
     for owed in claims:
@@ -262,7 +260,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the parts of the damaged range, and the claims that get no part."""
+    """Return the pieces of the damaged range, and the claims without a piece."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -284,7 +282,7 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
     """Return the claims in log order, grouped by physical offset.
 
-    A message with LMQs has a unit in its own queue and a unit in each LMQ. The claims of all its units are one group.
+    A message with LMQs has several units. The claims for one message form one group.
     """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -302,9 +300,9 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Fill the gap between the last piece and `end`. Return whether that succeeded.
+    """Fill the gap between the last piece and `end`. Return whether no gap is left.
 
-    The gap becomes a new piece. If the gap has fewer than `size_min` bytes, the last piece becomes longer instead.
+    A gap of at least `size_min` bytes becomes a new piece. A smaller gap is added to the last piece.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -316,10 +314,9 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Give the queue offset of `owed` to a free piece. Return False if none is free.
+    """Give the claim `owed` to a free piece. Return whether a piece was found.
 
-    The piece must be after all pieces with lower offsets of the same queue, and before all pieces with higher offsets
-    of this queue. The first piece with enough room is chosen.
+    In log order, the queue offsets of one queue must rise. The first suitable piece with enough room is chosen.
     """
     least = _least_size((owed,), around) + 1
     with_placeholder = least + len(_placeholder_property(code))
@@ -355,8 +352,8 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
     """Yield fillers for a piece. No filler is larger than a broker accepts.
 
-    At the end of a file, the piece becomes a blank. A whole file begins with a filler, because recovery needs the store
-    time of the file's first record.
+    A piece at the end of a file becomes a blank. If the piece is a whole file, a filler precedes the blank, because
+    recovery needs a store time.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -385,7 +382,7 @@ def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
 
 
 def _claimed(piece: _Piece, around: Surroundings) -> Message:
-    """Return the placeholder for a piece, with all properties that it needs."""
+    """Return the placeholder for a piece, without a body."""
     claim = piece.claims[0]
     topic = topic_field(claim.topic, long_topics=around.long_topics)
     if topic is None:
@@ -425,10 +422,9 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
-    The default is `around.timestamp_min`. For a delayed message, the unit has the delivery time, which is the store
-    time plus a delay of whole seconds. For a delayed message, the result is the first time from `timestamp_min` on that
-    differs from the delivery time by whole seconds. If the result would be after `timestamp_max`, the result is the
-    default.
+    The default is `around.timestamp_min`. The unit of a delayed message has the delivery time: the store time plus a
+    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` that differs from the
+    delivery time by whole seconds. A result after `timestamp_max` is replaced by the default.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -439,7 +435,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
     """Return the properties that a placeholder needs.
 
-    The properties are needed for the dispatch, and by broker services that read the queue directly.
+    Dispatch and the broker's delay and timer services read these properties.
     """
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
@@ -500,8 +496,8 @@ def _body(size: int, code: str) -> bytes:
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
     """Return properties that begin with the property RMQCTL_DAMAGED.
 
-    The result has at most `size_max` bytes. To save room, properties that the producer's client or the broker added may
-    be left out. If the result would still be too long, the properties are returned unchanged.
+    The result has at most `size_max` bytes. To save room, WAIT, TRACE_ON, MSG_REGION and CLUSTER may be left out. If
+    there is no room for RMQCTL_DAMAGED, the properties are returned unchanged.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, properties.PLACEHOLDER_SHORT):
@@ -520,7 +516,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return the properties without the last pair if a torn write cut this pair."""
+    """Return the properties without a property that a torn write cut."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class BatchQueueBuilder:
     """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` returns the writer of a queue. If `open_queue` returns None, units are only counted. Methods raise
-    OSError.
+    `open_queue` returns the writer of a queue. If `open_queue` returns None, units are counted, but not written.
+    Methods raise OSError.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class BatchQueueBuilder:
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Correct wrong queue offsets of units. Return the number of corrections.
 
-        `end` is the queue offset after the queue's last unit (None: the queue has no units yet). A unit has a wrong
-        queue offset if the unit does not continue from the previous unit, but the following unit does. No checksum
-        covers QUEUEOFFSET. Without the correction, one damaged bit in a QUEUEOFFSET would move the whole queue.
+        `end` is the queue offset after the queue's last unit (None: the queue has no units yet). A queue offset is
+        wrong if the previous unit and the next unit show another queue offset. No checksum covers QUEUEOFFSET. Without
+        the correction, one damaged bit in a QUEUEOFFSET would change all later queue offsets.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -115,8 +115,8 @@ class BatchQueueBuilder:
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the queue offset of the first batch of a queue.
 
-        The result is the queue offset in the batch itself, unless later batches show that this queue offset is too
-        high. A queue offset that seems too low may be right, because the batches that followed may be lost.
+        The result is usually the queue offset in the batch. Two later batches can show that the queue offset is too
+        high. A queue offset that seems too low may be right, because the next batches may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):

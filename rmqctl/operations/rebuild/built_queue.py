@@ -1,7 +1,7 @@
 """One rebuilt consume queue.
 
-If the queue has a writer, the units of the queue are written to files. The units are also compared with the units of
-the existing queue.
+If the queue has a writer, the units of the queue are written to files. The units are compared with the units of the
+existing queue.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class QueueCounts(msgspec.Struct):
     `min_offset` and `max_offset` are queue offsets.
 
     `same` counts rebuilt units that are equal to units of the existing queue. `kept` counts units that are copied from
-    the existing queue, because no message of the log has their queue offsets. `strays` counts the units in `kept` whose
-    record names another queue or another queue offset. `repeated` counts units that fill the queue offsets of lost
-    messages. A repeated unit points to the next message, which also has its own unit. `misnumbered` counts messages
-    whose QUEUEOFFSET cannot be right. A misnumbered message gets the next queue offset of the queue. `duplicates`
-    counts messages whose QUEUEOFFSET another message already has. A duplicate gets no unit. `duplicate_bytes` is the
-    size of all duplicates, `first_duplicate` is the physical offset of the first duplicate, and `last_duplicate` is the
-    QUEUEOFFSET of the last duplicate. `moved` counts queue offsets at which the existing queue points to another
-    message of the log. `earlier` counts messages (`earlier_bytes`: their size) that were stored before the queue began
-    again at queue offset 0. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the
-    queue's messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of
-    the written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store
-    time of the last unit's record (ms since 1970).
+    the existing queue. No message of the log has the queue offsets of these units. `strays` counts the units in `kept`
+    whose record names another queue or another queue offset. `repeated` counts units that fill the queue offsets of
+    lost messages. A repeated unit points to the next message. `misnumbered` counts messages whose QUEUEOFFSET cannot be
+    right. A misnumbered message gets the next queue offset of the queue. `duplicates` counts messages whose QUEUEOFFSET
+    belongs to another message. A duplicate gets no unit. `duplicate_bytes` is the size of all duplicates.
+    `first_duplicate` is the physical offset of the first duplicate. `last_duplicate` is the QUEUEOFFSET of the last
+    duplicate. `moved` counts queue offsets at which the existing queue points to another message of the log. `earlier`
+    counts messages that were stored before the queue began again at queue offset 0. `earlier_bytes` is the size of
+    these messages. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the queue's
+    messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of the
+    written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store time
+    of the last unit's record (ms since 1970).
     """
 
     topic: str
@@ -88,20 +88,21 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages have no unit because others have their offsets."""
+        """Return how many messages have no unit (`duplicates` and `earlier`)."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
-        """Count a message whose queue offset another message already has.
+        """Count a message whose queue offset belongs to another message.
 
-        `message` is a row of DISPATCH_COLUMNS. If `is_counted` is False, only `last_duplicate` is set.
+        `message` is a row of DISPATCH_COLUMNS. If `is_counted` is False, the method sets `last_duplicate`, but counts
+        nothing.
         """
         if is_counted:
             self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
         self.last_duplicate = int(message["queue_offset"])
 
     def count_duplicate(self, physical_offset: int, size: int) -> None:
-        """Count a message whose queue offset another message already has."""
+        """Count a message whose queue offset belongs to another message."""
         if not self.duplicates:
             self.first_duplicate = physical_offset
         self.duplicates += 1
@@ -111,10 +112,10 @@ class QueueCounts(msgspec.Struct):
 class BuiltQueue:
     """Receives the next units of a queue that is being rebuilt.
 
-    `put` gives its first unit the queue offset `counts.max_offset`. Without a `writer`, units are only compared. `log`
-    is the range of physical offsets in the log. `put` calls `keep` with the queue offset of the first unit, and with
-    the units. `extension` is the consume queue extension of the existing queue. If an existing unit has an address in
-    `extension`, the tagsCode at the address is compared. Methods raise OSError.
+    `put` gives the first unit the queue offset `counts.max_offset`. Without a `writer`, units are compared, but not
+    written. `log` is the range of physical offsets in the log. `put` calls `keep` with the queue offset of the first
+    unit, and with the units. `extension` is the consume queue extension of the existing queue. If an existing unit has
+    an address in `extension`, the tagsCode at the address is compared. Methods raise OSError.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
 
 
 def _equal_units(units: Rows, others: Rows) -> int:
-    """Return at how many positions two arrays of units are equal.
+    """Count the positions at which two arrays of units are equal.
 
     Usually all units are equal, so the bytes of the whole arrays are compared first.
     """
@@ -220,7 +221,7 @@ def lead_into(units: Rows, log: range) -> Flags:
 def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
     """Return the CRC-32 of a queue's units. Raises OSError.
 
-    Only units with queue offsets from `counts.min_offset` to `counts.max_offset` are read.
+    The units have the queue offsets [`counts.min_offset`, `counts.max_offset`).
     """
     crc = 0
     for _, data in queue.blocks(counts.min_offset, counts.max_offset):

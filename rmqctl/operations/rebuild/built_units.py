@@ -1,6 +1,6 @@
 """The units of rebuilt queues, kept in a temporary file outside the store.
 
-rmqctl checks a repair plan with the rebuilt units before rmqctl writes to the store.
+rmqctl uses the units to check a repair plan before the repair.
 """
 
 from __future__ import annotations

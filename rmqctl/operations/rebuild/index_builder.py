@@ -27,10 +27,10 @@ BATCHES_AHEAD = 4
 
 
 class IndexBuilder:
-    """An IndexWriter that names each index file by its first message's store time.
+    """Writes the index entries of messages in a thread.
 
-    Messages can be added only inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise the
-    error of a batch that an earlier call added.
+    Messages must be added inside a `with` block of the IndexBuilder. Methods raise OSError. `put` may raise an error
+    that belongs to an earlier call of `put`.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
@@ -56,17 +56,14 @@ class IndexBuilder:
         self._writer.go_on_with(file)
 
     def put(self, described: DispatchColumns) -> None:
-        """Add index entries for the keys of messages, in log order.
-
-        A thread writes the index entries.
-        """
+        """Add index entries for the keys of messages. Messages must be in log order."""
         self._waiting.append(described)
         self._keys_waiting += len(described.hashes)
         if self._keys_waiting >= KEYS_PER_BATCH:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write the index entries to disk. `flush` waits for the end."""
+        """Begin to flush the index entries to disk, without waiting for the end."""
         self._hand_over()
         self._submit(self._writer.flush)
 

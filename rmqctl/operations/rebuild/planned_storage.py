@@ -1,6 +1,6 @@
 """The files of a store as they will be after a repair plan is executed.
 
-The changes of the plan are only in memory. A reader of the planned files gets the changed bytes.
+The changes of the plan are in memory, not on disk. A reader of the planned files gets the changed bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlannedStorage(Storage):
     """The storage `base` with planned changes.
 
     In a PlannedStorage, files and folders in `deleted` do not exist. Files in `planned` exist with their new content.
-    The folders of `planned` files may be new.
+    The folders of `planned` files need not exist in `base`.
     """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
@@ -71,7 +71,7 @@ class PlannedStorage(Storage):
         return self._base.entry(path)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """Return the planned entries of a folder, by name. Raises OSError."""
+        """Return the planned entries of a folder, sorted by name. Raises OSError."""
         names = {entry.name for entry in self._base.listing(folder)} | self._names.get(folder, set())
         entries = (self.entry(folder / name) for name in sorted(names))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]

@@ -1,7 +1,7 @@
 """Consume queues rebuilt from the log.
 
-`QueueBuilder` places units in memory, in a window for each queue, and then writes many units at once. A rebuilt queue
-has the same units as after a broker's dispatch, if the log shows which units the queue had. This table shows the place
+`QueueBuilder` places units in memory, in a window for each queue, and then writes many units at once. If the log shows
+which units a queue had, the rebuilt queue has the same units as after a broker's dispatch. This table shows the place
 of each message:
 
 | the queue offset of a message is | the message gets |
@@ -13,21 +13,20 @@ of each message:
 | higher, with a reason or with later messages that fit | the place with this number; empty places are filled (2) |
 | higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) If the existing queue begins with another message and also has units of later messages, the queue offset 0 in the
-record is damaged.
+(1) If the existing queue has another message at 0 and units of later messages, the QUEUEOFFSET 0 is damaged.
 
-(2) A higher queue offset has a reason if the existing queue has units for the empty places. A higher queue offset also
-has a reason if the log has enough damage for the missing messages. An empty place gets the unit that the existing queue
-has at the same queue offset. If the existing queue has no unit for an empty place, the new unit points to the next
+(2) A higher queue offset leaves empty places in the queue. Empty places have a reason if the existing queue has units
+at these places. Damage in the log is another reason, if the damage is large enough for the missing messages. An empty
+place gets the existing queue's unit at this queue offset. Without an existing unit, the new unit points to the next
 message of the queue.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides which QUEUEOFFSETs are damaged, and at which queue offset each
 queue begins.
 
 The place of a lost message never stays empty, because a broker would end the queue at the first empty place. The unit
-at the place of a lost message always points to an existing message. After a unit that points to no message, a broker
-would skip the later units of the same queue file. If several units point to the same message, a broker delivers the
-message several times. RocketMQ consumers must always be able to handle repeated messages.
+at the place of a lost message always points to an existing message. A broker that meets a unit without a message skips
+the rest of the queue file. If several units point to the same message, a broker delivers the message several times.
+RocketMQ consumers must always be able to handle repeated messages.
 """
 
 from __future__ import annotations
@@ -141,13 +140,13 @@ class QueueBuilder:
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
     def _are_lost(self, physical_offsets: Numbers) -> Flags:
-        """Return for each physical offset whether it is in a lost range of the log."""
+        """Return, for each physical offset, whether it is in a lost range of the log."""
         begins = np.array([-1, *self._lost_from], np.int64)
         ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def flush(self) -> None:
-        """Pass the units that wait in memory to the receivers of the queues."""
+        """Pass the units in the windows to the receivers of the queues."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
@@ -193,11 +192,11 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the queue offset for a message in a light queue, or None for no unit.
+        """Return a message's queue offset in a light queue, or None for no unit.
 
-        The first choice is the queue offset in the message's properties, if this is the next queue offset of the light
-        queue. The second choice is the queue offset at which the existing queue points to the message. The third choice
-        is the queue offset that a broker's dispatch would give the message.
+        The first choice is the number in INNER_MULTI_QUEUE_OFFSET, if the light queue continues with this number. The
+        second choice is the queue offset at which the existing queue points to the message. The third choice is the
+        queue offset that a broker's dispatch would give the message.
         """
         state = self._states[number]
         begun = state["kind"] == PLAIN
@@ -218,10 +217,9 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return the first queue offset of a light queue, from offsets in messages.
+        """Return the first queue offset of a light queue, from its messages.
 
-        This method is used if the existing queue does not show its first offset. A single message with a wrong queue
-        offset does not change the result.
+        A single message with a wrong queue offset does not change the result.
         """
         found = target.queue_offset
         following = (
@@ -309,10 +307,10 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
         """Return the queue offset at which a queue begins.
 
-        `place` is the queue offset of the queue's first message. The queue begins before `place` if the existing queue
-        has units before `place`, or if damage destroyed earlier messages of the queue. If the log begins at physical
-        offset 0, a queue must not begin with a pre-blank, because a pre-blank points to physical offset 0. A broker
-        that begins to serve a queue at a pre-blank skips the whole queue file.
+        `place` is the queue offset of the queue's first message. The queue begins before `place` if damage destroyed
+        earlier messages, or if the existing queue has units before `place`. If the log begins at physical offset 0, a
+        queue should not begin with pre-blanks. A broker would begin at the first pre-blank, which points to physical
+        offset 0, and would skip the queue file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -331,9 +329,9 @@ class QueueBuilder:
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
         """Return whether a QUEUEOFFSET that seems too high is right.
 
-        A QUEUEOFFSET is right if later messages of the queue continue from it, unless the existing queue has the
-        message at `expected`. For example, a QUEUEOFFSET seems too high if an earlier record names another queue
-        because of a flipped bit.
+        A QUEUEOFFSET is right if most later messages of the queue continue from the QUEUEOFFSET. The QUEUEOFFSET is
+        wrong if the existing queue has the message at `expected`. For example, a flipped bit in the queueId of an
+        earlier message can leave a gap before the QUEUEOFFSET.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -348,8 +346,9 @@ class QueueBuilder:
     def _place_before(self, key: QueueKey, message: Row) -> int | None:
         """Return the queue offset at which the existing queue points to a message.
 
-        The result is None if no unit points to the message. If several units point to the message, the unit at the
-        message's QUEUEOFFSET counts. The other units that point to the message replace lost messages.
+        The result is None if no unit points to the message. If the unit at QUEUEOFFSET points to the message, the
+        result is QUEUEOFFSET. Several units can point to one message, because units of lost messages point to the next
+        message.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -361,7 +360,7 @@ class QueueBuilder:
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
-        """Place a message at `queue_offset` of its queue; ignore its QUEUEOFFSET."""
+        """Place a message at `queue_offset` instead of its QUEUEOFFSET."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
@@ -399,7 +398,7 @@ class QueueBuilder:
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
         """Return whether a queue begins again at 0 with the message at `physical_offset`.
 
-        If the existing queue also has units of later messages, its unit at queue offset 0 must point to the message.
+        The result is False if the existing queue reaches `physical_offset`, but its unit 0 points to another message.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -426,9 +425,9 @@ class QueueBuilder:
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
     def _fill(self, queue: BuiltQueue, message: Row, end: int, *, is_right: bool) -> bool:
-        """Fill the empty places of a queue before the queue offset `end` of a message.
+        """Fill the empty places of a queue before a message at queue offset `end`.
 
-        Returns False if nothing explains why the queue offset of the message is so high.
+        Returns False if nothing explains the number of empty places.
         """
         counts = queue.counts
         start, behind = counts.max_offset, int(message["physical_offset"])
@@ -462,8 +461,8 @@ class QueueBuilder:
     def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages between physical offsets `start` and `behind`.
 
-        A unit that points to the message at `behind` counts, too, because an earlier rebuild may have filled an empty
-        place with such a unit.
+        Units that point to the message at `behind` count, because an earlier rebuild may have put them into empty
+        places.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
@@ -474,9 +473,9 @@ class QueueBuilder:
         return found
 
     def _without_addresses(self, key: QueueKey, units: Rows) -> Rows:
-        """Return `units` with tagsCodes instead of addresses in the extension.
+        """Return `units` with tagsCodes instead of extension addresses.
 
-        The consume queue extension is also rebuilt, so the addresses of its units change.
+        The rebuilt consume queue extension has other addresses.
         """
         found = units.copy()
         extension = self._before.extensions.get(key)
@@ -516,7 +515,7 @@ class QueueBuilder:
 
 
 def is_folder_name(key: QueueKey) -> bool:
-    """Return whether a queue's topic and queueId can be the names of folders.
+    """Return whether a topic and a queueId can be names of folders.
 
     The topic comes from a message and may contain any characters.
     """
@@ -526,11 +525,10 @@ def is_folder_name(key: QueueKey) -> bool:
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return a function that returns a SCHEDULE_TOPIC_XXXX queue's delay (ms).
+    """Return the delay (ms) of each SCHEDULE_TOPIC_XXXX queue, as a function.
 
-    The queueId is the delay level minus 1. The last unit of the queue shows the delay. If the queue shows no delay, the
-    `configured` delay counts. The last unit is more reliable than `configured`, because the store does not contain the
-    broker's setting. Raises OSError.
+    The function takes a queueId (the delay level minus 1). The delay is taken from the last unit of the queue. If the
+    last unit shows no delay, the delay is taken from `configured`. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

@@ -1,8 +1,8 @@
 """Find the queue offset of a record whose QUEUEOFFSET may be damaged.
 
-No checksum covers QUEUEOFFSET, so later messages of the same queue show which QUEUEOFFSET is damaged. The QUEUEOFFSETs
-of a queue's messages increase by one. Therefore the QUEUEOFFSET of each message shows at which queue offset the queue
-begins. A QUEUEOFFSET that does not fit the records before and after its record is wrong, and must not move the queue.
+No checksum covers QUEUEOFFSET. Therefore a QUEUEOFFSET is compared with the QUEUEOFFSETs of later messages of the
+queue. From one message of a queue to the next, QUEUEOFFSET increases by one. A wrong QUEUEOFFSET must not change the
+queue offsets of other messages.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 
 
 class Following(NamedTuple):
-    """A later message of the same queue.
+    """A message that follows a given message of a queue.
 
-    `number` is the QUEUEOFFSET of the message. `lost` counts bytes before the message that are damaged, or that belong
-    to records without a queue. The lost bytes may have contained other messages of the queue. For example, the fillers
-    of `recover --keep-going` are records without a queue.
+    `number` is the QUEUEOFFSET of the message. `lost` counts bytes of damage and of records without a queue. These
+    bytes lie between the two messages, and may have contained other messages of the queue. For example, the fillers of
+    `recover --keep-going` are records without a queue.
     """
 
     number: int
@@ -52,9 +52,9 @@ class Following(NamedTuple):
 
 
 class QueueNumbers:
-    """Finds later messages of the same queue.
+    """Finds the next messages of a queue.
 
-    The search for later messages ends at the physical offset `end` (None: the end of the log).
+    The search ends at the physical offset `end` (None: the end of the log).
     """
 
     def __init__(self, log: CommitLog, end: int | None) -> None:
@@ -62,7 +62,7 @@ class QueueNumbers:
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Rows, row: int, key: QueueKey) -> list[Following]:
-        """Return the messages of a queue after the message in row `row`, nearest first.
+        """Return the next messages of a queue after the message in row `row`.
 
         The result has at most FOLLOWING_MAX messages. `messages` has DISPATCH_COLUMNS. Raises OSError.
         """
@@ -87,19 +87,18 @@ class QueueNumbers:
         return found
 
     def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
-        """Return the messages of a light queue, the nearest first. Raises OSError.
+        """Return the next messages of a light queue. Raises OSError.
 
-        Only messages at or after `physical_offset` are returned.
+        The result has at most FOLLOWING_MAX messages, from `physical_offset` on.
         """
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the queue's next message has the next QUEUEOFFSET after `row`.
+        """Return whether the queue's next message continues from QUEUEOFFSET.
 
-        Usually one of the next NEAR_ROWS rows has the next message of the queue, so only NEAR_ROWS rows are read. If
-        none of the NEAR_ROWS rows is a message of the queue, the result shows whether the QUEUEOFFSET in `row` is
-        possible. A QUEUEOFFSET is too high if the log before the message is too small for so many messages.
+        The next message is searched in NEAR_ROWS rows. If no message is found, the log before `row` must be large
+        enough for the QUEUEOFFSET.
         """
         number = int(messages[row]["queue_offset"])
         near = next_of_queue(messages, row, NEAR_ROWS)
@@ -109,7 +108,7 @@ class QueueNumbers:
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
-    """Return the places of a queue's first messages, and the rows that were read.
+    """Return the row numbers of a queue's first messages, and the rows read.
 
     Reading stops as soon as FOLLOWING_MAX messages of the queue are found.
     """
@@ -153,10 +152,9 @@ class _Part:
 
 
 class _Ahead:
-    """The messages of the log after the messages that a rebuild has already placed.
+    """Reads messages of the log ahead of the rebuild.
 
-    Each part of the log is read only once, even if several queues need the part. Parts are in log order, so the result
-    for one queue does not depend on earlier calls for other queues.
+    Each part of the log is read once for all queues. The result for a queue does not depend on calls for other queues.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -213,12 +211,12 @@ def _may_stand_in(rows: Rows) -> Flags:
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
-    """Return the queue offset of a queue's first message with QUEUEOFFSET `found`.
+    """Return the correct queue offset of a queue's first message.
 
-    `in_queue` is the queue offset of the message in the existing queue (None: not in the queue). If `found` and
-    `in_queue` are equal, the result is `found`. If `found` and `in_queue` differ, the majority of the following
-    messages decides. A QUEUEOFFSET that seems too low may be right, because damage in the log may have destroyed the
-    next messages of the queue.
+    `found` is the QUEUEOFFSET of the message. `in_queue` is the queue offset of the message in the existing queue
+    (None: not in the queue). If `found` and `in_queue` are equal, the result is `found`. If `found` and `in_queue`
+    differ, the majority of the following messages decides. A QUEUEOFFSET that seems too low may be right, because the
+    next messages of the queue may be lost.
     """
     if in_queue == found:
         return found
@@ -235,10 +233,10 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
     """Return whether a message has a wrong QUEUEOFFSET and belongs at `expected`.
 
-    The QUEUEOFFSET of the message is `found`, and the next queue offset of the queue is `expected`. If `found` is
-    right, the following messages continue from `found`. `found` can be right if earlier messages were lost, or if the
-    topic was deleted and created again. `found` can also be right if a broker lost a part of the queue and used queue
-    offsets a second time.
+    `found` is the QUEUEOFFSET of the message. `expected` is the next queue offset of the queue. Later messages of the
+    queue show which of the two numbers is right. A right `found` can differ from `expected` if messages were lost, or
+    if the topic was deleted and created again. A broker that lost a part of a queue uses some queue offsets a second
+    time.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:
@@ -250,7 +248,7 @@ def is_misnumbered(expected: int, found: int, following: Sequence[Following], in
 
 
 def go_on(found: int, following: Sequence[Following]) -> bool:
-    """Return whether most following messages continue from QUEUEOFFSET `found`."""
+    """Return whether most of the messages `following` continue from `found`."""
     votes = sum(after.number - place == found for place, after in enumerate(following, 1))
     return 2 * votes > len(following)
 

@@ -3,14 +3,15 @@
 `rmqctl.operations.rebuild.rebuild_plan` plans how the new files replace the old files of the store. A rebuild reads the
 log once. Several threads can scan the log. The calling thread places the units (`QueueBuilder`), and one more thread
 writes the index entries (`IndexBuilder`). Each new file is written once, from its first byte to its last byte. The
-memory use of a rebuild does not depend on the size of the log. A rebuild without placeholders does not check message
-bodies, because a broker's dispatch does not check them either.
+memory use of a rebuild does not depend on the size of the log. Like a broker's dispatch, a rebuild without placeholders
+does not check message bodies.
 
-The new queues have a unit for every message of the log. A record whose only damage is in its body counts as a message,
-because brokers serve such a record. A rebuilt queue begins with its first message that still exists. Expired messages
-get no unit. A queue without a message in the log stays unchanged if the queue is empty, or if its last unit points
-before the log's start or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild creates
-no queues for deleted topics.
+The new queues have a unit for every message of the log. Brokers dispatch records with a wrong body CRC, a wrong
+property CRC or torn properties. Therefore these records count as messages. A rebuilt queue begins with its first
+message that still exists. Expired messages get no unit. An empty queue without messages in the log stays unchanged. A
+queue with units, but without messages in the log, may stay unchanged. The condition is that the last unit of the queue
+points before the log's start, or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild
+creates no queues for deleted topics.
 
 An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
 changed.
@@ -85,9 +86,9 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 class Selection(msgspec.Struct, frozen=True):
     """The parts to rebuild: queues, the index, or both.
 
-    `topic` selects the queues of one topic, `topic` with `queue_id` selects one queue, and `keys` selects a set of
-    queues. If `topic`, `queue_id` and `keys` are None, all queues are selected. With `all_topics`, queues of deleted
-    topics are rebuilt, too. With `tags`, the index also gets entries for TAGS (`rmqctl.store.read.index.tag_index`).
+    `topic` selects the queues of one topic. `topic` and `queue_id` together select one queue. `keys` selects a set of
+    queues. If `topic`, `queue_id` and `keys` are None, all queues are selected. With `all_topics`, the rebuild includes
+    queues of deleted topics. With `tags`, the index has entries for TAGS (`rmqctl.store.read.index.tag_index`).
     """
 
     queues: bool = True
@@ -102,8 +103,8 @@ class Selection(msgspec.Struct, frozen=True):
 class LogCounts(msgspec.Struct):
     """The progress of a rebuild.
 
-    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places from which the rebuild
-    gets no message. `position` is the physical offset that the rebuild has reached.
+    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places without a usable
+    message. `position` is the physical offset that the rebuild has reached.
     """
 
     position: int
@@ -126,7 +127,7 @@ class IndexCounts(msgspec.Struct):
 class _Suspended(msgspec.Struct):
     """The content of REBUILD_FILE.
 
-    `of` identifies the interrupted rebuild. Only a rebuild with the same `of` can continue the interrupted rebuild.
+    `of` is the identity of the interrupted rebuild (`Rebuild._of`).
     """
 
     of: str
@@ -141,7 +142,7 @@ class _Suspended(msgspec.Struct):
 class Stray(NamedTuple):
     """A record with one damaged bit in its topic or queueId.
 
-    `said` is the queue that the record names, which does not exist. A unit of the queue `of` points to the record.
+    The record names the queue `said`, but `said` does not exist. A unit of the queue `of` points to the record.
     """
 
     said: QueueKey
@@ -153,10 +154,10 @@ class Stray(NamedTuple):
 class Rebuilt:
     """The result of a rebuild. The queues are sorted by topic and queueId.
 
-    `left_out` counts the messages of each deleted topic. `unchanged` and `removed` are the existing queues that the
-    rebuild does not build again. `strays` are records for which no queue is created, because one bit of their topic or
-    queueId is wrong. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the rebuild
-    needs to read the log.
+    `left_out` counts the messages of each deleted topic. `unchanged` lists queues that stay unchanged. `removed` lists
+    queues to delete. `strays` are records with a flipped bit in the topic or the queueId. No queue is created for these
+    records. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the rebuild needs to
+    read the log.
     """
 
     begin: int
@@ -392,7 +393,7 @@ class Rebuild:
     def _lose(self, damage: Damage) -> None:
         """Count a damaged range of the log as lost.
 
-        Bytes that an earlier log file also has do not count as lost.
+        An overlap of two log files does not count as lost.
         """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
@@ -413,7 +414,7 @@ class Rebuild:
             self._lose(damage)
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message that is at a physical offset after the repair."""
+        """Return the message at a physical offset, as it will be after the repair."""
         return self._placeholders.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
@@ -459,7 +460,7 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether a new queue comes from only one record with a flipped bit.
+        """Return whether one record with a flipped bit created the queue.
 
         The flipped bit is in the record's topic or queueId. A unit of another queue points to the record.
         """
@@ -478,7 +479,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Decide which existing queues that were not rebuilt stay unchanged."""
+        """Decide which queues stay unchanged, and which queues are deleted."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -513,9 +514,9 @@ class Rebuild:
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
-        """Return the identity of this rebuild.
+        """Return the identity of this rebuild: the log files and the settings.
 
-        An interrupted rebuild can be continued only by a rebuild with the same identity.
+        An interrupted rebuild can continue only if the identity has not changed.
         """
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))

@@ -45,9 +45,9 @@ class QueuePlan(NamedTuple):
     """One queue, before and after the rebuild.
 
     `min_offset` and `max_offset` are queue offsets after the rebuild. `units_now` counts the present units whose
-    messages the log still has. `differ` counts units that the rebuild changes. `moved` counts queue offsets that will
-    point to another message of the log, or that will not exist any more. `counts` has details of the new queue.
-    `counts` is None if the queue is deleted.
+    messages the log still has. `differ` counts units that the rebuild changes. `moved` counts queue offsets that get
+    another message of the log, or disappear. `counts` has details of the new queue. `counts` is None if the queue is
+    deleted.
     """
 
     topic: str
@@ -106,7 +106,7 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count units that a rebuilt queue loses, although they point into the log.
+    """Count the lost units of a rebuilt queue, if they point into the log.
 
     A rebuilt queue loses the units before its new begin and after its new end. Raises OSError.
     """
@@ -128,9 +128,9 @@ def _differ(counts: QueueCounts, now: range) -> int:
 
 
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> int:
-    """Count the non-empty slots after the end of a queue.
+    """Count the non-empty slots after the old end and the new end of a queue.
 
-    Only slots after both the present end (`end_now`) and the new end of the queue are counted. Raises OSError.
+    `end_now` is the old end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -167,7 +167,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 
 
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return `plan` with the messages that rebuilt queues lose or move.
+    """Return `plan` with the losses and moved messages of rebuilt queues.
 
     If two messages have the same queue offset, the message without a unit counts as lost. Brokers do not serve a
     message without a unit, but the bytes of the message stay in the log.
@@ -235,9 +235,9 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
 
 
 def _whence(queues: list[QueueCounts]) -> str:
-    """Return the reason, as text, why messages have no unit.
+    """Return a text that says why messages have no unit.
 
-    For light queues, the text is empty, because one wrong number in INNER_MULTI_QUEUE_OFFSET can also be the reason.
+    For light queues, the text is empty, because a wrong INNER_MULTI_QUEUE_OFFSET is another possible reason.
     """
     is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
     return "" if is_light else ": files of another store may lie in the log"

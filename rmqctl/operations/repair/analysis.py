@@ -1,11 +1,11 @@
 """The analysis of a store before `recover` repairs the store.
 
-The analysis finds where the log ends, which files do not agree with the end of the log, and which messages are lost.
+The analysis finds the end of the log, the files that do not agree with the end, and the lost messages.
 
-A broker's abnormal recovery may begin to read the log after a damage. The broker's next normal start may begin to read
-before the same damage, and would then end the log at the damage. The checkpoint decides from which file an abnormal
-recovery reads. The number of log files decides from which file a normal start reads. Damage that the next normal start
-would read gets placeholders (`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
+A broker's abnormal recovery may begin to read after a damaged place. The broker's next normal start may begin to read
+before the damaged place, and would end the log there. The checkpoint decides from which file an abnormal recovery
+reads. The number of log files decides from which file a normal start reads. Damage that the next normal start would
+read gets placeholders, with or without `--keep-going` (`rmqctl.operations.placeholder.planner`).
 """
 
 from __future__ import annotations
@@ -56,20 +56,19 @@ class RecoveryAnalysis:
     """Analyses how a broker with `profile` would recover a store.
 
     `threads` threads read the log. If `mode` is None, the file `abort` decides whether the recovery is normal or
-    abnormal. The analysis does not change the store. With `end_at`, the log ends at the physical offset `end_at` or
-    earlier.
+    abnormal. The analysis does not change the store. With `end_at`, the log ends at or before the physical offset
+    `end_at`.
 
     `run` sets the following attributes. `end` is where the log ends. `queues` has the differences between the queues
     and the log. `kept` has the messages before the log's end. `losses` counts the messages after the log's end.
     `keepable` is the number of messages that `keep_going` would keep. `placeholders` has the planned placeholders.
-    `replaced` counts the messages that placeholders replace, and `replaced_of` counts the replaced messages by queue.
+    `replaced` counts the messages that placeholders replace. `replaced_of` counts the replaced messages by queue.
     `last` is the physical offset and the store time of the last message. `passed_over` counts damaged places before the
     start of the recovery. `index` has the differences between the index and the log. `index` is None if no index is
-    compared with the log. `restart` is the simulated start of the broker. `met` has physical offsets of damage that the
-    recovery does not read, but that would end the log at the next normal start. If `met` is not empty, run another
-    analysis with `met` as `replaced_at`, which then plans placeholders at the offsets in `met`. `placeholders_bytes` is
-    how many bytes of the log get placeholders. `rejected` counts, by the code of the finding, messages that stay in the
-    log but that clients reject.
+    compared with the log. `restart` is the simulated start of the broker. `met` has the physical offsets of damage at
+    which the next normal start would end the log. If `met` is not empty, run a second analysis with `met` as
+    `replaced_at`. The second analysis plans placeholders at these offsets. `placeholders_bytes` is how many bytes of
+    the log get placeholders. `rejected` counts messages of the log that clients reject, by the code of the finding.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class RecoveryAnalysis:
         return mended if mended.refused is None else self.restart
 
     def close(self) -> None:
-        """Close the files of the store with corrected file lengths, if it was opened."""
+        """Close the files of the store with corrected file lengths."""
         if self._loadable is not None:
             self._loadable.close()
 
@@ -201,8 +200,8 @@ class RecoveryAnalysis:
     def _note_of_misplaced(self) -> Iterator[str]:
         """Yield a note on records whose PHYSICALOFFSET differs from their position.
 
-        Brokers serve a record with a wrong PHYSICALOFFSET only if a unit points to the record. If a broker dispatches a
-        record with a wrong PHYSICALOFFSET again, the new unit points to the wrong offset, and not to the record.
+        Brokers serve the record if a unit points to the record. After a new dispatch of the record, the unit points to
+        the wrong offset.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -220,7 +219,7 @@ class RecoveryAnalysis:
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset from which the planned log has no damage.
+        """Return the physical offset after the last damage in the planned log.
 
         From `whole_from` to the end of the planned log, there are only good records and placeholders. If some good
         records cannot be dispatched, the result is the end of the log.
@@ -242,16 +241,16 @@ class RecoveryAnalysis:
     def keepable(self) -> int:
         """Return the number of good messages after damage that ends the log.
 
-        The result is 0 if the good messages after the damage are old bytes that the log has not overwritten yet.
+        The result is 0 if the messages are stale (`_is_stale`).
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether the message after damage is older than the messages before it.
+        """Return whether a message after damage is from an earlier state of the log.
 
-        A stale message has an earlier store time than the last message before the damage, and its queue has no unit for
-        the message. Stale messages exist because a broker that cuts the log leaves the bytes after the cut in the file,
-        until new messages overwrite the bytes.
+        A stale message has an earlier store time than the last message before the damage. The queue of a stale message
+        exists, but has no unit for the message. A broker that cuts the log leaves the old bytes in the file. New
+        messages overwrite the old bytes later.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -359,9 +358,9 @@ class RecoveryAnalysis:
         return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
 
     def _see_damaged(self, damage: Damage) -> None:
-        """Note a damaged message, or a place without a message, that stays in the log.
+        """Note a damaged place that stays in the log.
 
-        A unit may point to a damaged message, so the damaged message is also compared with its queue.
+        A unit may point to a damaged message, so the damaged message is compared with its queue.
         """
         if damage.code != "file-length":  # the repair corrects the length
             self._left.append(damage)
@@ -403,7 +402,7 @@ class RecoveryAnalysis:
         )
 
     def _is_short(self, damage: Damage) -> bool:
-        """Return whether the damage is the missing end of a log file that is too short."""
+        """Return whether the damage is the missing end of a short log file."""
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
@@ -419,9 +418,9 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count the messages that are lost when a log file that is too long is cut.
+        """Count the messages that are lost when the repair cuts a log file.
 
-        Messages that another log file also has are not lost.
+        The repair cuts a log file that is too long. Messages that are in another log file are not lost.
         """
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
@@ -461,7 +460,7 @@ class RecoveryAnalysis:
         """Return the physical offset at which the next normal start begins its scan.
 
         The result assumes that the log ends at its planned end. After an abnormal recovery, the result is the begin of
-        the third file from the end for every broker version, as in 5.x before 5.3.2.
+        the third file from the end. This rule of 5.x before 5.3.2 is used for all broker versions.
         """
         bases = [
             file.file_from_offset
@@ -492,8 +491,8 @@ class RecoveryAnalysis:
     def _placeholder(self, good: int) -> None:
         """Replace the damage before the good record at `good` with placeholders.
 
-        If no placeholder is possible, the log ends at the damage with `keep_going`, and the damage stays without
-        `keep_going`.
+        If no placeholder is possible, the log ends at the damage (with `keep_going`), or the damage stays (without
+        `keep_going`).
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -524,7 +523,7 @@ class RecoveryAnalysis:
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
         """Check that the placeholders for `damages` do not exceed the limit.
 
-        Raises BadRequest if placeholders are needed for more bytes or more missing files than the limits allow.
+        Raises BadRequest if the placeholders need too many bytes or too many missing files.
         """
         needed = self.placeholders_bytes + size
         self._replaced_files += sum(
@@ -565,7 +564,7 @@ class RecoveryAnalysis:
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """End the log at the first of the damaged places `damages`.
 
-        No placeholder replaces damaged places after the log's end, so their messages are lost.
+        The messages of all `damages` are lost.
         """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
@@ -575,8 +574,8 @@ class RecoveryAnalysis:
     def _ends_the_log(self, damage: Damage) -> bool:
         """Return whether a broker's recovery would end the log at a damage.
 
-        If a broker does not load the store, the result follows from the rules of the broker's scan. The scan is assumed
-        to begin at the same file as in a store that the broker loads.
+        If a broker does not load the store, the function applies the rules of the broker's scan. A normal scan is
+        assumed to begin at the third file from the end, an abnormal scan at the first file.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

@@ -51,8 +51,8 @@ class CheckpointPlan:
     def changes(self, staging: Path) -> list[Change]:
         """Return the changes to the checkpoint file's fields and length.
 
-        Only fields that differ are written. The bytes after the fields do not change. If `is_new` is True, the
-        checkpoint file is replaced by the file that `build` creates in `staging`.
+        Fields that are equal are not written. The bytes after the fields do not change. If `is_new` is True, the new
+        file from `build` replaces the checkpoint file.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]

@@ -51,7 +51,7 @@ def repair(
 def _outermost(changes: list[Change]) -> list[Change]:
     """Return the changes, without deletions in a deleted or replaced folder.
 
-    A deletion inside a deleted or replaced folder is not needed, because the files are moved together with the folder.
+    The files in a deleted or replaced folder are moved together with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -74,7 +74,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        The changes for all rebuilt queues and the rebuilt index come together, in the place of the first rebuild step.
+        The changes for all rebuilt queues and the rebuilt index take the place of the first rebuild step.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []

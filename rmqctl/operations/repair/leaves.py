@@ -55,8 +55,8 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
 def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
     """Return `plan` with all findings that remain after the repair, and a note.
 
-    Findings about files in config/ depend on the planned ends of the queues. Findings about files in folders that the
-    repair replaces do not remain. Raises OSError.
+    Findings about files in config/ depend on the planned ends of the queues. Findings about files in replaced folders
+    do not remain. Raises OSError.
     """
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in plan.queues}
     of_config = Counter(finding.code for finding in state_audit.audit_config(store, ends))
@@ -69,9 +69,9 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count the findings that a repair removes because it replaces folders.
+    """Count the findings that disappear because a repair replaces folders.
 
-    The removed findings are about foreign files in replaced folders, and about units of expired messages.
+    These findings are about foreign files in replaced folders, and about units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class LogEnd:
     """Finds the end of the log while a scan reads the log.
 
-    `offset` is the end of the records that the scan has read. `reason` is None until the log's end is final, and then
-    says why the log ends. A log file that begins at the end of the previous file continues the log, even if the file is
-    empty. After a gap between log files, a file continues the log only if the file has messages.
+    `offset` is the end of the records that the scan has read. `reason` says why the log ends. `reason` is None until
+    the log's end is final. An empty log file continues the log if the file begins at the end of the previous file.
+    After a gap, a log file continues the log if the file has messages.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:

@@ -1,6 +1,6 @@
-"""Count messages that have units, but whose bytes are in no log file.
+"""Count messages that have units, but no bytes in any log file.
 
-A message whose bytes are in no log file was lost before the repair.
+These messages were lost before the repair.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
     """Return how many messages queues have in [begin, end) of the log.
 
-    With `only`, only messages of the queue `only` count. Light queues (LMQ) do not count, because each light message
-    also has a unit in the queue of its own topic. Raises OSError.
+    With `only`, messages of other queues do not count. Light queues (LMQ) do not count, because each light message has
+    a unit in the queue of its topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0

@@ -1,7 +1,7 @@
 """The rebuilds that a repair plan needs, and the findings that remain.
 
-Only a trial rebuild shows which rebuilds are needed. If a rebuilt queue is the same as the existing queue, the plan
-does not rebuild the queue, because the reason for the queue's findings is in the log.
+Only a trial rebuild shows which rebuilds are needed. If the trial rebuild changes nothing in a queue, the plan does not
+rebuild the queue. In this case, the reason for the findings is in the log.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return `plan` without rebuilds that would change nothing.
 
-    The returned plan has the losses of the rebuilt queues, and the findings that remain in the rebuilt queues. The
-    second result is the begin and the end of each rebuilt queue. If `plan` rebuilds queues, the function reads the log
-    once more. If the queue offset of a message is in doubt, the function reads the log several times. Raises OSError.
+    The returned plan has the losses of the rebuilt queues, and their remaining findings. The second result is the begin
+    and the end of each rebuilt queue. If `plan` rebuilds queues, the function reads the log once more. If the queue
+    offset of a message is in doubt, the function reads the log several times. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
@@ -48,8 +48,8 @@ class _NeededRebuilds:
     """Rebuilds the queues of a plan without writing to the store.
 
     The rebuilt queues are compared with the existing queues. `_made` describes the queues after the rebuild.
-    `_contested` has the queues with messages whose queue offsets are in doubt, and `_units` has the units of these
-    queues. `_needed` has the queues that a rebuild changes.
+    `_contested` has the contested queues (`settled_rebuild.py`), and `_units` has their units. `_needed` has the queues
+    that a rebuild changes.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
@@ -125,7 +125,7 @@ class _NeededRebuilds:
                 yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
 
     def _rebuilt(self) -> list[QueuePlan]:
-        """Return the queues to rebuild that will exist, sorted by topic and queueId."""
+        """Return the rebuilt queues that will exist, sorted by topic and queueId."""
         return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
 
     def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:

@@ -1,6 +1,6 @@
 """A store as it will be after a repair, readable before the repair.
 
-The changes of a repair plan are only in memory. A reader of the planned store gets the changed bytes.
+The changes of a repair plan are in memory, not on disk. A reader of the planned store gets the changed bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
     """Return the store as it will be after the `steps` of a repair.
 
-    If `steps` rebuild queues, the returned store has only the rebuilt queues that are in `built`. Raises OSError.
+    The returned store has the rebuilt queues in `built`. Without `built`, the returned store lacks the queues to
+    rebuild. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()

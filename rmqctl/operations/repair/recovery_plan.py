@@ -3,7 +3,7 @@
 `recover` ends the log where a broker's recovery would end the log, and compares each queue with the log. A queue that
 agrees with the log stays unchanged. If all wrong units of a queue point after the end of the log, the queue is cut. A
 queue with other wrong units is rebuilt. After `recover`, each message of the log has its unit, and each unit has its
-message. After a plain restart of a broker, some messages may have no unit, or some units may point to no message.
+message. After a plain restart of a broker, messages may have no unit, or units may point to no message.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 class RecoveryPlan:
     """The plan of `recover`, and the result of a plain restart of the broker.
 
-    `seconds` is the time that making the plan took. `keepable` is the number of good messages after damage that
-    --keep-going would keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts lost
-    messages whose bytes are in no log file, because they were already lost before the repair.
+    `seconds` is the time of planning. `keepable` counts good messages after damage, which `--keep-going` would keep.
+    `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts messages that were lost before
+    the repair: no log file has their bytes.
     """
 
     repair: RepairPlan
@@ -99,8 +99,8 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """An analysis, its repair plan, and a simulated start on the present store.
 
-    `now` is the result of the simulated start. `hangs_at` is the physical offset at which the broker's next start after
-    the repair would hang, or None.
+    `now` is the result of the simulated start. `hangs_at` is the physical offset at which a broker would hang after the
+    repair, or None.
     """
 
     look: RecoveryAnalysis
@@ -235,7 +235,7 @@ class _Steps:
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
         """Count, by code, the findings that remain after the repair.
 
-        Findings about rebuilt queues are not counted yet, because only a trial rebuild shows these findings.
+        The count leaves out rebuilt queues. A later trial rebuild shows the findings about rebuilt queues.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -250,7 +250,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return the lost messages: messages after the log's end, and replaced ones."""
+        """Return the lost messages: messages after the log's end, and replaced messages."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -267,7 +267,7 @@ class _Steps:
             )
 
     def _note_version(self) -> Iterator[str]:
-        """Yield a note if only the file `abort` shows that 5.x wrote the store.
+        """Yield a note if `abort` is the only sign that 5.x wrote the store.
 
         Each start of a 5.x broker creates `abort.bak`, but a copy of a store may lack `abort.bak`.
         """
@@ -277,7 +277,7 @@ class _Steps:
     def _foreign_steps(self) -> Iterator[Step]:
         """Yield the steps that delete foreign files if a broker would not start.
 
-        A foreign file is a file in a folder of the log or the queues that does not belong to the store.
+        A foreign file does not belong to the store, but is in a folder of the log or the queues.
         """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
@@ -331,7 +331,7 @@ class _Steps:
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
         """Yield the steps that correct the lengths of a queue's files.
 
-        The queue must not have wrong units. Brokers load only queue files with the correct length.
+        The queue must not have wrong units. Brokers do not load queue files with a wrong length.
         """
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
@@ -340,7 +340,7 @@ class _Steps:
             yield Step(Resize(finding.path, size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
-        """Yield the steps that delete the last files of a queue if they have no unit.
+        """Yield the steps that delete a queue's last files if they have no unit.
 
         5.x does not load a queue whose last file has no unit (see
         `rmqctl.store.recovery.rules.empty_last_file_refusal`).
@@ -438,7 +438,7 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Count the units that point after the log's end and whose message is lost.
+    """Count the lost messages of units that point after the log's end.
 
     A message is lost if the log has no message with the unit's queue offset.
     """

@@ -1,9 +1,9 @@
 """A simulated start of a broker on the store as it will be after a repair.
 
-The simulation runs before the repair writes anything. The changes of the repair plan are only in memory, and the
-simulation reads the changed bytes (`rmqctl.operations.repair.planned_store`). During the simulation, rebuilt queues do
-not exist as files yet. A rebuilt queue has a unit for each of its messages in the log, so the simulation needs only the
-begin and the end of the queue.
+The simulation runs before the repair writes anything. The changes of the repair plan are in memory, and the simulation
+reads the changed bytes (`rmqctl.operations.repair.planned_store`). During the simulation, rebuilt queues do not exist
+as files. A rebuilt queue has a unit for each message. Therefore the begin and the end of a rebuilt queue are enough for
+the simulation.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class Rehearsal(NamedTuple):
     """The results of two simulated broker starts after a repair.
 
-    `normal` is the result of the broker's next start. `abnormal` is the result of another start, after the broker died
-    during its next start before it wrote anything.
+    `normal` is the result of the broker's next start. `abnormal` is the result of an abnormal start. An abnormal start
+    follows if the broker crashes during the next start, before any write.
     """
 
     normal: RestartOutcome
@@ -61,7 +61,7 @@ def rehearse(
     """Simulate a normal and an abnormal broker start after `plan`.
 
     `built` are the queues that the plan rebuilds. Between the physical offset `whole_from` and the planned end, the log
-    has only good records. If a simulated start would read the log only from `whole_from` on, the log is not read again.
+    has only good records. A start that begins its scan at or after `whole_from` is simulated without reading the log.
     Raises OSError.
     """
     planned = planned_store(store, plan.steps)
@@ -75,10 +75,10 @@ def rehearse(
 
 
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
-    """Return the store as a broker could load it, without foreign files.
+    """Return the store in a state that a broker loads.
 
-    All files of the log and the queues have the lengths that brokers load. A file that is too short is extended with
-    zeros. All changes are only in memory. Raises OSError.
+    The returned store has no foreign files. All files of the log and the queues have the right length. Short files are
+    extended with zeros. The changes exist in memory, not on disk. Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
@@ -95,10 +95,10 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan` with the messages that brokers no longer serve after the plan.
+    """Return `plan` with the losses at a broker's next start.
 
-    The function is for plans that do not change the file `abort`. A broker's start before the changes of the plan is
-    compared with a start after the changes. If `abort` does not exist now, starts with `abort` are also simulated.
+    The function is for plans that do not change the file `abort`. A broker's start on the present store is compared
+    with a start after the plan. If `abort` does not exist now, starts with `abort` are compared in the same way.
     `built` are the queues that the plan rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
@@ -146,9 +146,9 @@ def _listen(
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    """Return `plan` with the messages that a broker's next start would drop.
+    """Return `plan` with the losses at a broker's next start.
 
-    A message counts as lost only if a broker that starts on the present store would serve the message.
+    A message that brokers do not serve at present does not count as lost.
     """
     problem = then.refused or then.hangs
     if now.refused is not None or now.hangs is not None:
@@ -176,10 +176,10 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
 
 
 def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
-    """Count, for each queue, the messages that brokers serve only before the plan.
+    """Count, for each queue, messages that brokers no longer serve after the plan.
 
-    `now` is a start on the present store, and `then` is a start after the plan. Messages that the plan already counts
-    as lost do not count again.
+    `now` is a start on the present store, and `then` is a start after the plan. Messages that the plan counts as lost
+    are left out.
     """
     lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -199,11 +199,11 @@ def _served(queue: QueueOutcome) -> int:
 
 
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
-    """Return `plan` with the messages that brokers no longer serve after it.
+    """Return `plan` with the losses at the broker starts in `rehearsal`.
 
     A broker's start after the plan is compared with a start on the present store (`now`). Messages that the next start
-    drops count as lost. If only a start after another crash drops messages, the plan gets a note. Queues of deleted
-    topics do not count, because no client reads them, although a broker's start may create them again.
+    drops count as lost. The plan gets a note if a normal start keeps all messages, but a start after another crash
+    drops messages. Queues of deleted topics do not count, because no client reads them.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -245,10 +245,10 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Count the messages of the queues in `served` that a start no longer serves.
+    """Count, for each queue in `served`, the messages that the start `then` loses.
 
-    For queues that the plan changes, the result is the number of messages that the start `then` drops. For other
-    queues, the result is how many messages fewer the start `then` serves.
+    If the plan changes a queue, the messages that `then` drops are counted. For other queues, the numbers of served
+    messages are compared.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}

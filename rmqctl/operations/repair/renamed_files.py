@@ -1,7 +1,7 @@
 """Find log files that were renamed.
 
-A log file was renamed if the PHYSICALOFFSETs of all its records fit another file name, or if the file name has more
-characters after its 20 digits.
+A log file was renamed if the PHYSICALOFFSETs of all its records fit another file name. A file name with characters
+after the 20 digits shows a renamed log file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MISPLACED = "bad-physical-offset"
 def check_none_set_aside(store: ReadOnlyStore) -> None:
     """Raise Unreadable if a missing log file exists under another name.
 
-    Without this check, a repair would replace the renamed log file by placeholders, or would cut the log. The repair
-    might even delete the renamed log file.
+    Without this check, a repair might replace the renamed log file by placeholders, delete the renamed log file, or cut
+    the log.
     """
     for path in store.commit_log.queue.set_aside():
         name = path.name[:FILE_NAME_DIGITS]
@@ -59,9 +59,9 @@ class RenamedFiles:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each renamed log file, with its former name.
+        """Yield a note on each renamed log file, with its former name.
 
-        A former name is reported only if it fits the size of the log files, and if no log file has this name.
+        The former name must fit the size of the log files, and must not be the name of an existing log file.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:

@@ -1,10 +1,10 @@
-"""Rebuild contested queues until another rebuild would change nothing.
+"""Rebuild contested queues until a further rebuild changes nothing.
 
-A queue is contested if it has a message whose queue offset is in doubt. A rebuild can use the existing queue to find
-the queue offset of such a message (`operations/rebuild/queue_numbers.py`). A second rebuild would use the rebuilt
-queue, and might find another queue offset for the same message. Without rounds, a second repair might change the
-repaired store again. Therefore contested queues are rebuilt in rounds. Each round after the first reads the log and the
-queues of the previous round, in the same way as the next repair would.
+A queue is contested if it has a message whose queue offset is in doubt. If a queue offset is in doubt, the rebuild
+looks at the existing queue (`operations/rebuild/queue_numbers.py`). A second rebuild would look at the rebuilt queue,
+and might find another queue offset for the message. In this case, a second repair would change the repaired store.
+Therefore contested queues are rebuilt in rounds. Like a second repair, each later round reads the planned log and the
+queues of the previous round.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def settle(
 
 
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
-    """Return the store that the last round for `plan.contested` reads.
+    """Return the store for the last round of rebuilding `plan.contested`.
 
     `plan.contested.rounds` must be at least 2. Raises OSError.
     """
@@ -98,7 +98,7 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
     """Return the store with the planned log and the rebuilt queues in `units`.
 
-    The next repair would read the same store from disk.
+    A second repair would read the returned store from disk.
     """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
     """Yield the steps that end the log at the physical offset `end`.
 
-    The steps delete the log files after `end`, and give the other log files their full length. Without `keep_tail`, the
-    bytes after `end` in the last log file are set to zero, up to the last byte that is not zero.
+    The steps delete the log files after `end`, and give the other log files their full length. Without `keep_tail`, all
+    bytes after `end` in the last log file become zero.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
@@ -61,7 +61,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """Yield the step that rebuilds an index that points after the log's end."""
+    """Yield a rebuild of the index, if the index points after the log's end."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
         yield Step(RebuildIndex(), f"it leads after the log's end, {end}")

@@ -1,12 +1,12 @@
 """End the log at a record boundary.
 
-Brokers end the log with truncateDirtyFiles and truncateDirtyLogicFiles. A broker that ends the log only changes its
-positions, and does not remove the bytes after the log's end. After a later crash, the bytes after the log's end can
-become part of the log again (RocketMQ's issue 10666). rmqctl deletes log files after the new end, and sets the rest of
-the last log file to zero, unless `keep_tail` is set. Queues are cut at the first unit that points after the log's new
-end. If an index file points after the log's new end, the index is rebuilt.
+Brokers end the log with truncateDirtyFiles and truncateDirtyLogicFiles. When a broker ends the log, the bytes after the
+log's end stay in the file. After a later crash, the bytes after the log's end can become part of the log again
+(RocketMQ's issue 10666). Therefore a truncation deletes log files after the new end. Without `keep_tail`, a truncation
+sets the rest of the last log file to zero. Queues are cut at the first unit that points after the log's new end. If an
+index file points after the log's new end, the index is rebuilt.
 
-A truncation reads only the part of the log after the new end, and only a few units of each queue. An extension
+To plan a truncation, rmqctl reads the log after the new end, and a few units of each queue. An extension
 (consumequeue_ext) is not changed, because brokers cut the extension after the last address in use.
 """
 
@@ -146,8 +146,7 @@ class Truncation:
     def _note_revived(self) -> Iterator[str]:
         """Yield a note on messages that a broker's start adds to the log again.
 
-        During its start, a broker reads the good records that directly follow the end of the log, and adds these
-        records to the log.
+        A starting broker adds good records to the log, if they directly follow the log's end.
         """
         if self._keep_tail and self._in_tail:
             stay = (

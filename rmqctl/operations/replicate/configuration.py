@@ -11,9 +11,9 @@
 | 61 | timermetrics | 5.x |
 | 60 | timercheck | 5.x; binary |
 
-The offset of a group must not be after the end of a queue in the mirror. Therefore the offsets of groups are fetched
-before the log is pulled to its current end, and are written after the pull. Topics and groups are fetched after the
-log, because a broker only serves messages of topics that are in topics.json.
+The offset of a group must not be after the end of a queue in the mirror. Therefore `replicate` fetches the offsets of
+groups before a pull of the log, and writes the offsets after the pull. Topics and groups are fetched after the log,
+because a broker only serves messages of topics that are in topics.json.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def fetch_offsets(address: Address, requests: BrokerRequests) -> ConfigTexts:
 def _without_timer_log(checkpoint: bytes) -> bytes:
     """Return the content of timercheck for a store that lacks the master's timer log.
 
-    lastTimerLogFlushPos and lastTimerQueueOffset become 0, so that a broker builds its timer log from the first message
-    of the timer topic. The broker may deliver a timer message twice, but loses no timer message.
+    lastTimerLogFlushPos and lastTimerQueueOffset become 0. Then a broker builds the timer log from the first message of
+    the timer topic. The broker may deliver a timer message twice, but loses no timer message.
     """
     return checkpoint[:8] + bytes(16) + checkpoint[24:]
 
@@ -102,7 +102,7 @@ def write_texts(root: Path, texts: ConfigTexts) -> None:
 
 
 def _checked(address: Address, texts: dict[str, str | None]) -> ConfigTexts:
-    """Return the texts that are not empty, after a check that each is a JSON object."""
+    """Return the non-empty texts; raise an error if a text is not a JSON object."""
     known = {name: text for name, text in texts.items() if text}
     for name, text in known.items():
         _object(address, name, text)

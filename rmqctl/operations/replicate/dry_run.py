@@ -24,7 +24,7 @@ WAIT = 0.1  # seconds to wait for bytes
 
 
 def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int) -> None:
-    """Compare the end of a store with the master's log, as `replicate` does first.
+    """Compare the end of a store with the master's log.
 
     Raises the same errors as `replicate`. Raises BadRequest if the file sizes differ. Raises NeedsRecovery if the store
     is damaged, if the master has deleted needed log files, or if the logs differ. Raises PeerError if the master breaks

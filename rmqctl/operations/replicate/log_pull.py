@@ -1,7 +1,7 @@
 """Pull the log of a master over one connection.
 
 A pull begins up to 64 KiB before the end of the mirror, and compares the last bytes of the mirror with the master's
-log. If the last bytes of the mirror differ from the master's, nothing is appended, because the mirror has another log.
+log. If the last bytes of the mirror differ from the master's log, nothing is appended, because the logs are different.
 The bytes after the mirror's end are split into records, checked, and passed to the caller.
 """
 
@@ -44,7 +44,7 @@ class Known(NamedTuple):
 
 
 def connect(master: Master) -> HAClient:
-    """Return an HA client for the master; a `with` statement connects the client."""
+    """Return an HA client for the master; `with` opens the connection."""
     kind = AutoSwitchHAClient if master.controller_mode else HAClient
     return kind(master.address.host, master.ha_port)
 
@@ -52,9 +52,9 @@ def connect(master: Master) -> HAClient:
 def known_bytes(files: Sequence[MappedFile], end: int, asked: LogRange, address: str) -> Known | None:
     """Return the last bytes of the mirror, or None if the mirror has no log.
 
-    `files` are the log files of the mirror. `end` is the physical offset at which the last record in these files ends.
+    `files` are the log files of the mirror. `end` is the physical offset at which the mirror's last record ends.
 
-    Raises NeedsRecovery if the master's log begins after the mirror's last byte, or ends before the mirror's end.
+    Raises NeedsRecovery if the master's log does not have the last byte of the mirror.
     """
     if not files:
         return None
@@ -172,10 +172,10 @@ class LogPull:
             raise PeerError(what, path=self._client.address)
 
     def check_whole(self, asked: LogRange) -> None:
-        """Raise NeedsRecovery if the master's log has a wrong end.
+        """Raise NeedsRecovery if the master's log ends too early, or inside a record.
 
-        The end of the master's log is wrong if it is inside a record, or before the mirror's end. `asked` must be the
-        present range of the master's log.
+        The master's log ends too early if the mirror's log is longer. `asked` must be the present range of the master's
+        log.
         """
         if asked.max_offset < self.received.offset:
             what = f"the log of {self._client.address} ends at {asked.max_offset}, before the mirror's end"

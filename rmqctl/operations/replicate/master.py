@@ -42,7 +42,7 @@ class LogRange(NamedTuple):
 
 
 class Master(NamedTuple):
-    """The facts about a master that do not change while the master runs.
+    """The constant facts about a running master.
 
     `conf` has the settings of the master's files. `version` is the version in the broker's notation, such as `V4_9_7`.
     """
@@ -71,7 +71,7 @@ class Master(NamedTuple):
 
     @property
     def slows_down_for_mirrors(self) -> bool:
-        """Return whether a put may wait 3 s because a mirror is the only HA connection.
+        """Return whether a mirror without other slaves can make a put wait 3 s.
 
         A SYNC_MASTER of 4.x counts the mirror as a slave, and waits for an acknowledgement that the mirror never sends.
         A SYNC_MASTER of 5.x waits for acknowledgements even if no mirror is connected.
@@ -114,7 +114,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
 def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
     """Ask where the master's log begins and ends. Raises PeerError.
 
-    A log without files begins and ends at 0, although a broker sends -1 for its begin.
+    For a log without files, a broker sends -1 as the begin, but the result begins and ends at 0.
     """
     said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
     found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))

@@ -5,8 +5,8 @@
 All data of a mirror are also on its master. Therefore no operator has to decide how to repair a mirror after
 `replicate` was killed. `replicate` recovers the mirror in the same way as a slave recovers at its start. After the
 recovery, `replicate` pulls again the bytes that the recovery has removed. A store that is not a mirror is refused if it
-was not shut down cleanly. A mirror is refused if the recovery of its log would lose messages, because a killed
-`replicate` never causes such a loss.
+was not shut down cleanly. A mirror is refused if the recovery would lose messages, because a killed `replicate` never
+loses messages.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def open_mirror(root: Path, master: Master, threads: int, note: Callable[[str], 
     """Return the mirror of `master` at `root`, open for appending.
 
     If the last run on the mirror was killed, `note` is called with a line about the recovery. Raises BadRequest if the
-    log files of the store do not have the master's file size. Raises NeedsRecovery if a mirror is damaged, or if any
-    other store was not shut down cleanly. Also raises the errors of MessageStore.
+    log files of the store do not have the master's file size. Raises NeedsRecovery if a mirror is damaged, or if a
+    store that is not a mirror was not shut down cleanly. Also raises the errors of MessageStore.
     """
     if is_new(root):
         return _create(root, master)
@@ -92,18 +92,18 @@ def mark_as_mirror(root: Path, master: Master) -> None:
 def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
     """Return whether the log ends at `end` because an append was killed.
 
-    An append writes its first bytes last. As long as the first bytes of an append are missing, zeros end the log,
-    although records may already follow the zeros.
+    An append writes its first bytes last. If an append was killed before its last write, the log ends with zeros, but
+    records may follow the zeros.
     """
     in_use = store.commit_log.files_in_use()
     return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
 
 
 def forget_starts(root: Path) -> None:
-    """Drop the journals of earlier recoveries if the mirror has no other journals.
+    """Drop all journals of a mirror if each is the journal of a recovery.
 
-    The journal of a recovery is dropped at the next recovery. A run of `replicate` that has compared the mirror with
-    its master also drops the journals when the run ends.
+    `replicate` calls the function before a recovery. At the end of a run that compared mirror and master, `replicate`
+    calls the function again.
     """
     storage = WritableStorage(root)
     journals = list_journals(storage, root)
@@ -123,8 +123,8 @@ def _create(root: Path, master: Master) -> MessageStore:
 def end_after_start(root: Path, master: Master, threads: int) -> int | None:
     """Return the physical offset at which `replicate` would continue the copy.
 
-    The function writes nothing. The result is None if a recovery of the mirror was killed, because the next run
-    restores files before it reads the log. Raises the errors of open_mirror.
+    The function writes nothing. The result is None if a recovery of the mirror was killed: the next run first undoes
+    the recovery. Raises the errors of open_mirror.
     """
     _check_file_size(root, master)
     storage = WritableStorage(root)
@@ -151,8 +151,8 @@ def _is_start_unfinished(journals: list[JournalEntry]) -> bool:
 def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPlan:
     """Plan the recovery of a mirror after `replicate` was killed.
 
-    Raises NeedsRecovery if the recovery would lose messages that no killed append explains, or if a broker could not
-    start with the mirror.
+    Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages. A loss
+    that a killed append explains is accepted.
     """
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 
@@ -168,7 +168,7 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
 
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:
-    """Recover a mirror after `replicate` was killed, like a slave at its start."""
+    """Recover a mirror after `replicate` was killed, as a starting slave does."""
     from rmqctl.operations.repair.execute import repair
 
     storage = WritableStorage(root)

@@ -5,7 +5,7 @@
     3. the log is pulled up to the new end; topics and groups are fetched, and written together with the offsets
 
 With `once`, the replication ends after step 3. Without `once`, the pull of the log continues, and steps 2 and 3 are
-repeated every 10 s, as a slave of 4.9 does.
+repeated every 10 s, as in a slave of 4.9.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ class Replication:
     """Replicates `master` into `store`.
 
     A replication ends when `is_over` returns True. With `how.once`, the replication also ends when the store has all
-    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. After a
-    comparison has shown that the mirror's last bytes are in the master's log, `on_joined` is called, and `has_joined`
-    becomes True.
+    data of the master. `note` is called with a line for the user, and `on_progress` is called after each step. When the
+    mirror's last bytes match the master's log, `on_joined` is called, and `has_joined` becomes True.
     """
 
     store: MessageStore
@@ -93,9 +92,9 @@ class Replication:
     def run(self) -> None:
         """Copy the log and the configuration until the replication ends.
 
-        Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, a connection that is
-        lost after the call of `on_joined` is opened again. Raises NeedsRecovery if the mirror cannot be continued from
-        the master's log. Raises OSError if the file system fails.
+        Raises PeerError if the master cannot be reached or breaks the protocol. Without `once`, a connection that
+        breaks after `on_joined` is opened again. Raises NeedsRecovery if the mirror cannot be continued from the
+        master's log. Raises OSError if the file system fails.
         """
         flusher = FlushRealTimeService(self.store.log_queue, FlushIntervals(), self.store.note_flushed)
         flusher.start()
@@ -126,10 +125,10 @@ class Replication:
             self._pause(RECONNECT_WAIT)
 
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
-        """Wait until no put on the master waits for bytes that the mirror already has.
+        """Wait until no put before the mirror's end waits for an acknowledgement.
 
-        The mirror's first report names the offset where the pull begins. A SYNC_MASTER takes the mirror's first report
-        as an acknowledgement of all puts before the reported offset, but a mirror must not acknowledge puts.
+        The mirror's first report names the offset where the pull begins. For a SYNC_MASTER, the first report
+        acknowledges all puts before the reported offset. A mirror must not acknowledge puts.
         """
         if is_resumed and not self.how.as_slave:
             self._pause(self.master.longest_put)
@@ -204,7 +203,7 @@ class Replication:
 def close_store(store: MessageStore) -> None:
     """Close the store after an error.
 
-    If closing the store fails with an OSError, this OSError is not reported.
+    An OSError from the close is not reported.
     """
     with suppress(OSError):
         store.close()

@@ -13,8 +13,8 @@ In a slave, RocketMQ's class SlaveSynchronize requests the configuration.
 | 61 (5.x) | timermetrics | replaces its file |
 
 If topics.json or subscriptionGroup.json is missing or empty, the answer is an error, and the slave keeps its own table.
-An empty table would make the slave delete its own table. The answer to request 21 does not have the static topics of
-5.x, because a slave takes only their version.
+An empty table would make the slave delete its own table. The answer to request 21 lacks the static topics of 5.x,
+because a slave does not store static topics.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # a slave of 5.x
 class Table(NamedTuple):
     """A config file that answers a request.
 
-    If the store does not have the file, the table `usual` is sent, or an error if `usual` is None. If
-    `is_sent_as_it_is` is set, the file is sent byte for byte, because a slave stores the bytes without a check.
+    Without the file, the answer is the table `usual`, or an error if `usual` is None. If `is_sent_as_it_is` is set, the
+    file is sent byte for byte, because a slave stores the bytes without a check.
     """
 
     name: str
@@ -79,8 +79,8 @@ TABLES = {
 class Configuration:
     """The answers to a slave's requests, read from the store once.
 
-    `problems` describes the tables that a slave will not get. `is_partial` is True if a table is not sent because its
-    file cannot be read or is too large. Raises OSError.
+    `problems` describes the tables that a slave will not get. `is_partial` is True if the file of a table cannot be
+    read or is too large. Raises OSError.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

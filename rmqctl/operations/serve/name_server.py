@@ -32,10 +32,10 @@ FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 class NameServer:
     """Answers the registrations of slaves.
 
-    `ha` and `remoting` are the addresses that the answers name. If the log files of a slave do not have `file_size`
-    bytes, the slave gets an error, because its log would be damaged. A slave whose file size is right or cannot be read
-    is added to `slaves`. `accepts` says whether the server may connect to an IP address. A slave at an address that is
-    not accepted is neither checked nor added.
+    `ha` and `remoting` are the addresses that the answers name. A slave whose log files do not have `file_size` bytes
+    gets an error, because the slave's log would be damaged. A slave with the right or an unknown file size is added to
+    `slaves`. `accepts` says whether the server may connect to an IP address. A slave at an address that is not accepted
+    is neither checked nor added.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The slaves that registered, and a comparison of their logs with the served log.
 
 A slave only reports the offset at which its log ends. A slave with a different log of about the same length would
-append the served log at the reported offset. But a slave also has an HA port, and sends its own log from this port.
-Therefore the server reads the last bytes of the slave's log, and compares these bytes with the served log.
+append the served log at the reported offset. A slave sends its own log from its HA port. Therefore the server reads the
+last bytes of the slave's log, and compares these bytes with the served log.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _read(address: Address, offset: int, size: int) -> bytes:
 
 
 def _read_all(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
-    """Return bytes of a log, even if the bytes are in two log files.
+    """Return bytes of a log, from one or two log files.
 
     Raises OSError.
     """

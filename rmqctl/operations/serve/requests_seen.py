@@ -2,7 +2,7 @@
 
 A request does not name the slave that sent it. A slave keeps one connection to the port P, and one connection to the
 port P-2. For each host and each port, the server counts the connections on which all expected requests have arrived.
-The smaller of the two counts for a host is the number of its slaves that have the configuration.
+The smaller count of a host is the number of its slaves with the configuration.
 """
 
 from __future__ import annotations

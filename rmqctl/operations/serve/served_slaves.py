@@ -13,9 +13,9 @@
 the broker (request 26); a slave does not. Therefore a host that has sent request 26 gets the log from the offset that
 it reports.
 
-After its first report, a slave only reports the ends of transfers. A later report that is not the end of a transfer
-shows that the slave's log files have a different size. The files of a slave also have a different size if the slave
-keeps reporting one offset although more bytes were sent.
+After its first report, a slave only reports the ends of transfers. If a later report is not the end of a transfer, the
+slave's log files have a different size. If a slave gets more bytes but repeats its report, the slave's log files have a
+different size.
 """
 
 from __future__ import annotations

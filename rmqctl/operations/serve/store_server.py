@@ -123,7 +123,7 @@ class StoreServer:
         """Return the slaves that are connected now.
 
         Raises ChangedSince if another program changed the store. Raises OSError if the files of the store cannot be
-        examined. If the handler of a request has failed, which is a bug in rmqctl, its error is raised.
+        examined. Raises the error of a failed request handler, which is a bug in rmqctl.
         """
         if time.monotonic() - self._checked >= CHECK_SECONDS:
             self._store.check_as_it_was(self._fingerprint)

@@ -31,8 +31,8 @@ class Limits(NamedTuple):
 def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return a row for each record that is not the same in both logs.
 
-    `a` and `b` are tables of the data source `rocketmq`, each of one store. Two records are compared if they have the
-    same physicalOffset.
+    `a` and `b` are tables of the data source `rocketmq`, each of one store. Records with equal physicalOffset are
+    compared.
 
     Columns: physicalOffset, difference, fields (the names of the fields that differ), a and b (the fingerprint of the
     record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
@@ -42,8 +42,7 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     beginning of the other log, because the first files of the other log expired. behind-in-b, behind-in-a: the record
     lies after the last good record of the other log.
 
-    The call of `diff` already reads both logs, to find the beginning and the end of each log. Spark reads both logs
-    again when the rows are used.
+    `diff` reads both logs to find the beginning and the end of each log. An action on the result reads both logs again.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
@@ -51,7 +50,7 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def limits_of(records: DataFrame) -> Limits:
     """Return the beginning of a log, and the end of its last good record.
 
-    The function immediately reads the whole log.
+    Each call of `limits_of` reads the whole log.
     """
     from pyspark.sql import functions as f
 
@@ -62,7 +61,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    Unlike `diff`, the function also returns damage that only one log has.
+    In contrast to `diff`, the result includes damage that only one log has.
     """
     from pyspark.sql import functions as f
 
@@ -83,7 +82,7 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    Damage that only one log has is left out, because the records that the damage destroyed already have rows.
+    Damage that only one log has is left out, because the destroyed records have rows.
     """
     from pyspark.sql import functions as f
 
@@ -118,8 +117,8 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
     """Return two columns: physicalOffset, and the fingerprint of each record.
 
-    The column of the fingerprint has the name `side`. Damage also has a fingerprint. The fingerprint of damage has the
-    fields that can still be read from the damaged bytes.
+    The column of the fingerprint has the name `side`. For damage, the fingerprint has the fields that can still be
+    read.
     """
     from pyspark.sql import functions as f
 

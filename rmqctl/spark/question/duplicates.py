@@ -1,6 +1,6 @@
 """`rmqctl job duplicates`: find messages that were stored more than once.
 
-For example, a producer sends a message again although the broker has already stored the message.
+For example, a producer sends a message that the broker has already stored.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
     physicalOffset and storeTimestamp of each copy. `places` begins with the copy that was stored first.
 
-    Brokers of 4.9 and later append the properties of a batch to each message of the batch. All messages of a batch then
-    have the same UNIQ_KEY, although the messages are different. Therefore, apparent copies are not reported if all of
-    them were stored in one queue in the same millisecond.
+    Brokers of 4.9 and later append the properties of a batch to each message of the batch. Different messages of a
+    batch can have equal UNIQ_KEYs. Copies are not reported if all copies were stored in one queue in one millisecond.
 
-    The brokers' own topics are searched only if `all_topics` is set.
+    Without `all_topics`, the brokers' own topics are not searched.
     """
     from pyspark.sql import functions as f
 

@@ -70,8 +70,8 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
     """Write the messages of `records` to `folder`.
 
     The previous content of `folder` is replaced. Every executor must have access to `folder` under the same path.
-    `file_format` is parquet, jsonl or csv. In CSV, a `'` is put before each text that a spreadsheet would read as a
-    formula, unless `raw` is set.
+    `file_format` is parquet, jsonl or csv. In CSV without `raw`, a text that looks like a formula gets a `'` at the
+    beginning.
     """
     from pyspark.sql import functions as f
 
@@ -88,15 +88,15 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a path for writing. After the block, rename the path to `target`.
+    """Yield a path to write to; after the block, rename the path to `target`.
 
     If the block fails, the path is removed.
 
-    The path lies in a hidden folder beside `target`. The hidden folder also has a marker file, which stays locked while
-    the export runs. All data is flushed to disk before the path is renamed. After a crash, `target` has either the
-    whole export or nothing.
+    The path lies in a hidden folder beside `target`. The hidden folder has a marker file. The marker file stays locked
+    while the export runs. All data is flushed to disk before the path is renamed. After a crash, `target` has either
+    the whole export or nothing.
 
-    Raises BadRequest if `target` exists and is not an empty folder, or if its parent folder does not exist. Also raises
+    Raises BadRequest if `target` exists and is not an empty folder, or if the parent folder does not exist. Raises
     OSError.
     """
     target = target.absolute()
@@ -118,8 +118,8 @@ def new_folder(target: Path) -> Iterator[Path]:
 class Leftovers(NamedTuple):
     """The hidden folders of earlier exports, found beside a target.
 
-    `removed` lists the removed folders, whose exports were killed. `unknown` lists the folders that were not removed,
-    because another program may have made them.
+    `removed` lists the removed folders of killed exports. `unknown` lists the folders that were not removed, because
+    another program may have made them.
     """
 
     removed: list[Path]
@@ -127,10 +127,10 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove the hidden folders of earlier exports to `target` that were killed.
+    """Remove the hidden folders of killed exports to `target`.
 
     The hidden folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an
-    export to `target` is still running. Also raises OSError.
+    export to `target` is still running. Raises OSError.
     """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
@@ -165,7 +165,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Flush a folder and everything in it to disk. Raises OSError."""
+    """Flush a folder and all its content to disk. Raises OSError."""
     for inner, _, names in os.walk(folder, topdown=False):
         for name in names:
             _sync(Path(inner, name))

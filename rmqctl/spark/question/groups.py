@@ -21,8 +21,8 @@ _OF_ONE = {
 def groups_of(records: DataFrame) -> DataFrame:
     """Return a table of message groups, made from `records`.
 
-    The columns are those of the data source `rocketmq-groups`. If `records` come from `rocketmq-groups`, they are
-    returned unchanged. If `records` come from `rocketmq`, each message becomes a group.
+    The columns are those of the data source `rocketmq-groups`. Records of `rocketmq-groups` are returned unchanged.
+    Each message of `rocketmq` becomes a group.
     """
     from pyspark.sql import functions as f
 

@@ -29,8 +29,8 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 class Scan(NamedTuple):
     """The counts of the records that a job read, and the splits that were read.
 
-    The counts and the splits are for all stores that were read as one table. A check has shown that each split begins
-    where the previous split ended.
+    The counts and the splits are for all stores that were read as one table. A check has shown that the splits join
+    without gaps.
     """
 
     counts: RecordCounts
@@ -41,7 +41,7 @@ class LogRecords(NamedTuple):
     """The log records of the stores at `paths`, with the columns `columns`.
 
     `options` are options of the data source `source`. The data source must be registered in the session `spark`.
-    `source` is `rocketmq`, or `rocketmq-groups` for counts of messages instead of records.
+    `source` is `rocketmq` (records) or `rocketmq-groups` (counts of messages).
     """
 
     spark: SparkSession
@@ -74,7 +74,7 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
     """Return the result of `question`, and a `Scan` for each item of `records`.
 
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
-    all these DataFrames.
+    all DataFrames.
 
     Each task guesses where the first record of its split begins. If a guess of a task was wrong, `question` is called
     again, with other splits. Raises Unreadable if a part of a log was not read.
@@ -92,9 +92,9 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Make Spark keep all observations of the actions in the block.
+    """Keep Spark's observations of all actions in the block.
 
-    By default, Spark removes a part of its plan that has no rows, and loses the observations of the removed part. After
+    By default, Spark removes parts of a plan that have no rows, together with the observations of these parts. After
     the block, Spark's setting is restored.
     """
     before = spark.conf.get(EXCLUDED_RULES, None)

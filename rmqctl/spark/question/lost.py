@@ -69,7 +69,7 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 def _places(records: DataFrame) -> DataFrame:
     """Return a row for each place in a queue where a message must have a unit.
 
-    A damaged message is included if its bytes still show where the message belongs.
+    A damaged message is included if the topic can be read and PHYSICALOFFSET is not wrong.
     """
     from pyspark.sql import functions as f
 
@@ -85,14 +85,13 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """Return the places of a message in LMQ queues.
+    """Return the places (topic, queueId, queueOffset) of a message in LMQs.
 
-    One property of a message has the names of its LMQ queues, and another property has its offsets in these queues. If
-    the number of names differs from the number of offsets, the result is empty. An LMQ name or an offset that is not
-    valid is skipped.
+    INNER_MULTI_DISPATCH has the names of the LMQs, and INNER_MULTI_QUEUE_OFFSET has the queue offsets. If the number of
+    names differs from the number of offsets, the result is empty. A place with an invalid name or offset is skipped.
 
-    Brokers of 5.2 and later keep the messages of some topics out of LMQ. For a message of such a topic, the result is
-    also empty, because its LMQ offsets may be copied from another message (`rmqctl.store.dispatch.light_queues`).
+    The result is empty for topics that brokers of 5.2 and later do not dispatch to LMQs. Messages of these topics may
+    have LMQ offsets of other messages (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -121,9 +120,8 @@ def _light_places() -> Column:
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
     """Add the column `begin`: the physical offset where a queue last began.
 
-    A queue begins again if its topic is deleted and created again. `begins` is true for messages to which a unit points
-    and whose queue offset is 0. A queue last began at the last message with queue offset 0 to which a unit points.
-    `begin` is null if no unit of the queue points to a message with queue offset 0.
+    A queue begins again if its topic is deleted and created again. `begins` selects the messages that have queue offset
+    0 and a unit. `begin` is the highest physical offset of the selected messages of a queue, or null.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -135,8 +133,8 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
     """Return the places, and a column that says whether the topic was deleted.
 
-    The column is true if `known_topics` lists topics of the store, but not this topic. Brokers' own topics and LMQ
-    topics never count as deleted.
+    The column is true if `known_topics` lists topics of the store, but not the topic of the place. Brokers' own topics
+    and LMQ topics never count as deleted.
     """
     from pyspark.sql import functions as f
 

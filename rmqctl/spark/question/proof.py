@@ -20,7 +20,7 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 class Proof:
     """The proof that the first action on a table read all splits.
 
-    Call the methods only after the first action on the table has ended.
+    The methods must be called after the first action on the table.
     """
 
     def __init__(self, observation: Observation) -> None:
@@ -29,9 +29,8 @@ class Proof:
     def coverage(self) -> Coverage:
         """Return whether each split begins where the previous split ended.
 
-        If a split does not begin where the previous split ended, a new table must be read, with `splits` of the result
-        as its splits. `splits_to_json` makes the value of the option `splits` for the new table. Raises Unreadable if a
-        split is missing.
+        If `joined` of the result is False, the caller must read a new table, with the `splits` of the result.
+        `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
@@ -47,7 +46,7 @@ class Proof:
     def _observed(self) -> dict[str, Any]:
         """Return the observations that Spark made while Spark read the table.
 
-        If Spark did not need to read the table, the function ignores PySpark's error, and returns an empty result.
+        The result is empty if Spark did not read the table.
         """
         from py4j.protocol import Py4JError
 

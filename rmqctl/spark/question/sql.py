@@ -42,7 +42,7 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 def is_named(view: str, query: str) -> bool:
     """Return whether the text of a query contains the name of a view.
 
-    A query can read a view only if the text of the query contains the name of the view.
+    A query that reads a view contains the name of the view.
     """
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
@@ -50,8 +50,8 @@ def is_named(view: str, query: str) -> bool:
 def columns_of(query: str) -> list[str]:
     """Return the columns of messages and damage that a query may need.
 
-    A column is returned if the query names the column. If the query may use columns that it does not name (for example
-    with `*`), all columns are returned.
+    A column is returned if the query names the column. If the query may use unnamed columns (for example with `*`), all
+    columns are returned.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -64,8 +64,8 @@ def columns_of(query: str) -> list[str]:
 def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
-    Raises BadRequest if Spark does not understand the query, or if the query would change data. Also raises BadRequest
-    if two columns of the answer have the same name, because each row becomes a JSON object.
+    Raises BadRequest if Spark does not understand the query, or if the query would change data. Raises BadRequest if
+    two columns of the answer have one name, because each row becomes a JSON object.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -87,7 +87,7 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Return all rows as dicts, with values that can be written as JSON.
 
-    If the query fails while it runs, the function raises BadRequest or the rmqctl error that caused the failure.
+    Raises BadRequest if the query fails. If a task raised an rmqctl error, `rows` raises this rmqctl error.
     """
     from pyspark.errors import PySparkException
 
@@ -100,17 +100,17 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _refused(error: Exception) -> RmqctlError:
     """Return the rmqctl error that caused `error`, or a BadRequest.
 
-    Line numbers in the message count from the first line of the user's query.
+    In the message, line 1 is the first line of the user's query.
     """
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
 
 
 def _nearest(error: Exception) -> str:
-    """Return a hint with the known column whose name is most similar to a wrong name.
+    """Return a hint with the known column that is most similar to a wrong name.
 
-    The hint is empty if `error` is not about an unknown column, or if no column has a similar name. The suggestions of
-    Spark are not enough, because Spark knows only the columns that the query names.
+    The hint is empty if `error` is not about an unknown column, or if no column has a similar name. Spark cannot
+    suggest all columns, because a job loads only columns that the query names.
     """
     from pyspark.errors import PySparkException
 

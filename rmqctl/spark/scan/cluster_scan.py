@@ -1,14 +1,14 @@
 """Scan a log with Spark's tasks.
 
-The driver yields the items of the log (messages, blanks and damage) in log order. A scan by one thread would yield the
-same items.
+The driver yields the items of the log (messages, blanks and damage) in log order. A scan without Spark yields the same
+items.
 
-If a split is not the first of its file, its task guesses where the first record of the split begins. If the part that a
-task found does not begin where the previous part ended, the driver reads the task's split again (`PartJoin`). If the
-parts of a log cannot be joined without gaps, the job fails.
+A task guesses where the first record of the split begins, except in the first split of a file. If a task's part of the
+log does not begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log
+cannot be joined without gaps, the job fails.
 
-The splits are read in waves, with one Spark job for each wave. A wave is so small that the driver can receive the
-results of all its tasks. While the driver works on one wave, Spark's tasks read the next wave.
+The splits are read in waves, with one Spark job for each wave. The size of a wave is limited, because the driver must
+receive all results of a wave. While the driver works on one wave, Spark's tasks read the next wave.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ClusterScan:
 class _Parts:
     """The results of all tasks, in log order, grouped by log file.
 
-    The caller must ask for the items of one log file after the other, in log order.
+    The caller must call `items` once for each log file, in log order.
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class _Parts:
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
         """Replace a task's queue numbers in an item with the driver's queue numbers.
 
-        Different tasks may number the same queue differently. Only a record run has queue numbers. An item that is not
-        a record run is returned unchanged.
+        A queue may have different numbers in different tasks. Items that are not record runs have no queue numbers, and
+        are returned unchanged.
         """
         if self._builder is None or not isinstance(item, RecordRun):
             return item

@@ -1,13 +1,12 @@
 """Check that Spark's tasks read all splits of a log, without gaps.
 
-The check reads no file, because each task reports which range of the log it read for its split.
+Each task reports the range of the log that the task read. The check uses the reported ranges, and reads no file.
 
-A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The check does
-not correct a task's wrong guess of the first record. If the range of a split does not begin where the previous range
-ended, both splits must be read again, as one split. If no record begins in a split, the whole split counts as part of
-the previous split.
+A task guesses where the first record of the split begins (`rmqctl.store.read.parallel_scan.PartJoin`). After a wrong
+guess, the range does not begin where the previous range ended. The job must then run again, with the split and the
+previous split as one split. If no record begins in a split, the range of the split is empty.
 
-If Spark runs a task twice (speculation, or a lost executor), the task's range is reported twice, but counts once.
+If Spark runs a task twice (speculation, or a lost executor), the reported range counts once.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 class Range(NamedTuple):
     """The physical offsets [begin, end) that a task read for its split.
 
-    If `begin` equals `end`, the range is empty. `of` is the number of ranges that the tasks of the job must report in
-    total. `counts` are the counts of messages, blanks and damage in the range.
+    If `begin` equals `end`, the range is empty. `of` is the number of tasks of the job. Each task reports one range.
+    `counts` are the counts of messages, blanks and damage in the range.
     """
 
     split: Split
@@ -42,7 +41,7 @@ class Range(NamedTuple):
 class Coverage(NamedTuple):
     """The result of checking the ranges of a job.
 
-    If `joined` is True, each range begins where the previous range ended, and `counts` are the sums over all ranges. If
+    If `joined` is True, each range begins where the previous range ended. `counts` are the sums over all ranges. If
     `joined` is False, the job must run again, with `splits` as its splits.
     """
 
@@ -54,7 +53,7 @@ class Coverage(NamedTuple):
 def sequence_split(root: str) -> Split:
     """Return a split without bytes, for the damage between the files of a log.
 
-    The range of the split counts the damage between files, such as a missing file. The split itself is never read.
+    The range of the split counts damage such as a missing file. No task reads bytes of the split.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
@@ -70,9 +69,8 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 def coverage(ranges: Iterable[Range]) -> Coverage:
     """Check whether the ranges of one job join in every file, without gaps.
 
-    If a range does not begin where the previous range ended, the job must run again, with `splits` of the result as its
-    splits. Raises Unreadable if one or all splits are missing, or if the splits of a file leave out a part of the file.
-    Also raises Unreadable if two tasks report different ranges or counts for the same split.
+    Raises Unreadable if a split is missing, or if the splits leave out a part of a file. Raises Unreadable if two tasks
+    report different ranges or counts for one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
@@ -115,10 +113,10 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """Merge neighbouring splits of a file that do not join; return all splits.
+    """Merge splits whose ranges do not join; return all splits of the file.
 
-    If the range of a split does not begin where the previous range ended, both splits become one split. An empty split
-    between two merged splits becomes a part of the merged split.
+    Two ranges join if the second range begins where the first range ended. If a split with an empty range lies between
+    merged splits, this split is merged, too.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

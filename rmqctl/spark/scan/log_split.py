@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """The result of a task: a part of the log, and the queues of its messages.
+    """The result of a task: a part of the log, and the queues of the messages.
 
-    `queues` is a list of (topic, queueId). The dispatch columns of the part identify a queue by its position in
-    `queues`. If dispatch columns were not requested, `queues` is empty.
+    `queues` is a list of (topic, queueId). In the dispatch columns of the part, a queue is an index into `queues`. If
+    dispatch columns were not requested, `queues` is empty.
     """
 
     part: Part
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
     """The settings for reading splits.
 
     With `described`, the result has dispatch columns. With `with_keys`, the dispatch columns include the hashes of the
-    keys. With `with_tags`, TAGS counts as a key.
+    keys. With `with_keys` and `with_tags`, the dispatch columns include the hash of TAGS.
     """
 
     described: bool
@@ -78,11 +78,11 @@ def unpacked(raw: bytes | pa.Buffer) -> Found:
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Read a split, and return the part of the log that the split contains.
+    """Read a split, and return the `Found` of the split.
 
-    Without `position`, the returned part of the log begins at the first record of the split. If `position` is given,
-    the part begins at this position in the file, and a message, blank or damage must begin there. Raises Unreadable if
-    the file does not exist, or if the driver's host has a different file.
+    Without `position`, the `part` of the result begins at the first record of the split. With `position`, the `part`
+    begins at this position in the file. A message, blank or damage must begin at `position`. Raises Unreadable if the
+    file does not exist, or if the driver's host has a different file.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
@@ -99,8 +99,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 def warm_up_once(*modules: KernelModule) -> None:
     """Compile or load the kernels in a task, once for each process.
 
-    The kernels are cached in a folder of the user who runs the task. If the same user runs the driver on the same host,
-    the driver uses the same folder.
+    The kernels are cached in a folder of the user who runs the task.
     """
     cache_in(find_folder())
     warm_up(*modules)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RecordCounts(NamedTuple):
-    """Counts of whole messages, their bytes, blanks and damaged places.
+    """Counts of whole messages, bytes of messages, blanks and damaged places.
 
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
     message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
@@ -34,9 +34,9 @@ class RecordCounts(NamedTuple):
     end: int | None = None
 
     def plus(self, other: RecordCounts) -> RecordCounts:
-        """Return the sum of these counts and of `other`.
+        """Return the sum of `self` and `other`.
 
-        The sum has the lower `begin` and the higher `end` of both counts.
+        The sum has the lower `begin` and the higher `end`.
         """
         return RecordCounts(
             self.messages + other.messages,

@@ -83,8 +83,8 @@ def opened(split: Split) -> Iterator[MappedFile]:
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
     """Raise Unreadable if the file on this host is not the driver's file.
 
-    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the first 64
-    bytes, or if all of them were zero.
+    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read the 64 bytes, or
+    if all 64 bytes were zero.
     """
     if not split.head.strip("0"):  # the driver could not read it, or it was not written yet
         return

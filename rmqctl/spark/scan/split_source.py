@@ -1,9 +1,9 @@
 """Read the splits of a log in a Spark job, with one task for each split.
 
-A driver uses an RDD, because the tasks of an RDD start immediately. A client of Spark Connect cannot use an RDD. A
-client of Spark Connect uses a data source, with one partition and one row for each split. A data source is slower than
-an RDD, because Spark must plan a query and start three processes for the data source. Unlike mapInArrow, a data source
-does not need pandas.
+In a classic session, an RDD reads the splits, because the tasks of an RDD start immediately. Spark Connect has no RDDs.
+With Spark Connect, a data source reads the splits, with one partition and one row for each split. A data source is
+slower than an RDD, because Spark must plan a query and start three processes for the data source. Unlike mapInArrow, a
+data source does not need pandas.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Answer(NamedTuple):
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
     """Read splits in one Spark job, and return the results of the tasks.
 
-    The result has a function for each split. The function of a split unpacks and returns the result of the split's
-    task. Raises Unreadable if Spark fails.
+    The result has a function for each split. The function unpacks and returns the `Found` of the split. Raises
+    Unreadable if Spark fails.
     """
     from pyspark.sql.utils import is_remote
 
@@ -80,8 +80,8 @@ def _opened(answer: Answer) -> Found:
 def _codec() -> pa.Codec:
     """Return the codec that compresses the results that tasks send to the driver.
 
-    The codec makes columns 4 to 12 times smaller. Without compression, the transfer of columns to the driver would need
-    more time than the work of the tasks.
+    The codec makes columns 4 to 12 times smaller. Without compression, the transfer of columns to the driver takes
+    longer than the tasks.
     """
     import pyarrow as pa
 

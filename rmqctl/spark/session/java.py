@@ -33,7 +33,7 @@ exec "{java}" "$@"
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """Turn `folder` into a JAVA_HOME for Spark, and return `folder`.
+    """Make a JAVA_HOME for Spark in `folder`, and return `folder`.
 
     Raises BadRequest if there is no suitable Java.
     """

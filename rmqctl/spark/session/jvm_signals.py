@@ -1,8 +1,8 @@
-"""Signals that reach Spark's JVM as well as rmqctl.
+"""Signals that are sent to rmqctl and to Spark's JVM.
 
 Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal are sent to the whole process group. The JVM ignores
-SIGINT (Ctrl-C). SIGTERM and SIGHUP end the JVM, often before rmqctl can end the job. If a signal ends the JVM, Spark
-reports only that the JVM ended.
+SIGINT (Ctrl-C). SIGTERM and SIGHUP end the JVM, often before rmqctl can end the job. If a signal ends the JVM, Spark's
+error does not name the signal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def is_interruption(error: BaseException) -> bool:
     """Return whether an interruption is the cause of an error.
 
-    After an interruption, more errors can occur while the job ends. For example, py4j raises an error if the JVM does
-    not exist any more. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised while a
-    KeyboardInterrupt was handled.
+    After an interruption, more errors can occur while the job ends. For example, py4j raises an error if the JVM has
+    ended. The result is True if `error` is a KeyboardInterrupt, or if `error` was raised during the handling of a
+    KeyboardInterrupt.
     """
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))
@@ -35,8 +35,8 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Delay signals while a JVM starts, which takes 2 s.
 
-    If a signal interrupts the start, the JVM prints many lines. Therefore a first signal takes effect only after the
-    block. A second signal raises KeyboardInterrupt immediately.
+    If a signal interrupts the start, the JVM prints many lines. The first signal takes effect after the block. A second
+    signal raises KeyboardInterrupt immediately.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

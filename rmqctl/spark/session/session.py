@@ -119,7 +119,7 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
 def _end(spark: SparkSession) -> None:
     """End the session.
 
-    No error or warning is shown, even if a signal has already ended the JVM.
+    If a signal has ended the JVM, no error or warning is shown.
     """
     from py4j.protocol import Py4JError
 
@@ -168,19 +168,19 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard the output of the Python workers of this JVM.
 
-    Spark may close the connection to a worker at the end of a task, of a plan or of the session. If the worker has not
-    sent its last data before, the worker prints a traceback that does not report a real error. Real errors of a worker
+    Spark may close the connection to a worker at the end of a task, of a plan or of the session. If the worker is still
+    sending data, the worker prints a traceback. The traceback does not report a real error. Real errors of a worker
     reach rmqctl as exceptions.
 
-    Spark's own log is still shown, because Spark opened stderr for this log before the call of this function. No output
-    of another program is lost, because this JVM runs only for rmqctl, also under spark-submit.
+    Spark's own log is still shown, because Spark opened stderr for the log before this call. The JVM runs nothing
+    except rmqctl, so no other output is lost.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
 
 
 def send_package(spark: SparkSession, folder: Path) -> None:
-    """Send this rmqctl to the executors, as a zip file made in `folder`.
+    """Send rmqctl's modules to the executors, as a zip file made in `folder`.
 
     If the master is local, nothing is sent. Numba, numpy and the other libraries must be installed on the executors.
     """
@@ -195,8 +195,7 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 def _spark_home() -> Path:
     """Return the folder of the Spark installation that belongs to PySpark.
 
-    Without SPARK_HOME, PySpark searches for Spark first in the parent of the current folder, and would run a program
-    from there.
+    If SPARK_HOME is not set, PySpark may run programs from the parent of the current folder.
     """
     import pyspark
 
@@ -206,7 +205,7 @@ def _spark_home() -> Path:
 
 
 def _is_local(master: str | None) -> bool:
-    """Return whether this master runs tasks only in the JVM of this process.
+    """Return whether a master runs all tasks in the JVM of this process.
 
     The result is True, for example, for `local` and `local[4]`. The result is False, for example, for
     `local-cluster[2,1,1024]`, which starts other processes.
@@ -215,9 +214,9 @@ def _is_local(master: str | None) -> bool:
 
 
 def _logging(folder: Path) -> str:
-    """Return the JVM option that makes Spark log only scheduler warnings.
+    """Return the JVM option that limits Spark's log.
 
-    Only the warnings and errors of Spark's task scheduler are logged. All other failures of Spark reach rmqctl as
+    Spark logs the warnings and errors of its task scheduler, and nothing else. Other failures reach rmqctl as
     exceptions. The settings of the log are written to a file in `folder`.
     """
     path = folder / "log4j2.properties"

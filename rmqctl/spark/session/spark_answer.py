@@ -28,8 +28,8 @@ _WEB_PAGE = b"HTTP/"
 def check_answers(url: str) -> None:
     """Raise Unreadable if no host of `url` answers.
 
-    The check is only for the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host). For any other
-    URL, the function does nothing.
+    URLs of a master (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked. URLs with other schemes
+    are not checked.
     """
     scheme = urlsplit(url).scheme
     whys = (
@@ -44,8 +44,8 @@ def check_answers(url: str) -> None:
 def _why_not(place: SplitResult) -> str:
     """Return the reason why no Spark server answers at a host and port.
 
-    The result is empty if a Spark server answers. The result is also empty if the host closes the connection, because
-    Spark's client can report what the host requires.
+    The result is empty if a Spark server answers. If the host closes the connection, the result is empty, because
+    Spark's client can then report the reason.
     """
     try:
         with socket.create_connection(

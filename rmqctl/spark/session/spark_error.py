@@ -63,8 +63,8 @@ def own_error(error: Exception) -> RmqctlError | None:
 def of_spark(error: Exception, what: str) -> RmqctlError:
     """Turn an error of Spark into an rmqctl error.
 
-    If a task or a data source raised an rmqctl error, this error is returned (`own_error`). For any other error, the
-    result is Unreadable, with `what` and the reason in its message.
+    If a task or a data source raised an rmqctl error, the result is this rmqctl error (`own_error`). If there is no
+    rmqctl error, the result is Unreadable, with `what` and the reason in the message.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
@@ -74,7 +74,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 def spark_errors(what: str) -> Iterator[None]:
     """Turn Spark's exceptions in the block into rmqctl's errors (`of_spark`).
 
-    An exception that an interruption caused becomes KeyboardInterrupt. An OSError that no interruption caused is raised
+    If an interruption caused the exception, KeyboardInterrupt is raised. An OSError with another cause is raised
     unchanged.
     """
     from py4j.protocol import Py4JError
@@ -93,7 +93,7 @@ def spark_errors(what: str) -> Iterator[None]:
 def quiet_query_logs() -> None:
     """Stop PySpark from logging a query that Spark refuses.
 
-    PySpark also raises an exception for a refused query, so the log is not needed.
+    The log is not needed, because PySpark raises an exception for a refused query.
     """
     from pyspark.logger import PySparkLogger
 

@@ -2,8 +2,8 @@
 
 After `register(spark)`, a table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
 
-`rocketmq`: the records of the log, also as a stream. `rocketmq-groups`: counts of the messages by queue, topic or
-broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the
+`rocketmq`: the records of the log, as a table or as a stream. `rocketmq-groups`: counts of the messages by queue, topic
+or broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the
 index.
 
 The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl,
@@ -48,9 +48,9 @@ class Source(Protocol):
 class Format(NamedTuple):
     """A format of `spark.read.format`: its name, columns, source and readers.
 
-    `columns` has the Spark type of each column. `source` makes the source from the options and the names of the
-    columns. `reader` makes Spark's reader from the source. `stream` makes Spark's stream reader. `stream` is None if
-    the format cannot be read as a stream.
+    `columns` has the Spark type of each column. `source` returns a Source for the options and the column names.
+    `reader` returns Spark's reader for a Source. `stream` returns Spark's stream reader. `stream` is None if the format
+    cannot be read as a stream.
     """
 
     name: str
@@ -63,9 +63,8 @@ class Format(NamedTuple):
 def register(spark: SparkSession) -> None:
     """Register the data sources of rmqctl in a Spark session.
 
-    If the Spark setting PUSHDOWN is on at the call of `register`, Spark pushes filters down to the data source
-    `rocketmq`. If PUSHDOWN is off, the registered reader accepts no filters, because Spark would refuse a reader that
-    accepts filters.
+    Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when `register` is called. If PUSHDOWN is off,
+    Spark refuses a reader with filters, so a reader without filters is registered.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
@@ -114,9 +113,9 @@ def _data_source(one: Format) -> type[DataSource]:
 
 
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
-    """Return two reader classes: one without and one with pushed-down filters.
+    """Return two reader classes: without and with filter pushdown.
 
-    The class without filters can read any source. The class with filters reads messages.
+    The class with filter pushdown is for a MessageSource.
     """
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 

@@ -1,6 +1,6 @@
-"""Make rows of blanks, damage, and messages too large for the column reader.
+"""Make rows for blanks, for damage, and for very large messages.
 
-The items of a log are its messages, blanks and damage. The column reader reads all messages that are not too large.
+The items of a log are its messages, blanks and damage. The column reader does not read very large messages.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 class ItemRows:
     """A maker of rows for blanks, damage and very large messages of one store.
 
-    Each row is a dict of columns. `root` is the folder of the store. `store` returns the open store, which has the
-    values that the log does not have.
+    Each row is a dict of columns. `root` is the folder of the store. `store` is a function that returns the open store.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:

@@ -1,10 +1,10 @@
-"""Find the written part of a live log, and where its records begin.
+"""Find the written part of a live log, and the offsets of the records.
 
-A stream may read only the written part of the log.
+A stream must not read beyond the written part of the log.
 
-The module finds the written part of the log by the same rules as `Dump.follow`. A whole record counts as written if
-other data follows the record, or if the record does not change for a while. Damage and zeros are skipped if whole
-records follow. Unwritten parts of a file are not read.
+The module uses the rules of `Dump.follow`. A whole record counts as written if other data follows the record, or if the
+record does not change for a while. Damage and zeros are skipped if whole records follow. Unwritten parts of a file are
+not read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 class Written(NamedTuple):
     """The part of the log that is certainly written, up to the physical offset `end`.
 
-    `unsure` is a whole message at `end`, if no data follows the message yet. Otherwise, `unsure` is None.
+    `unsure` is a message at `end` that may be incomplete, because no data follows the message yet.
     """
 
     end: int
@@ -56,7 +56,7 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """Find the end of the written part of the log, from an offset on.
+    """Find the end of the written part of the log.
 
     The search begins at the physical offset `position`, and stops soon after `most` bytes. If `most` is None, the
     search continues to the end of the log.
@@ -89,8 +89,8 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
     """Return the step to the next file that has records.
 
-    The step skips the rest of a file, or missing files. The result is None if no later file has records. If the result
-    is None, a broker may still be writing at the physical offset `position`.
+    The step begins at the physical offset `position`. If no later file has records, the result is None. If the result
+    is None, a broker may still be writing at `position`.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
@@ -100,8 +100,7 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 def _has_records(log: CommitLog, offset: int) -> bool:
     """Return whether the file that begins at `offset` has a record.
 
-    `offset` is a physical offset. A file that begins with zeros is only pre-allocated and has no record, so the file is
-    not read to its end.
+    `offset` is a physical offset. A file that begins with zeros has no records, and is not read to the end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

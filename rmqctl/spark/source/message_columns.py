@@ -31,7 +31,7 @@ US_PER_MS = 1000
 class MessageColumns:
     """A maker of Arrow arrays for the columns `names` of scanned messages.
 
-    Two threads must not use the same maker at the same time.
+    Two threads must not use one maker at the same time.
 
     `constants` are the columns that have one value in all rows. `scheduled` is a function that returns the tagsCode of
     a message of SCHEDULE_TOPIC_XXXX.
@@ -62,9 +62,9 @@ class MessageColumns:
 
 
 class _Texts:
-    """A table of different texts, such as topics or hosts.
+    """A table of texts, such as topics or hosts.
 
-    Each text is converted only once, even if many rows have the same text.
+    Each text is converted once for all rows.
     """
 
     def __init__(self, shown: Callable[[bytes], str]) -> None:
@@ -103,16 +103,13 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """Return a numeric field that the scan of the log has already read."""
+        """Return a numeric field that the scan of the log has read."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
 
     def head(self, field: str) -> Any:
-        """Return a numeric field that the scan of the log did not read.
-
-        `row_scan.describe` reads the field from the head of each record.
-        """
+        """Return a numeric field that `row_scan.describe` reads."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.described[field]))
@@ -220,7 +217,7 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
-    """Return texts that lie one after the other in `data`, as an Arrow array.
+    """Return the successive texts in `data` as an Arrow array.
 
     `offsets` has the position in `data` where each text begins, and the end of the last text. `present` says for each
     text whether the text exists. A text that does not exist is null in the array. If `present` is None, all texts

@@ -72,7 +72,7 @@ def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
 
 
 def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
-    """Return the pyarrow schema of columns, exactly as Spark expects the schema."""
+    """Return the pyarrow schema that Spark expects for the columns `names`."""
     import pyarrow as pa
 
     types = {
@@ -87,7 +87,7 @@ def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
 
 
 def messages_of(records: DataFrame) -> DataFrame:
-    """Return only the rows that are whole messages."""
+    """Return the rows of whole messages."""
     from pyspark.sql import functions as f
 
     return records.where(f.col("kind") == KIND_MESSAGE)

@@ -28,8 +28,8 @@ INTERVAL_MS_MAX = 366 * 86_400_000
 class Task(NamedTuple):
     """The input of one task.
 
-    `part` is a split, or the damage between files. `of` is the number of tasks. The number of tasks is stored in each
-    task and not in the reader, because Spark copies the reader before the number is known.
+    `part` is a split, or the damage between files. `of` is the number of tasks. Spark copies the reader before the
+    number of tasks is known, so each task has the number.
     """
 
     part: Split | Wrong
@@ -37,10 +37,9 @@ class Task(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """The damage in the sequence of a log's files, such as a missing file.
+    """The damage between the files of a log, such as a missing file.
 
-    `root` is the folder of the store. A separate task makes the rows of the damage between files, because this damage
-    belongs to no split.
+    `root` is the folder of the store. Damage between files belongs to no split, so a separate task makes the rows.
     """
 
     root: str
@@ -50,13 +49,13 @@ class Wrong(NamedTuple):
 class MessageSource:
     """The source of `spark.read.format("rocketmq")`.
 
-    `columns` are the columns of the schema.
+    `columns` are the names of the table's columns.
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
     the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
     the splits to read, in the form of `splits_to_json`. Without `splits`, the source makes the splits.
 
-    Raises BadRequest if an option is not valid, and NotAStore if a pattern of `path` or `paths` matches nothing.
+    Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -69,18 +68,18 @@ class MessageSource:
         self._division: Division | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Let the source leave out messages that the filter `wanted` does not select.
+        """Leave out messages that the filter `wanted` does not select.
 
-        Messages are left out only if the filter can be applied cheaply. With the option `ranges`, the filter `wanted`
-        is ignored, because each split must report its range.
+        The source may still yield messages that `wanted` does not select. With the option `ranges`, the filter `wanted`
+        is ignored, because each split must report a range.
         """
         self._wanted = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
         """Return the tasks for all stores.
 
-        There is one task for each split that may have wanted messages. There is one more task for each store that has
-        damage between its log files. Raises the errors of ReadOnlyStore if a store cannot be opened.
+        Each split that may have wanted messages gets a task. Each store with damage between log files gets one more
+        task. Raises the errors of ReadOnlyStore if a store cannot be opened.
         """
         wrong: list[Wrong] = []
         splits: list[Split] = []
@@ -108,8 +107,7 @@ class MessageSource:
     def _may_have(self, split: Split) -> bool:
         """Return whether the task of a split may read wanted messages.
 
-        After the last record of a split, the task reads on up to the next record that it can find. The next record may
-        be anywhere in the rest of the file.
+        The task may read beyond the end of the split, up to the end of the file.
         """
         if self._wanted is None:
             return True
@@ -121,7 +119,7 @@ class MessageSource:
 class GroupSource(MessageSource):
     """The source of `spark.read.format("rocketmq-groups")`.
 
-    The options are those of `rocketmq`, and also `by` and `intervalMs`. `by` is `queue` (the default), `topic` or
+    The options are the options of `rocketmq`, `by` and `intervalMs`. `by` is `queue` (the default), `topic` or
     `broker`. `intervalMs` is the length of an interval of store time in ms. Without `intervalMs`, groups are not
     divided by time.
     """
@@ -135,10 +133,10 @@ class GroupSource(MessageSource):
 
 
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """Return the record batches that one task makes from its part of the log.
+    """Return the record batches of one part of the log.
 
-    If `exact` is set, a split must begin where a message, blank or damage begins, and must end where one ends. If
-    `exact` is not set, the task searches for the first record of the split.
+    With `exact`, a split must consist of whole messages, blanks and damages. Without `exact`, the task searches for the
+    first record of the split.
     """
     from rmqctl.spark.source.split_rows import damage_batches, split_batches
 
@@ -155,7 +153,7 @@ def splits_to_json(splits: Sequence[Split]) -> str:
 def splits_from_json(text: str) -> list[Split]:
     """Return the splits from a text that `splits_to_json` made.
 
-    Raises BadRequest if `splits_to_json` cannot have made the text.
+    Raises BadRequest if the text is not a list of splits.
     """
     try:
         splits = [Split(*split) for split in json.loads(text)]

@@ -22,7 +22,7 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
     The result is None if no later file has records, or if the damage is reported for an earlier file.
 
-    `went_on` says whether the file has readable items before its zeros.
+    `went_on` says whether the file has readable items before the zeros.
     """
     found = log.never_closed(zeros)
     if found is None or went_on or not _is_open_before(log, zeros):
@@ -31,7 +31,7 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Return whether the file before the file with `zeros` also ends in zeros.
+    """Return whether the file before `zeros.physical_offset` ends in zeros.
 
     If two successive files end in zeros, the damage is reported for the earlier file. A file that has neither readable
     items nor zeros is skipped.

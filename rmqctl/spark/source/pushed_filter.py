@@ -1,7 +1,7 @@
 """Turn the filters that Spark pushes down into a filter for messages.
 
-rmqctl uses a filter of Spark only if the filter is cheap to apply. Spark applies every filter again. The filter of
-rmqctl may therefore select too many messages, but must select every wanted message.
+rmqctl applies the cheap filters of Spark, and ignores the expensive filters. Spark applies all filters again, so rmqctl
+may select too many messages. rmqctl must not leave out a wanted message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 
 
 def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
-    """Return one filter for all of `filters`.
+    """Return one filter that combines `filters`.
 
-    The result selects every message that meets all of `filters`, and perhaps other messages.
+    The result selects all messages that meet all `filters`, but may select too many messages.
     """
     conditions: dict[str, Any] = {}
     for one in filters:
@@ -65,7 +65,7 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 def _both(name: str, one: Any, other: Any) -> Any:
     """Combine two conditions on the field `name` into one condition.
 
-    The result selects every message that meets both conditions, and perhaps other messages.
+    The result selects all messages that meet both conditions, but may select too many messages.
     """
     if name == "topics":
         return one & other or one

@@ -1,8 +1,8 @@
 """`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
 `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists the same units for one queue. LMQ queues and the batch consume queues
-of 5.x are included. The rows of a queue begin with the unit of the first message that the log still has. If the
-tagsCode of a unit is an address in the extension (consumequeue_ext), the row has the tagsCode from the extension.
+of 5.x are included. The rows of a queue begin with the unit of the first message that the log still has. If a unit
+points into the extension (consumequeue_ext), the row has the tagsCode from the extension.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms in additio
 
 
 class QueueTask(NamedTuple):
-    """The queues of the store at `root` that one task reads.
+    """The input of one task: some queues of the store at `root`.
 
     Each queue is (topic, queueId, is_batch). `is_batch` says whether the queue is a batch consume queue. `min_offset`
     is the physical offset where the log of the store begins.
@@ -65,8 +65,8 @@ class QueueSource:
     def tasks(self) -> list[QueueTask]:
         """Return the tasks; each task reads some of the queues.
 
-        Raises the errors of ReadOnlyStore if a store cannot be opened, and Unreadable if the folder of a queue cannot
-        be read.
+        Raises the errors of ReadOnlyStore if a store cannot be opened. Raises Unreadable if the folder of a queue
+        cannot be read.
         """
         tasks = []
         for root in self._stores.roots:

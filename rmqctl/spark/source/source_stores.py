@@ -74,7 +74,7 @@ def broker_of(root: str) -> str:
     """Return the name that the rows of a store have in the column `broker`.
 
     The result is the name of the store's folder. If the store's folder has the name `store`, the result is the name of
-    its parent folder.
+    the parent folder.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
@@ -93,7 +93,7 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return the option `name` as a whole number, or `default` if it is not set.
+    """Return the option `name` as a whole number, with the default `default`.
 
     Raises BadRequest if the value is not a whole number in [low, high].
     """

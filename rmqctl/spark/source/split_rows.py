@@ -3,9 +3,9 @@
 The column reader reads good messages. Blanks, damage and very large messages are read one by one, as in `rmqctl dump
 --damaged`.
 
-If a split is not the first of its file, reading begins at the first record in the split. Reading ends at the first
-record that the task of the next split can find. Damage or zeros between two records therefore belong to the split of
-the earlier record.
+Reading begins at the first record in the split. In the first split of a file, reading begins at the first byte. Reading
+ends where the task of the next split begins. Damage or zeros between two records belong to the split of the earlier
+record.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class RowReading(NamedTuple):
     """The settings for making rows.
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
-    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the range of the log that the task read,
-    the counts of the records in it, and the number of tasks. With `division`, there are only rows that count the
-    messages of groups, and rows of kind 'range'.
+    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the range that the task read, the counts
+    for the range, and `tasks`. With `division`, rows count groups of messages, and blanks and damage have no rows.
     """
 
     names: tuple[str, ...]
@@ -72,9 +71,7 @@ class RowReading(NamedTuple):
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Yield the record batches (pyarrow) of a split.
 
-    Damaged places and unreadable places also have rows.
-
-    If `exact` is set, the split must begin where a message, blank or damage begins, and must end where one ends.
+    With `exact`, the split must consist of whole messages, blanks and damages.
 
     Raises Unreadable if the file does not exist, or if the driver's host has a different file. Raises the errors of
     ReadOnlyStore.
@@ -87,7 +84,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
     """Yield the record batches of the damage between a log's files.
 
-    With `reading.ranges`, there is also a row of kind 'range' with the counts of the damage.
+    With `reading.ranges`, a row of kind 'range' has the counts of the damage.
     """
     rows = ItemRows(root, _Store(root, reading))
     found = [] if reading.division else [rows.row(damage, damage.path) for damage in damages]
@@ -98,10 +95,7 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store that a task reads; opened only if a row needs data of the store.
-
-    A row needs the open store if some data of the row is not in the split.
-    """
+    """The store that a task reads, opened at the first call."""
 
     def __init__(self, root: str, reading: RowReading) -> None:
         self._root = root_path(root)
@@ -212,7 +206,7 @@ class _SplitRows:
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
         """Return the rows of an item, and count the item.
 
-        The list is empty if the item is only the zeros at the end of the log.
+        The list is empty for the zeros after the end of the log.
         """
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
@@ -226,10 +220,9 @@ class _SplitRows:
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-    """Yield the items of a split, up to the record where the next task begins.
+    """Yield the items of a split, up to the first record of the next task.
 
-    The split ends at `stop`, a position in the file. The next task begins at the first record that it can find from
-    `stop` on. The function also yields the items between `stop` and the first record of the next task.
+    `stop` is the position in the file where the split ends. The next task searches for its first record from `stop` on.
     """
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:

@@ -1,8 +1,8 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
-A stream reads logs while brokers write them. The offset that Spark stores for a stream has one physical offset for each
-store. Each of the physical offsets is between two records, never inside a record. The driver first scans the new part
-of each log, so that each split begins where a record begins. Spark's tasks then make the rows from the splits.
+A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store. A physical
+offset of a stream is never inside a record. The driver first scans the new part of each log, so that each split begins
+where a record begins. Spark's tasks then make the rows from the splits.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return, for each store, the physical offset where the next batch ends.
 
-        A batch has about `most` bytes of the log of each store. A batch never contains data after the written part of
-        the log. If `most` is None, the batch ends at the end of the written part.
+        A batch has about `most` bytes of each log. A batch never reads beyond the written part of a log. If `most` is
+        None, the batch ends where the written part ends.
         """
         warm_up_once(scan)
         offsets = {}
@@ -83,7 +83,7 @@ class StreamSource:
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return the tasks for the data between the offsets `start` and `end`.
 
-        Each split begins where a message, blank or damage begins, and ends where one ends.
+        Each split consists of whole messages, blanks and damages.
         """
         warm_up_once(scan)
         parts: list[Split | Wrong] = []

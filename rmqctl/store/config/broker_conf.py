@@ -1,4 +1,4 @@
-"""The settings that broker.conf, a Java properties file, has for a store."""
+"""The settings of broker.conf, a Java properties file, for a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqctl.store.config.ha_config import USUAL_HA, HAConf, ha_conf
 from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing_conf
 
-# messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
+# the default of messageDelayLevel, from level 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
 DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -88,8 +88,7 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
     The result is None if broker.conf does not set the length. Raises BadRequest if the length is not a multiple of 46
-    bytes, the size of a unit. Brokers of 5.x do not load a batch consume queue if its files have a wrong length,
-    because they do not round the length.
+    bytes, the size of a unit. Brokers of 5.x do not round the length, and do not load files of a wrong length.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:

@@ -1,6 +1,6 @@
 """The settings for the deletion of files in a store.
 
-Some settings are those of RocketMQ's CleanCommitLogService, and the other settings exist only in rmqctl.
+Some settings come from RocketMQ's CleanCommitLogService. Some settings exist only in rmqctl.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """Return the settings for the deletion of files that broker.conf sets.
+    """Return the settings of broker.conf for the deletion of files.
 
     If broker.conf does not set a value, the default is used. Raises BadRequest if a value is not valid.
     """

@@ -57,7 +57,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     """Load config/`name`, or its `.bak` if a broker would use the `.bak`.
 
     If neither the main file nor its `.bak` exists, the content is an empty dict. If the main file or its `.bak` exists,
-    but neither can be loaded, the content is None. If the content is None, a broker starts with an empty configuration.
+    but no file can be loaded, the content is None. If the content is None, a broker starts with an empty configuration.
     """
     path = folder / name
     main, problem = read_config(storage, path)
@@ -111,7 +111,7 @@ def charset_of(raw: bytes) -> str:
 
 
 def rocksdb_folder(storage: Storage, folder: Path) -> str | None:
-    """Return the name of a folder in config/ that is a RocksDB database.
+    """Return the name of a RocksDB folder in config/.
 
     The result is None if the broker's configuration is in files.
     """
@@ -131,7 +131,7 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
     """Return the topics with batch consume queues (5.x, queue.type=BatchCQ).
 
-    `topics` is the loaded file topics.json, in which a topic can have the attribute queue.type.
+    `topics` is the loaded file topics.json.
     """
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():

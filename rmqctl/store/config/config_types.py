@@ -1,15 +1,15 @@
 """The types of values in config/*.json, as a broker's fastjson reads them.
 
-This module only has types for values that rmqctl uses. The types accept the same values as the brokers 4.9.7 (fastjson
+This module has types for the values that rmqctl uses. The types accept the same values as the brokers 4.9.7 (fastjson
 1.2.69) and 5.3.3 (fastjson 1.2.83).
 
-A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). If a number is written as
+A number may be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). If a number is written as
 text, fastjson ignores commas in the text. The text of an int may end with a point and zeros ("1,000.0"). If a field of
 an object has the value null, "" or "null", the broker uses the default of the field.
 
-If a number, an object or a map has a value of a wrong type, the broker deletes the config file and reads its .bak. The
-broker also deletes the config file and reads its .bak if a map contains a null. Fields without a type in this module
-may have any value, and are kept unchanged.
+If a number, an object or a map has a value of a wrong type, the broker deletes the config file and reads its .bak. If a
+map contains a null, the broker deletes the config file and reads its .bak. Fields without a type in this module may
+have any value, and are kept unchanged.
 
 Queue numbers and queueIds have the Java type int, and offsets have the Java type long.
 """
@@ -99,9 +99,9 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """Return the key of a map as a plain number, such as "10" for "+10".
+    """Return the key of a map as a plain number.
 
-    A broker also reads the key "1,0" as 10. Raises ValueError if the key is not a number.
+    For example, the result is "10" for the keys "+10" and "1,0". Raises ValueError if the key is not a number.
     """
     number = _number(bits)(key, f"a key of {place}")
     if number is None:

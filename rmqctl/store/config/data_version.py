@@ -16,8 +16,7 @@ COUNTERS = 2**63  # Java's long
 def next_version(before: object, profile: Profile, now_ms: int) -> dict[str, Any]:
     """Return the next dataVersion after `before` (DataVersion.nextVersion).
 
-    `before` is the current dataVersion of a config file, or any other value if the file has none. In 5.x, a dataVersion
-    also has a stateVersion.
+    If `before` is not a dataVersion, the result is the first dataVersion. In 5.x, a dataVersion has a stateVersion.
     """
     version: dict[str, Any] = {"stateVersion": 0} if profile.knows_topic_attributes else {}
     if isinstance(before, dict):

@@ -11,9 +11,9 @@ from typing import Any
 
 from rmqctl.format.body import bounded_json
 
-SIGNS_MAX = 2_000_000  # in about 500,000 fields: 50,000 topics of topics.json
-# a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a
-# colon
+SIGNS_MAX = 2_000_000  # enough for about 500,000 fields, or 50,000 topics
+# a whole string, with or without its closing quote, or a number before a colon; the match of a string is possessive,
+# because a torn file would otherwise take quadratic time
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
@@ -30,7 +30,7 @@ def fastjson_loads(text: str) -> Any:
 
 
 def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False) -> str:
-    """Return JSON as fastjson writes a broker's configuration, with tabs.
+    """Return JSON with tabs, as in the configuration files of a broker.
 
     A map with integer keys is written in one line. With `numbers_on_lines` (as in 5.5.0), each entry of a map with
     integer keys has its own line. Integer keys have no quotes. The keys keep the order of the map. fastjson sorts the
@@ -51,7 +51,7 @@ def fastjson_dumps(value: Any, depth: int = 1, *, numbers_on_lines: bool = False
 def fastjson_bytes(text: str, charset: str = "utf-8") -> bytes:
     """Return a JSON text as bytes in a charset.
 
-    All characters outside ASCII are escaped if the charset lacks one of them, or if the text has a lone surrogate.
+    If the charset cannot encode a character, or the text has a lone surrogate, all non-ASCII characters are escaped.
     """
     try:
         return text.encode(charset)

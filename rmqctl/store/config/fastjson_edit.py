@@ -1,10 +1,10 @@
-"""Change single values in a JSON text that is in the dialect of fastjson.
+"""Change single values in a JSON text of fastjson's dialect.
 
-The bytes before and after a changed value stay unchanged. Therefore the order of the members, the white space and the
-values that rmqctl does not know are kept. A file keeps its form, even if an operator has edited it.
+The bytes before and after a changed value stay unchanged. The order of the members, the white space and unknown values
+are kept. A file that an operator has edited keeps its form.
 
-A new member gets the same white space as the member before it. For example, a new member of `{0:375,1:375}` is on the
-same line as the others. If each member is on its own line (as in 5.5.0), a new member also gets its own line.
+A new member gets the same white space as the member before it. For example, a new member of `{0:375,1:375}` is added on
+the same line. If each member is on its own line (as in 5.5.0), a new member gets its own line.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class _Object(NamedTuple):
 def with_members(text: str, path: Sequence[str], members: Mapping[Any, Any]) -> str:
     """Return the JSON text with `members` in the object at `path`.
 
-    If a member exists already, its value is replaced. A new member is added at the end of the object. If an object in
-    `path` does not exist, the object is added, too. Integer keys of `members` are written without quotes.
+    If a member exists already, its value is replaced. A new member is added at the end of the object. Missing objects
+    in `path` are added. Integer keys of `members` are written without quotes.
 
     `text` must be a JSON object that `fastjson_loads` accepts.
     """
@@ -94,7 +94,7 @@ def _space_before(text: str, at: int) -> str:
 def _object_at(text: str, begin: int) -> _Object:
     """Return the JSON object whose `{` is at position `begin` of the text.
 
-    If two members have the same key, only the later member is used, as in fastjson.
+    If two members have the same key, the later member is used, as in fastjson.
     """
     members: dict[str, _Member] = {}
     key = _token(text, begin + 1)

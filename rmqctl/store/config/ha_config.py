@@ -33,7 +33,7 @@ USUAL_HA = HAConf()
 
 
 def ha_conf(said: JavaProperties) -> HAConf:
-    """Return the settings for replication that broker.conf sets.
+    """Return the settings of broker.conf for replication.
 
     If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
     """

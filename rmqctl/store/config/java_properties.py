@@ -18,7 +18,7 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties (keys and values) of the file at `path`.
 
-    If `said` gives the properties, the file is not read, and `path` is only used in error texts.
+    If `said` has the properties, the file is not read. Error texts contain `path`.
 
     Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value of the key is not valid.
     """
@@ -35,9 +35,9 @@ class JavaProperties:
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return the paths in the comma-separated list that a key sets.
+        """Return the paths in the comma-separated list of the key `name`.
 
-        The result is empty if the file does not set the key `name`. Raises BadRequest if a path is not valid.
+        The result is empty if the file does not set the key. Raises BadRequest if a path is not valid.
         """
         paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
         for path in paths:
@@ -60,8 +60,8 @@ class JavaProperties:
     def flag(self, name: str) -> bool | None:
         """Return whether the value of a key is `true`.
 
-        Upper case and lower case are not distinguished. The result is False if the key has a value other than `true`,
-        and None if the file does not set the key.
+        Upper case and lower case have the same meaning. The result is False for a value other than `true`. The result
+        is None if the file does not set the key.
         """
         return self.text(name).lower() == "true" if name in self._said else None
 

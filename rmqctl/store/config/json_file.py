@@ -1,6 +1,6 @@
 """Read the JSON files that rmqctl writes into a store.
 
-The content of the files is checked, because anyone with access to the store can change its files.
+The content is checked, because anyone with access to the store can change the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.system.storage import Storage
 
 SIZE_MAX = 64 * 1024 * 1024
-SIGNS_MAX = 4_000_000  # some 100,000 files of a journal
+SIGNS_MAX = 4_000_000  # enough for about 100,000 files of a journal
 
 
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
@@ -37,10 +37,9 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 
 
 def can_be_read(text: bytes) -> bool:
-    """Return whether a file with the content `text` is small enough to read.
+    """Return whether a file with the content `text` is small enough for `read_json`.
 
-    `read_json` does not accept a file that has too many bytes, has too many signs (`bounded_json.check_signs`), or is
-    not UTF-8.
+    The result is False if `text` has too many bytes or too many signs (`bounded_json.check_signs`), or is not UTF-8.
     """
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)

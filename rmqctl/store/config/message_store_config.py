@@ -35,7 +35,7 @@ POOL_SIZE = 5
 
 
 def writing_conf(said: JavaProperties) -> WritingConf:
-    """Return the settings for writing that broker.conf sets.
+    """Return the settings of broker.conf for writing.
 
     If broker.conf does not set a value, the default is used. Raises BadRequest if a number is not valid.
     """

@@ -61,8 +61,8 @@ class Layout(Enum):
     """The kind of storage for the queues and the log of a store.
 
     FILES means that the queues are in files. COMBINED means that the queues are in files and in RocksDB. ROCKSDB means
-    that the queues are only in RocksDB. DLEDGER means that the queues are in files, and that a DLedger group writes the
-    log.
+    that the queues are in RocksDB, and not in files. DLEDGER means that the queues are in files, and that a DLedger
+    group writes the log.
     """
 
     FILES = "files"
@@ -78,14 +78,15 @@ _ONLY_THE_LOG = {
 
 
 def is_rocksdb_name(name: str) -> bool:
-    """Return whether RocksDB uses this name for one of its files."""
+    """Return whether `name` is a file name of RocksDB."""
     return name in _ROCKSDB_NAMES or name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES)
 
 
 class StorePath:
-    """The paths of the parts of the store in the folder `root`.
+    """The paths of a store's parts; `root` is the folder of the store.
 
-    The layout of the store is found from its files and from `conf`. A caller that reads only the log sets `log_only`.
+    The layout depends on the files of the store and on `conf`. `log_only` means that the caller reads the log and no
+    other part.
 
     Raises NotAStore if `root` is not the folder of a store, and Unreadable if the folder cannot be opened. Without
     `log_only`, raises LayoutNotSupported if the layout is DLEDGER or ROCKSDB.
@@ -127,9 +128,9 @@ class StorePath:
     def check_can_be_changed(self) -> None:
         """Raise LayoutNotSupported if rmqctl must not change this store.
 
-        rmqctl must not change a store with queues in RocksDB, because a broker does not start if RocksDB differs from
-        the store's files. rmqctl must not change a DLedger store, because only the DLedger group may change its
-        members' logs.
+        If RocksDB differs from the store's files, a broker does not start. Therefore rmqctl must not change a store
+        with queues in RocksDB. The logs of a DLedger store belong to the DLedger group. Therefore rmqctl must not
+        change a DLedger store.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
@@ -147,13 +148,13 @@ class StorePath:
     def has_abort(self) -> bool:
         """Return whether `abort` exists.
 
-        If the file `abort` exists, a broker is running or did not stop cleanly. A folder with the name `abort` counts,
-        too, because brokers only check whether the path exists (new File(abort).exists()).
+        If the file `abort` exists, a broker is running or did not stop cleanly. The result is True for a folder
+        `abort`, because brokers check whether the path exists (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
-        """Return the signs that show that a broker of 5.x wrote the store.
+        """Return the signs of a 5.x broker in the store.
 
         The signs are names of files and folders, and PID_IN_ABORT. The list is empty if the store has no sign of 5.x.
         """
@@ -167,7 +168,7 @@ class StorePath:
     def has_lock_file(self) -> bool:
         """Return whether the file `lock` exists.
 
-        Brokers create the file `lock` from 4.3 on, but not in 4.1.
+        Brokers of 4.1 create no file `lock`, and brokers of 4.3 and later create one.
         """
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 
@@ -183,7 +184,7 @@ def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
     """Return the folders in which a broker creates new commit log files.
 
-    The order of the folders is the same as in MultiPathMappedFileQueue, which creates each new file in the next folder.
+    The folders are in the order in which a broker uses them for new files (MultiPathMappedFileQueue).
     """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
@@ -211,8 +212,9 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
     """Return the folder with the log of a DLedger store.
 
-    The result is None if the store has an ordinary log. Raises LayoutNotSupported if the DLedger log that broker.conf
-    names does not exist, or if the store has several DLedger logs and broker.conf names none.
+    The result is None if the store has an ordinary log. Raises LayoutNotSupported if the DLedger log named in
+    broker.conf does not exist. Raises LayoutNotSupported if the store has several DLedger logs and broker.conf names
+    none.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

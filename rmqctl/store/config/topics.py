@@ -31,7 +31,7 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def is_copy_topic(topic: str) -> bool:
-    """Return whether a topic is for copies of messages from other topics.
+    """Return whether the messages of a topic are copies of other messages.
 
     A broker stores half messages, delayed messages, retries and dead letters as copies.
     """
@@ -47,9 +47,9 @@ def is_broker_topic(topic: str) -> bool:
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Return whether a topic counts as existing.
+    """Return whether a topic exists.
 
-    `listed` has the names of the topics in topics.json. A broker's own topic and an LMQ topic exist even if topics.json
-    does not list them. If `listed` is empty, the result is always True, because topics.json may be missing.
+    `listed` has the names of the topics in topics.json. System topics and LMQ topics always exist. If `listed` is
+    empty, the result is True, because topics.json may be missing.
     """
     return not listed or topic in listed or is_broker_topic(topic)

@@ -47,10 +47,10 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """A filter that leaves out messages that the index already has.
+    """A filter that drops messages if the index already has them.
 
     A broker does not index a message if the previous message with keys has a higher physical offset
-    (IndexService.buildIndex). The previous message can have a higher physical offset only if log files overlap.
+    (IndexService.buildIndex). Physical offsets can decrease if log files overlap.
     """
 
     def __init__(self) -> None:
@@ -59,8 +59,7 @@ class NotPassed:
     def take(self, described: DispatchColumns) -> DispatchColumns:
         """Return `described` without the messages that the index already has.
 
-        Messages are left out if their physical offset is lower than the offset of the last message with keys in earlier
-        calls.
+        A message is left out if an earlier call had a message with keys at a higher physical offset.
         """
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
@@ -72,9 +71,8 @@ class NotPassed:
 class DispatchRequestBuilder:
     """Makes dispatch columns from scanned columns; any thread may call the methods.
 
-    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in `queues`. Keys are hashed
-    only if `with_keys` is set. TAGS is hashed only if both `with_keys` and `with_tags` are set. Only brokers from 5.4.0
-    on index TAGS.
+    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in `queues`. Keys are hashed if
+    `with_keys` is set. TAGS is hashed if `with_keys` and `with_tags` are set. Brokers index TAGS since 5.4.0.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -124,7 +122,7 @@ class DispatchRequestBuilder:
         return self._of_all([message])
 
     def _of_all(self, messages: Iterable[Message]) -> DispatchColumns:
-        """Return the dispatch columns for messages, without the kernel."""
+        """Compute the dispatch columns of messages in Python, not in the kernel."""
         rows: list[tuple[int, ...]] = []
         hashes: list[int] = []
         for message in messages:
@@ -158,10 +156,9 @@ class DispatchRequestBuilder:
         return table
 
     def _room_for_hashes(self, room: int) -> Numbers:
-        """Return an array of the calling thread for at least `room` hashes.
+        """Return an array with room for at least `room` hashes.
 
-        A later call in the same thread may return the same array. Therefore the caller must copy the hashes before the
-        next call.
+        Each thread reuses one array. The caller must copy the hashes before the thread's next call.
         """
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
@@ -184,7 +181,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Replace one row by the values of the separately decoded `message`.
+        """Replace one row by the values of `message`.
 
         Returns the changed dispatch columns. The hashes of the message are appended to `hashes`.
         """

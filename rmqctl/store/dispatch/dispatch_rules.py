@@ -23,8 +23,8 @@ INNER_NUM_MAX = 2**15 - 1
 class DispatchTarget(NamedTuple):
     """The unit that dispatch makes for a message in one queue.
 
-    `queue_offset` is the queue offset of the unit. If `scheduled` is True, the tagsCode of the unit is a delivery time,
-    and not `tags_code`.
+    `queue_offset` is the queue offset of the unit. If `scheduled` is True, the unit has a delivery time instead of
+    `tags_code`.
     """
 
     topic: str
@@ -35,10 +35,10 @@ class DispatchTarget(NamedTuple):
 
 
 def queue_destinations(message: Message) -> list[DispatchTarget]:
-    """Return the units that dispatch makes for a message in all its queues.
+    """Return the units that a message gets in all its queues.
 
-    The first unit is in the message's own queue. The other units are in the light queues (LMQ) of the message. Dispatch
-    makes no units for a prepared or rollback record.
+    The list begins with the unit in the message's own queue. Units in light queues (LMQ) follow. Dispatch makes no
+    units for a prepared or rollback record.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -53,8 +53,8 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
     """Return the units that a message gets in light queues (LMQ).
 
-    `own` is the unit in the message's own queue. The units in light queues have the same tagsCode as `own`, even if
-    this tagsCode is a delivery time.
+    `own` is the unit in the message's own queue. Units in light queues have the same tagsCode as `own`, which can be a
+    delivery time.
     """
     return [
         own._replace(

@@ -7,28 +7,27 @@ versions were found in real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 a
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
-| topics that LMQ leaves out | none | %RETRY% | also timer and schedule | also all of `rmq_sys_` |
+| topics that LMQ excludes | none | %RETRY% | also timer and schedule | also all of `rmq_sys_` |
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-LMQ leaves out some topics: their messages get no unit in light queues. If a broker copies a message to another topic,
-the properties of the copy still contain the light queue offsets of the original message. A half message (sysFlag
-prepared or rollback) never gets a unit.
+LMQ excludes some topics. Messages of excluded topics get no unit in light queues. If a broker copies a message to
+another topic, the copy keeps the light queue offsets of the original message. A half message (sysFlag prepared or
+rollback) never gets a unit.
 
-Dispatch normally adds a unit at the end of a light queue, even if the message has another offset for this queue. If the
-message's offset is greater than 0 and less than the light queue's end, the light queue already has the message, and
-dispatch adds no unit. A new light queue begins at the offset of its first message. A message with offset 0 gets a unit
-at the end of the light queue, even if the queue already has units. Brokers of 4.9.3 and 4.9.4 count light queue offsets
-from 0 again after each start, and 5.5.0 keeps copied offsets in %DLQ%.
+Dispatch normally adds a unit at the end of a light queue, whatever offset the message has for the queue. If the
+message's offset is greater than 0 and less than the light queue's end, dispatch adds no unit. A new light queue begins
+at the offset of its first message. For a message with offset 0, dispatch adds a unit at the end of the light queue.
+After each start, brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light
+queue offsets of the original message.
 
-A name `x` without the prefix %LMQ% in INNER_MULTI_DISPATCH is a topic. The light queue for the name `x` is the queue of
-topic `x` with the message's queueId. Up to 5.1.4, light messages and the own messages of topic `x` get their queue
-offsets from one counter. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. If a name without
-%LMQ% is the only name, a message from 5.2 and later has no offset, and dispatch adds no unit. With the names
-`%LMQ%a,x`, a message from 5.2 and later has one offset too few, because Java's split drops an empty last part. For a
-message with one offset too few, dispatch adds no unit. With the names `x,%LMQ%a`, every attempt of 5.2 and later to
-dispatch the message ends with an exception, because the first offset is not a number. A broker of 5.3.3 does not load
-the store if its recovery reaches a message with the names `x,%LMQ%a`.
+In INNER_MULTI_DISPATCH, a name `x` without the prefix %LMQ% is a topic. The light queue for the name `x` is the queue
+of topic `x` with the message's queueId. Up to 5.1.4, one counter gives queue offsets to the light messages and the
+ordinary messages of topic `x`. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. With the name
+`x` alone, a message of 5.2 or later has no offset, and dispatch adds no unit. With the names `%LMQ%a,x`, one offset is
+missing, because Java's split drops the empty last offset. If an offset is missing, dispatch adds no unit. With the
+names `x,%LMQ%a`, dispatch in 5.2 and later throws an exception, because the first offset is empty. If recovery reaches
+a message with the names `x,%LMQ%a`, 5.3.3 does not load the store.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ def is_left_out_topic(topic: str) -> bool:
 def light_offsets(message: Message) -> list[tuple[str, int]]:
     """Return (name, queue offset) for each light queue of a message.
 
-    The list is empty if the numbers of queue names and of offsets in the message are different. The list is also empty
-    if the message is a copy that a broker of 5.2 or later excluded from LMQ. A light queue is left out if its name
-    contains a `/`, or if its offset is not a valid queue offset.
+    The list is empty if the message has more or fewer offsets than queue names. The list is empty for a copy that a
+    broker of 5.2 or later excluded from LMQ. A light queue is left out if its name contains a `/`, or if its offset is
+    not a valid queue offset.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -79,13 +78,13 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
-    """Return whether dispatch adds no unit for a message to a light queue.
+    """Return whether a light queue gets no unit for a message.
 
     `queue_offset` is the message's offset for the light queue. `queue_end` is the end offset of the light queue.
 
-    If `queue_offset` is greater than 0 and less than `queue_end`, the light queue already has the message, and the
-    result is True. If LMQ leaves out the topic, a `queue_offset` of 0 is treated in the same way, because the offset
-    may be copied from another message.
+    The result is True if `queue_offset` is greater than 0 and less than `queue_end`: the light queue has the message
+    already. If LMQ excludes the topic, the result is True for every `queue_offset` less than `queue_end`. Messages of
+    excluded topics can have copied offsets of other messages.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -113,16 +112,15 @@ def java_split(text: str) -> list[str]:
 def is_offset(text: str) -> bool:
     """Return whether a text is a valid queue offset.
 
-    A text is not a valid queue offset if it is not a decimal number, or if the number is too large for any queue.
+    A valid queue offset is a decimal number that is not too large for a queue.
     """
     return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
 
 def undispatchable_offset(message: Message) -> str | None:
-    """Return the first light queue offset of a message at which dispatch fails.
+    """Return the text of the light queue offset at which dispatch fails, or None.
 
-    Dispatch fails if Java cannot read the text of an offset as a number (Long.parseLong). The result is the text of the
-    offset, or None if a broker can dispatch the message.
+    Dispatch fails at the first offset that Java cannot read as a number (Long.parseLong).
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -141,9 +139,9 @@ def _is_java_long(text: str) -> bool:
 def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later excluded from LMQ.
 
-    The result is True if the topic is excluded from LMQ, and if the end of the properties shows a broker of 5.2 or
-    later. Brokers of 5.2 and later end the properties with 0x02. Brokers of 5.2.0 to 5.3.0 can also end the properties
-    with 20 unused bytes. Properties from brokers of 4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
+    LMQ must exclude the topic, and the properties must end as in brokers of 5.2 or later. Brokers of 5.2 and later end
+    the properties with 0x02. In 5.2.0 to 5.3.0, the properties can end with 20 unused bytes. Properties from brokers of
+    4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

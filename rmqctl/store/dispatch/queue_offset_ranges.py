@@ -1,7 +1,4 @@
-"""The range of queue offsets and the number of messages, for each queue.
-
-The range and the number of each queue are updated whenever more messages are read from the log.
-"""
+"""The range of queue offsets and the number of messages, for each queue."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ if TYPE_CHECKING:
 class QueueSpans:
     """The range [first, end) of queue offsets in each queue.
 
-    If a topic was deleted and created again, the range has only queue offsets of the new topic. `message_at` decodes
-    the message at a physical offset, which is necessary for LMQ and for batch consume queues. `records` is the number
-    of all messages, and `bytes` is their total size. `records` and `bytes` also count messages without a queue unit.
+    If a topic was deleted and created again, the range belongs to the new topic. `message_at` decodes the message at a
+    physical offset, for LMQ and for batch consume queues. `records` and `bytes` are the number and the total size of
+    all messages, with or without a queue unit.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:

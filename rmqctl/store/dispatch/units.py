@@ -1,4 +1,4 @@
-"""Functions that find which messages get a unit, and make batch queue units."""
+"""Find the messages that get a unit, and make batch consume queue units."""
 
 from __future__ import annotations
 

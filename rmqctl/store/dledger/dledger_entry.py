@@ -12,8 +12,8 @@ bytes of the header, and the entry does not reach beyond its file; (4) channel, 
 write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
 term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 
-rmqctl does not read DLedger's own index and checkpoint (`committedIndex`). The DLedger group may not have agreed on
-entries after `committedIndex`.
+rmqctl does not read DLedger's own index and checkpoint (`committedIndex`). Entries after `committedIndex` may be
+uncommitted.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 In DLedger's log, a header of 48 bytes is before each record. The reader checks the header and returns the record.
 
-Normally, each item that the reader returns begins at a header. If a header is damaged but the record after the header
-is whole, the reader returns two items: first the damaged header, and then the message. A record can also be read at its
-own physical offset, because queue units and message ids contain the record's own offset.
+Normally, the reader begins at a header. If a header is damaged and the record is whole, the reader returns two items:
+the damaged header, and then the message. The reader can begin at a record without its header, because queue units and
+message ids have the physical offset of the record.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _MAGIC = struct.Struct(">4xI")
 class EntryReader(RecordReader):
     """Decodes the records that follow the headers of DLedger's entries.
 
-    The parameter `position` of the methods is normally the position of a header. All methods raise OSError if the file
-    cannot be read.
+    All methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
@@ -39,8 +38,8 @@ class EntryReader(RecordReader):
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record of the entry at `position`.
 
-        If a record begins at `position` instead of an entry, the function returns this record. If the header of the
-        entry is wrong, the result is Damage `bad-entry`.
+        If a record begins at `position` instead of an entry, the result is the record. If the header of the entry is
+        wrong, the result is Damage `bad-entry`.
         """
         room = self.file.size - position
         if room < BLANK_SIZE:
@@ -102,9 +101,9 @@ class EntryReader(RecordReader):
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
         """Return the fault of an entry's index or term; empty if both are right.
 
-        The function compares index and term with the previous entry, but only if the reader has just read the previous
-        entry. After an entry with a wrong index, the next entry may continue from the wrong index or from the expected
-        index.
+        The previous entry is known if the reader has just read it. Without the previous entry, a fault is a negative
+        index or term. After a wrong index, two indexes are right: the wrong index plus 1, and the expected index plus
+        1.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -138,8 +137,7 @@ class EntryReader(RecordReader):
     def _blank_behind(self, position: int) -> int | None:
         """Return the position of the blank that ends the file.
 
-        Only zeros may follow the blank in the file. The result is None if the file does not end with a blank at or
-        after `position`.
+        After the blank, all bytes must be zeros. The result is None if no blank is found from `position` on.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):
@@ -150,7 +148,7 @@ class EntryReader(RecordReader):
 
 
 def _sized(item: Message | Blank | Damage | None, record_at: int, size: int) -> Damage:
-    """Return the damage of a record; the size is read from the entry's header."""
+    """Return the damage of a record; `size` is BODYSIZE of the entry's header."""
     if isinstance(item, Damage):
         return item._replace(size=size)
     return Damage("bad-magic", record_at, size, "the entry has a header, but no record")

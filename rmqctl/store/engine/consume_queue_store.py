@@ -1,7 +1,6 @@
 """The consume queues of a store, open for writing.
 
-ConsumeQueueStore does the same as RocketMQ's class with the same name. A queue is created when the first message of the
-queue is dispatched.
+A queue is created when the first message of the queue is dispatched.
 """
 
 from __future__ import annotations
@@ -33,15 +32,14 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class ConsumeQueueStore:
-    """Continues to fill the queues of the existing store `before`.
+    """The consume queues of the store `before`, open for writing.
 
     The log of the store ends at the physical offset `log_end`. New files get the sizes in `geometry`. `offsets` has the
     next queue offset of each existing queue.
 
-    Methods raise OSError. Opening raises NeedsRecovery if a unit of a queue points after the log's end, or if a file of
-    a queue has a wrong length. Opening also raises NeedsRecovery if a queue does not have the queue.type that
-    config/topics.json gives. An address in a queue unit that points to no unit of consumequeue_ext also causes
-    NeedsRecovery.
+    Methods raise OSError. Opening raises NeedsRecovery if the record of a unit ends after the log's end, or if a queue
+    file has a wrong length. Opening raises NeedsRecovery if a queue has another queue.type than in config/topics.json.
+    Opening raises NeedsRecovery if an address in a queue unit points to no unit of consumequeue_ext.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -78,8 +76,8 @@ class ConsumeQueueStore:
     def recover_topic_queue_table(self) -> None:
         """Set the next queue offsets to the current ends of the queues.
 
-        The log's last messages must be dispatched before a call of `recover_topic_queue_table`. The next new message of
-        a queue gets the queue's end as its queue offset.
+        Dispatch all messages of the log before a call of `recover_topic_queue_table`. The next new message of a queue
+        gets the queue offset at the end of the queue.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
@@ -146,7 +144,7 @@ class ConsumeQueueStore:
     def _check_lengths(self, queue: MappedFileQueue) -> None:
         """Raise NeedsRecovery if a file has a wrong length.
 
-        No broker loads a queue if a file of this queue has a wrong length.
+        A broker does not load a queue with a file of a wrong length.
         """
         for damage in queue.anomalies:
             if damage.code == "file-length":

@@ -2,9 +2,9 @@
 
 Messages are dispatched in batches.
 
-Ordinary and commit records get a unit in their own queue, and in the LMQ queues that they name. Prepared and rollback
-records get no unit. Normally, the tagsCode of a unit is the hashCode of TAGS. In SCHEDULE_TOPIC_XXXX, the tagsCode is
-the time of delivery. Records of all kinds except rollback are indexed.
+An ordinary or commit record gets a unit in the queue of the record, and in each LMQ queue of the record. Prepared and
+rollback records get no unit. Normally, the tagsCode of a unit is the hashCode of TAGS. In SCHEDULE_TOPIC_XXXX, the
+tagsCode is the time of delivery. Records of all kinds except rollback are indexed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ MessageArrivingListener = Callable[[str, int, int, int, int], None]
 class Dispatcher:
     """Adds messages to the queues and the index, and then calls `arriving`.
 
-    Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
-    the index is off. `message_at` decodes the message at a physical offset. The dispatcher calls `message_at` for
-    fields that the columns do not have. Methods raise OSError.
+    Each queue, the index and `arriving` get messages in log order. `queue_of` opens a queue. `index` is None if the
+    index is off. `message_at` decodes the message at a physical offset. The dispatcher calls `message_at` for fields
+    that the columns do not have. Methods raise OSError.
     """
 
     def __init__(
@@ -125,13 +125,13 @@ class Dispatcher:
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """Return the tagsCode of a unit in an LMQ queue.
 
-        For a delayed message in SCHEDULE_TOPIC_XXXX, the result is the time of delivery. For any other message, the
+        For a delayed message in SCHEDULE_TOPIC_XXXX, the result is the time of delivery. For all other messages, the
         result is `target.tags_code`.
         """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
-        """Call `arriving` for each message, and again for each LMQ queue of a message.
+        """Call `arriving` for each message, and for each LMQ queue of the message.
 
         As in ReputMessageService, `arriving` is called for messages of every kind.
         """

@@ -32,9 +32,8 @@ WATCH_INTERVAL_SECONDS = 0.1
 class FlushIntervals(NamedTuple):
     """The intervals of the flush services in seconds, and the least numbers of pages.
 
-    A service flushes if at least `least_pages` pages of 4 KiB are waiting, and commits if at least `commit_least_pages`
-    pages are waiting. In broker.conf, the settings have names such as flushIntervalCommitLog. The default values are
-    the same as in a broker.
+    A flush needs at least `least_pages` waiting pages of 4 KiB, and a commit at least `commit_least_pages` pages. In
+    broker.conf, the settings have names such as flushIntervalCommitLog. The default values are the same as in a broker.
     """
 
     flush: float = 0.5
@@ -56,7 +55,7 @@ class FlushIntervals(NamedTuple):
 class GroupCommitService(ServiceThread):
     """Flushes the log for puts that wait.
 
-    The service has two lists: one list collects new requests while the service works on the other list.
+    New requests are collected in `_write` while the service works on `_read`.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
@@ -86,7 +85,7 @@ class GroupCommitService(ServiceThread):
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
         """Flush the log up to `offset`, in at most two rounds.
 
-        Two rounds are needed if the message of the put is in the next file.
+        The second round is needed if the message of the put is in the next log file.
         """
         try:
             for _ in range(2):
@@ -102,8 +101,8 @@ class GroupCommitService(ServiceThread):
 class _Periodic(ServiceThread):
     """A service that flushes or commits when enough pages are waiting.
 
-    Every `thorough` seconds, and when the service stops, the service flushes or commits all pages, even if they are
-    fewer than `least_pages`.
+    Normally, the service waits for `least_pages` pages. Every `thorough` seconds, and when the service stops, all pages
+    are flushed or committed.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class FlushRealTimeService(_Periodic):
 
 
 class CommitRealTimeService(_Periodic):
-    """Commits the buffers of the transient store pool to their files.
+    """Commits the buffers of the transient store pool to the log files.
 
     After a commit that wrote data, CommitRealTimeService wakes the service that flushes the log.
     """
@@ -157,7 +156,7 @@ class CommitRealTimeService(_Periodic):
 
 
 class FlushDiskWatcher(ServiceThread):
-    """Gives the status FLUSH_DISK_TIMEOUT to puts whose deadline is over.
+    """Gives puts the status FLUSH_DISK_TIMEOUT after the deadline.
 
     The watcher does not wait for the disk.
     """

@@ -1,7 +1,7 @@
 """A store that is open for writing.
 
-MessageStore first writes messages to the log, and then fills the queues and the index from the log. All files have the
-same content as files of a broker.
+MessageStore first writes messages to the log, and then fills the queues and the index from the log. The files have the
+same content as the files of a broker.
 
     MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
     put_message, put_messages        write to the log
@@ -9,8 +9,8 @@ same content as files of a broker.
     reader                           reads the dispatched messages, from any thread
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
-Because of the lock, only one instance of rmqctl at a time can open the store for writing. The start() of a broker fails
-while rmqctl has the store open. Do not start a broker while rmqctl has the store open. The broker's load() writes to
+Because of the lock, two rmqctl processes cannot write to the store at the same time. The start() of a broker fails
+while rmqctl has the store open. Do not start a broker while rmqctl has the store open: the broker's load() writes to
 the store before the broker locks the file `lock`. If this process closes any descriptor of the file `lock`, the system
 releases the lock.
 """
@@ -85,9 +85,8 @@ class MessageStore:
 
     Methods raise OSError if the file system fails.
 
-    `arriving` is called for each message after the message was added to the queues and the index. If the attribute
-    `stats` is set, it counts puts. `shows_version` is True if the files of the store show which broker version wrote
-    them.
+    `arriving` is called for each message after the message was added to the queues and the index. Set the attribute
+    `stats` to count puts. `shows_version` is True if the files of the store show which broker version wrote them.
 
     Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable.
     """
@@ -191,12 +190,12 @@ class MessageStore:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy of a stored message, and its DELAY is ignored. A later call of `dispatch`
-        adds the message to the queues and the index.
+        With `as_it_is`, the message is a copy of a stored message, and the property DELAY is ignored. A later call of
+        `dispatch` adds the message to the queues and the index.
 
-        If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room
-        again, messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no
-        more messages: close the store, and then recover the store.
+        If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room,
+        messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more
+        messages, and the caller must close and recover the store.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -224,15 +223,15 @@ class MessageStore:
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for encoding the records that `put_encoded` stores.
 
-        The result is None if records have `__CRC32#`, because this checksum depends on the record's offset.
+        The result is None if records have `__CRC32#`, because the checksum depends on the record's offset.
         """
         return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records that were encoded by the rules of `encoding_rules`.
 
-        The first record to store is in row `begin` of `encoded`. The call stores as many records as the current file of
-        the log has room for. `stats` does not count the records of `put_encoded`.
+        The first record to store is in row `begin` of `encoded`. The call stores records up to the end of the current
+        log file. `stats` does not count the records of `put_encoded`.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -240,7 +239,7 @@ class MessageStore:
         return self._log.put_encoded(encoded, begin)
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, item: Columns | Message | Blank) -> None:
-        """Append and dispatch checked records of a master's log.
+        """Append checked records from a master, and dispatch the records.
 
         `item` has the decoded records of `data`; see CommitLogWriter.append_to_commit_log. topics.json is not changed,
         because a slave gets topics.json from its master. After an OSError, the store accepts no more records.
@@ -253,7 +252,7 @@ class MessageStore:
             self._reput_from_offset = start_offset + len(data)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Return why the store accepts no messages now; None if it accepts messages."""
+        """Return the result of a refused put; None if the store accepts messages."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
@@ -287,10 +286,10 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Allow one dispatch or flush at a time; raise an earlier failure again.
+        """Allow one dispatch or flush at a time; after a failure, allow none.
 
         After a failure or Ctrl-C, a queue file or an index file may be half written. After a failed sync, the next sync
-        may succeed although the operating system has discarded unwritten data.
+        may report success for data that the system has discarded.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -326,7 +325,7 @@ class MessageStore:
         self._reput_from_offset = end
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a physical offset, even if its file is new."""
+        """Return the record at a physical offset; look for new log files if needed."""
         log = self._before.commit_log
         if log.queue.find(physical_offset) is None:
             log.queue.refresh()
@@ -349,29 +348,29 @@ class MessageStore:
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Keep the index files complete on disk until the `with` block ends.
 
-        The `with` block gets the path of the index file that is being filled, or None if no index file is being filled.
+        The `with` block gets the path of the current index file, or None if no index file is open.
         """
         return self._index.written_out()
 
     @property
     def profile(self) -> Profile:
-        """Return the profile whose rules rmqctl follows when it writes to the store."""
+        """Return the profile whose rules MessageStore follows."""
         return self._settings.profile
 
     @property
     def failure(self) -> OSError | None:
-        """Return the error that stopped all writing; None if no error did."""
+        """Return the error that stopped all writing; None without an error."""
         return self._failure or self._log.queue.flush_error
 
     @property
     def log_queue(self) -> WritableMappedFileQueue:
-        """Return the queue of the log's files."""
+        """Return the MappedFileQueue of the log."""
         return self._log.queue
 
     def log_source(self) -> LogFiles:
-        """Return the log for a master, which sends the log to slaves.
+        """Return the log as a source for HAService.
 
-        The log ends after the last byte that was written to a file, even if this byte is not flushed.
+        The source has all bytes that are written to a log file, flushed or not.
         """
         queue = self._log.queue
 
@@ -414,10 +413,10 @@ class MessageStore:
     def close(self, *, keeps_empty: bool = True) -> None:
         """Dispatch and flush all messages, and close the store.
 
-        `close` leaves the files in the same state as a clean shutdown of a broker. If `close` raises OSError, the store
-        is closed, too, but `abort` still exists. A second call of `close` does nothing. No thread may put messages
-        during or after a call of `close`. A store without messages is deleted again if `create` made the store and
-        `keeps_empty` is not set.
+        `close` leaves the files in the same state as a clean shutdown of a broker. After an OSError of `close`, the
+        store is closed, and `abort` still exists. A second call of `close` does nothing. No thread may put messages
+        during or after a call of `close`. Without `keeps_empty`, a store that `create` made is deleted if the store has
+        no messages.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -486,7 +485,7 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """Return broker.conf with the file sizes that the store has or will have."""
+        """Return broker.conf with the file sizes that MessageStore uses."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -541,9 +540,9 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Create the files that show which broker version uses the store.
 
-    The start of a broker of the profile creates the same files. A broker of 5.x that starts writes the previous content
-    of `abort` into `abort.bak`. After a clean shutdown, the next start of the broker writes an empty `abort.bak`. A
-    broker of 5.4 that starts also creates the folder of an empty database.
+    A starting broker of the profile creates the same files. At its start, a broker of 5.x writes the previous content
+    of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At its start, a
+    broker of 5.4 creates the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

@@ -1,6 +1,6 @@
 """A store that is being created.
 
-A new store can be deleted again if no message was put into the store.
+A new store can be deleted if no message was put into the store.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _UNFINISHED = tuple(f"{name}{UNFINISHED_SUFFIX}" for name in (*_FILES, store_pat
 def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
-    A new store has only empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that marks a
-    mirror. If rmqctl was killed while it created the store, the store may also have an unfinished copy of a file.
-    Raises OSError.
+    A new store has nothing but empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that
+    marks a mirror. Unfinished copies of the new files are accepted, because rmqctl may have been killed. Raises
+    OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
 
@@ -60,7 +60,7 @@ class NewStore:
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:
-        """Delete the new files and folders, and keep the older files and folders.
+        """Delete the new files and folders, and keep all older files and folders.
 
         Raises OSError.
         """
@@ -72,7 +72,7 @@ class NewStore:
                 self._storage.remove_folder(made)
 
     def _missing(self, folder: Path) -> Iterator[Path]:
-        """Yield `folder` and the folders above it that do not exist."""
+        """Yield the missing folders: `folder` and folders above `folder`."""
         while not self._exists(folder):
             yield folder
             folder = folder.parent

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_layout(store: ReadOnlyStore) -> None:
-    """Check that rmqctl can write to a store with the layout of `store`.
+    """Check that rmqctl can write to `store`.
 
     Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x. Raises Unreadable if a part of the store was not
     read.
@@ -43,8 +43,8 @@ def check_shut_down(store: ReadOnlyStore) -> None:
 def end_of_log(store: ReadOnlyStore, threads: int) -> int:
     """Return the physical offset after the last record of the log.
 
-    Raises NeedsRecovery if a starting broker would not read the log up to the last record. A damaged record is accepted
-    if a broker serves the record and continues to read after it.
+    Raises NeedsRecovery if a starting broker would stop reading before the last record. A broker does not stop at
+    damaged records that the broker serves.
     """
     log = store.commit_log
     for damage in log.queue.anomalies:

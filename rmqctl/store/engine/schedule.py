@@ -2,17 +2,17 @@
 
 A delayed message is delivered from SCHEDULE_TOPIC_XXXX to its real topic. Delay level n uses the queue of
 SCHEDULE_TOPIC_XXXX whose queueId is n - 1. In a queue of SCHEDULE_TOPIC_XXXX, the tagsCode of a unit is the time when
-the message is due. The messages of a level are delivered in order. If a message is not due yet, or the store does not
-accept the message, all later messages of the same level must wait.
+the message is due. The messages of a level are delivered in order. Delivery of a level stops at a message that is not
+due yet, or that the store does not accept.
 
-The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
-because a broker removes the property DELAY only after it has encoded the properties. The delivered message gets a new
-offset and a new store time.
+The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. The property DELAY
+is kept, because a broker first encodes the properties, and then removes DELAY. The delivered message gets a new offset
+and a new store time.
 
 A delayed message is skipped in three cases. (1) The log no longer has the message. (2) The real topic of the message is
 RMQ_SYS_TRANS_HALF_TOPIC. (3) REAL_TOPIC or a valid REAL_QID is missing. If REAL_TOPIC or a valid REAL_QID is missing, a
-broker of 4.9.7 tries to deliver the message again and again. After a crash, messages that were delivered after the last
-`persist` are delivered a second time.
+broker of 4.9.7 repeats the delivery for ever. After a crash, messages that were delivered after the last `persist` are
+delivered a second time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ScheduleMessageService:
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
         """Return the next units in the queue of a delay level, from `offset` on.
 
-        If the unit at `offset` was deleted, the units begin with the queue's first unit.
+        If the unit at `offset` was deleted, the result begins with the first unit of the queue.
         """
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):

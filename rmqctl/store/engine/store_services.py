@@ -1,9 +1,9 @@
 """Background threads for a store that stays open for a long time.
 
-The threads flush, commit, dispatch and deliver messages, so that a put does not have to wait for the disk.
+The threads flush, commit, dispatch and deliver messages, so puts need not wait for the disk.
 
 `rmqctl append` needs no background threads, because it flushes all files when it ends. A program that embeds the engine
-starts the background threads in addition to `MessageStore`.
+opens a MessageStore, and starts the threads with StoreServices.
 """
 
 from __future__ import annotations
@@ -52,19 +52,18 @@ _PUT_OK.set_result(PutMessageStatus.PUT_OK)
 class StoreServices:
     """The background services of `store`.
 
-    With `sync_flush`, a put gets its result only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With
-    `deliver`, delayed messages are delivered to their topics when the messages are due. Without `deliver`, delayed
-    messages wait until a broker delivers them. Raises Unreadable if `deliver` is set, but neither
-    config/delayOffset.json nor its .bak can be loaded. If `sync_flush` or `intervals` is not given, the store's
-    broker.conf gives its value.
+    With `sync_flush`, a put waits until the message is flushed to disk (FlushDiskType.SYNC_FLUSH). With `deliver`,
+    delayed messages are delivered when the messages are due. Without `deliver`, delayed messages wait until a broker
+    delivers them. With `deliver`, raises Unreadable if config/delayOffset.json and the `.bak` are both unreadable. The
+    default values of `sync_flush` and `intervals` are in the store's broker.conf.
 
-    With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves that connect to haListenPort of
-    `ha_host`. The HA protocol has no authentication. A broker listens on all addresses, but `ha_host` is loopback by
-    default.
+    With brokerRole=SYNC_MASTER in broker.conf, `master` sends the log to slaves. `master` listens on haListenPort at
+    the address `ha_host`. The HA protocol has no authentication. By default, `ha_host` is loopback; a broker listens on
+    all addresses.
 
     `StoreServices` is a context manager. With SYNC_MASTER, the start of the `with` block opens the HA port. If the HA
-    port cannot be used, the store is closed and OSError is raised. When the `with` block ends, the context manager
-    stops the threads, dispatches and flushes the remaining messages, and closes the store.
+    port cannot be used, the store is closed and OSError is raised. The end of the `with` block stops the threads,
+    dispatches and flushes all messages, and closes the store.
     """
 
     def __init__(
@@ -138,15 +137,15 @@ class StoreServices:
 
         Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
         message is flushed to disk. If a synchronous flush lasts longer than 5 s, the future is done after 5 s. With
-        brokerRole=SYNC_MASTER, the future is done only when slaves have the message, too, or after slaveTimeout. The
-        put waits for the flush and for the slaves at the same time. A put of a message with WAIT=false does not wait.
+        brokerRole=SYNC_MASTER, the future is done when enough slaves have the message, or after slaveTimeout. The flush
+        and the slaves work in parallel. With WAIT=false, the future is done when the message is stored.
         """
         return self._put(message, partial(self._store.put_message, message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """Store a batch, and return a future, as `async_put_message` does.
+        """Store a batch, and return a future of the result.
 
-        Only the property WAIT of the first message counts.
+        The future is done as in `async_put_message`. The property WAIT of the first message applies to the whole batch.
         """
         return self._put(messages[0], partial(self._store.put_messages, messages))
 

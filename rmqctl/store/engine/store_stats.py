@@ -1,9 +1,9 @@
 """Statistics of puts: RocketMQ's StoreStatsService.
 
-Puts are recorded only if `MessageStore.stats` is set.
+To record puts, set `MessageStore.stats`.
 
-Times are rounded down to whole milliseconds and counted in RocketMQ's own buckets. For example, the bucket `[<=0ms]`
-has the times under 1 ms.
+Times are rounded down to whole milliseconds. The buckets are RocketMQ's buckets. For example, the bucket `[<=0ms]` has
+the times under 1 ms.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StoreStats:
     def document(self) -> dict[str, Any]:
         """Return the statistics under RocketMQ's names.
 
-        Only `putMessageSizeMax` is rmqctl's own name. Sizes of records are in bytes, times in ms. putTps is the number
+        The name `putMessageSizeMax` is rmqctl's own. Sizes of records are in bytes, times in ms. putTps is the number
         of messages per second, from the start of the first put to the end of the last put.
         """
         with self._lock:

@@ -26,8 +26,8 @@ A transfer is valid iff its state is 2, and the rules of DefaultHA hold (`rmqctl
 iff (1) its state is 1; (2) bodySize is a multiple of 12, and at most 1000 epochs follow; (3) epochs increase and start
 offsets never decrease.
 
-A slave that sends isAsyncLearner = 1 is not counted as a replica by the master. If a slave is unknown to the controller
-and does not send isAsyncLearner = 1, every later put fails.
+The master does not count a slave that sends isAsyncLearner = 1 as a replica. Every later put fails if the controller
+does not know a slave without isAsyncLearner = 1.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ __doc__ = (__doc__ or "").format(
 
 
 class EpochEntry(NamedTuple):
-    """An epoch, in which one broker was the master; `start_offset` is in bytes."""
+    """A time in which one broker was the master; `start_offset` is in bytes."""
 
     epoch: int
     start_offset: int

@@ -1,4 +1,4 @@
-"""RocketMQ's AutoSwitchHAClient, which here is always an asynchronous learner."""
+"""RocketMQ's AutoSwitchHAClient; in rmqctl always an asynchronous learner."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ LEARNER_ID = 2**31 - 1  # no broker's id; a master checks only the ids of slaves
 class AutoSwitchHAClient(HAClient):
     """A connection to the HA port of a master that runs with a controller.
 
-    `epochs` are the master's epochs, from the handshake and from later transfers. The class HAClient describes the
-    other attributes.
+    `epochs` are the master's epochs, from the handshake and from later transfers.
     """
 
     sends_last_file_for_0 = False

@@ -39,8 +39,8 @@ class ControllerFiles(NamedTuple):
     """The content of epochFileCheckpoint and brokerIdentity.
 
     `epochs` is empty if the store has no valid epochFileCheckpoint. `identity` is None if the store has no valid
-    brokerIdentity. `epochs_problem` and `identity_problem` say what is wrong with a file. If the file is valid or does
-    not exist, its problem is empty.
+    brokerIdentity. `epochs_problem` and `identity_problem` are the faults of the two files; empty if the file is valid
+    or does not exist.
     """
 
     epochs: list[EpochEntry]
@@ -88,9 +88,9 @@ def _identity(store: ReadOnlyStore) -> tuple[BrokerIdentity | None, str]:
 
 
 def _content(storage: Storage, path: Path, size_max: int) -> tuple[bytes | None, str]:
-    """Return the content of a file, or None and why the file cannot be read.
+    """Return the content of a file, or None and the reason.
 
-    If the file does not exist, the result is (None, "").
+    If the file can be read, the reason is empty. If the file does not exist, the result is (None, "").
     """
     try:
         if storage.entry(path).kind is Kind.MISSING:

@@ -10,12 +10,12 @@ A master sends transfers. A transfer is a header and `size` bytes of the log:
 
 {transfer}
 
-A transfer may end at any byte, even inside a record, but never crosses the end of a log file. A master also sends the
-blanks and the unused ends of log files. Therefore the bodies of all transfers together are an exact copy of the log. A
-transfer with size 0 is a heartbeat. The offset in a heartbeat is the offset of the next byte that the master will send.
+A transfer may end at any byte, even inside a record, but never crosses the end of a log file. A master sends log files
+with the blanks and the unused ends. Together, the bodies of all transfers are an exact copy of the log. A transfer with
+size 0 is a heartbeat. The offset in a heartbeat is the offset of the next byte that the master will send.
 
-A transfer is valid iff (1) its offset is the offset of the next byte that the slave expects, also in a heartbeat; (2)
-its size is not negative, and not larger than the reader's limit.
+A transfer or a heartbeat is valid iff (1) `offset` is the offset of the next byte that the slave expects; (2) `size` is
+0 or more, and at most the reader's limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""RocketMQ's GroupTransferService: finishes puts when slaves have their messages.
+"""RocketMQ's GroupTransferService: finishes puts that wait for slaves.
 
-A broker handles the waiting puts one after the other. In rmqctl, each round checks all waiting puts, which gives the
-same results.
+A broker waits for one put at a time. rmqctl checks all waiting puts in each round, with the same results.
 """
 
 from __future__ import annotations

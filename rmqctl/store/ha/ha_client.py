@@ -53,8 +53,8 @@ class Transfer(NamedTuple):
 class HAClient:
     """A connection to the HA port of a master at `host`:`port`.
 
-    `silence` is the longest time in seconds that may pass without data from the master. Methods raise PeerError if the
-    master cannot be reached, closes the connection, or breaks the protocol.
+    `silence` is the longest time in seconds without data from the master. Methods raise PeerError if the master cannot
+    be reached, closes the connection, or breaks the protocol.
 
     As a context manager, HAClient opens and closes the connection.
     """

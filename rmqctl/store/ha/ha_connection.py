@@ -4,7 +4,7 @@
     WriteSocketService   sends transfers, and a heartbeat after haSendHeartbeatInterval without a transfer
 
 The master sends nothing before the slave's first report. The master ignores negative reports. If several reports arrive
-together, only the last report counts.
+together, the master uses the last report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDS_KEPT = 65536  # of transfers that the slave has not reported: 2 GiB in tran
 
 
 class Master(Protocol):
-    """The part of an HAService that a connection needs."""
+    """The attributes and methods of HAService that HAConnection uses."""
 
     log: LogSource
     conf: HAConf
@@ -43,7 +43,7 @@ class Master(Protocol):
         """Record that a slave has the log up to `offset`."""
 
     def remove_connection(self, connection: HAConnection, reason: str) -> None:
-        """Remove a connection that has ended, and give the policy the reason."""
+        """Remove a connection that has ended, and call `policy.on_close`."""
 
 
 class ReportReader:
@@ -64,7 +64,7 @@ class HAConnection:
     """The connection of `master` to the slave at `client_address`.
 
     The connection owns `channel`. Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset
-    in the slave's first report. `slave_ack_offset` is the offset in the last report that counts as an acknowledgement.
+    in the slave's first report. `slave_ack_offset` is the offset that the slave acknowledged last.
     `next_transfer_from_where` is the physical offset of the next byte to send.
     """
 
@@ -95,12 +95,12 @@ class HAConnection:
     def is_end_of_transfer(self, offset: int) -> bool:
         """Return whether a transfer ended at `offset`.
 
-        Transfers that end before the offset in the last report do not count.
+        Transfers that end before the last reported offset are forgotten.
         """
         return offset in self._ends.copy()
 
     def _stop(self, reason: str) -> None:
-        """Stop both threads; only the first reason is kept."""
+        """Stop both threads; keep the reason of the first call."""
         self._reason = self._reason or reason
         self._stopped.set()
         try:
@@ -146,7 +146,7 @@ class HAConnection:
         return ""
 
     def _take(self, report: int) -> str:
-        """Process a report; return why the connection must be closed, or "" if not."""
+        """Process a report; return the reason to close the connection, or ""."""
         log, policy = self._master.log, self._master.policy
         if report < 0:
             return ""
@@ -201,5 +201,5 @@ class HAConnection:
 
 
 def _words(error: OSError) -> str:
-    """Return the text of an error, with its file name if the error has one."""
+    """Return the text of an error; with the file name if the error has one."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

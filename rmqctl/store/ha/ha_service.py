@@ -1,6 +1,6 @@
 """The master's side of replication: RocketMQ's HAService.
 
-In 5.x, the name of HAService is DefaultHAService.
+RocketMQ 5.x calls this class DefaultHAService.
 
     AcceptSocketService    accepts slaves
     HAConnection           one for each slave
@@ -38,8 +38,8 @@ class HAService:
     """The master that sends `log` to slaves.
 
     The service listens on the port `conf.listen_port` of `host`. `push2_slave_max_offset` is the largest offset (bytes)
-    that any slave has acknowledged, and never decreases. The class is a context manager. The constructor binds the
-    port, and raises OSError if the port cannot be used.
+    that a slave has ever acknowledged. HAService is a context manager. The constructor binds the port, and raises
+    OSError if the port cannot be used.
     """
 
     def __init__(
@@ -88,24 +88,23 @@ class HAService:
         self._group_transfer_service.shutdown()
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Queue a put that waits for slaves, and send the new bytes of the log at once."""
+        """Queue a put that waits for slaves, and wake the threads that send the log."""
         self._group_transfer_service.put_request(request)
         self.wait_notify_object.wakeup_all()
 
     def is_slave_ok(self, master_put_where: int) -> bool:
-        """Return whether a slave is connected and its lag is small enough (4.x).
+        """Return whether a slave is connected and the lag is small enough (4.x).
 
-        The lag from the largest acknowledged offset to `master_put_where` must be less than `slave_fallbehind_max`
+        The lag is `master_put_where` minus `push2_slave_max_offset`. The lag must be less than `slave_fallbehind_max`
         bytes.
         """
         lag = master_put_where - self.push2_slave_max_offset
         return bool(self.connection_list) and lag < self.conf.slave_fallbehind_max
 
     def in_sync_replicas_nums(self, master_put_where: int) -> int:
-        """Return the number of brokers whose lag is small enough (5.x).
+        """Return the number of brokers in sync, including the master (5.x).
 
-        The lag of a slave's acknowledged offset must be less than `slave_fallbehind_max` bytes. The master itself is
-        counted, too.
+        A slave is in sync if `master_put_where` minus `slave_ack_offset` is less than `slave_fallbehind_max` bytes.
         """
         lags = (master_put_where - connection.slave_ack_offset for connection in self.connection_list)
         return 1 + sum(lag < self.conf.slave_fallbehind_max for lag in lags)
@@ -117,7 +116,7 @@ class HAService:
         self._group_transfer_service.notify_transfer_some()
 
     def remove_connection(self, connection: HAConnection, reason: str) -> None:
-        """Remove a connection that has ended, and give the policy the reason."""
+        """Remove a connection that has ended, and call `policy.on_close`."""
         with self._lock:
             self._connections.remove(connection)
         self.policy.on_close(connection, reason)

@@ -32,7 +32,7 @@ class LogSource(Protocol):
         """Return the physical offset after the last byte that may be sent."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes from `offset` on, all from one log file.
+        """Return at most `size` bytes at `offset`, up to the end of the log file.
 
         The result is empty if the log has no byte at `offset`. Raises OSError.
         """
@@ -41,8 +41,8 @@ class LogSource(Protocol):
 class LogFiles:
     """The log in the files that `files()` returns, up to the offset `end()`.
 
-    The files are in ascending order, and their number may grow. LogFiles opens each file itself, because the writer of
-    a log closes a file when the file is full.
+    The files are in ascending order, and new files may follow. LogFiles opens the files a second time, because the
+    writer of the log closes full files.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LogFiles:
         return self._end()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes from `offset` on, all from one log file.
+        """Return at most `size` bytes at `offset`, up to the end of the log file.
 
         The result is empty if the log has no byte at `offset`. Raises OSError.
         """

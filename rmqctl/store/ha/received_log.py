@@ -1,8 +1,8 @@
 """Cut a master's log into whole, checked records while the log arrives.
 
 A transfer may end at any byte, so a record may arrive in parts. ReceivedLog keeps an incomplete record in memory until
-the rest of the record arrives. A record is checked by the same rules as in a file (`rmqctl.format.message`): its size,
-its magic code, its PHYSICALOFFSET, its lengths and its checksums.
+the rest of the record arrives. ReceivedLog checks size, magic code, PHYSICALOFFSET, lengths and checksums of each
+record, by the rules in `rmqctl.format.message`.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class ReceivedPart(NamedTuple):
 
 
 class ReceivedLog:
-    """The log that arrives, from the physical offset `offset` on.
+    """The log that a master sends, from the physical offset `offset` on.
 
-    Log files have `file_size` bytes. A record must begin at `offset`. When `parts` has returned a part, `offset` is the
-    end of this part. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after damage.
-    With `lenient`, `parts` continues at the next record after damage.
+    Log files have `file_size` bytes. A record must begin at `offset`. `parts` moves `offset` to the end of each part
+    that `parts` returns. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after
+    damage. With `lenient`, `parts` continues at the next record after damage.
     """
 
     def __init__(self, offset: int, file_size: int, name: str = "", *, lenient: bool = False) -> None:
@@ -97,7 +97,7 @@ class ReceivedLog:
             self._move_to(np.empty(2 * CAPACITY, np.uint8) if is_large else self._buffer)
 
     def _move_to(self, target: Bytes) -> None:
-        """Move all bytes that still wait in the buffer to the start of `target`."""
+        """Move all waiting bytes from the buffer to the start of `target`."""
         target[: self.waiting] = self._buffer[self._start : self._end].copy()
         self._start, self._end, self._buffer = 0, self.waiting, target
 
@@ -142,7 +142,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, data[: item.size], item)
 
     def _damaged(self, damage: Damage) -> ReceivedPart | None:
-        """Return damage as a part; None if the end of the damage has not arrived."""
+        """Return `damage` as a ReceivedPart; None if the end has not arrived."""
         here = self._buffer[self._start : self._start + min(self.waiting, self._room)].data
         size = damage.size or (self._size_of_damage(bytes(here)) if self._lenient else len(here))
         if not size:
@@ -150,7 +150,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, here[:size], damage._replace(size=size, path=self._name))
 
     def _size_of_damage(self, here: bytes) -> int:
-        """Return the distance to the next record; 0 if the record has not arrived."""
+        """Return the size of the damage in bytes; 0 if the end has not arrived."""
         found = [begin for magic in _MAGICS if (begin := self._next_start(here, magic)) is not None]
         if found:
             return min(found)
@@ -159,7 +159,7 @@ class ReceivedLog:
         return len(here) - MIN_SIZE if len(here) > CAPACITY else 0
 
     def _next_start(self, here: bytes, magic: bytes) -> int | None:
-        """Return where the next record or blank with the magic code `magic` begins."""
+        """Return the position of the next record or blank with the code `magic`."""
         at = here.find(magic, MAGIC_OFFSET + 1)
         while at >= 0:
             begin = at - MAGIC_OFFSET

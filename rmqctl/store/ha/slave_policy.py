@@ -1,4 +1,4 @@
-"""The rules by which a master accepts slaves and answers their reports."""
+"""The rules by which a master accepts slaves and answers reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Slave(Protocol):
     """The values of a connected slave that a policy uses.
 
     Offsets are in bytes; -1 means "not known yet". `slave_request_offset` is the offset in the slave's first report.
-    `slave_ack_offset` is the offset in the last report that counts as an acknowledgement.
+    `slave_ack_offset` is the offset that the slave acknowledged last.
     """
 
     client_address: str
@@ -22,7 +22,7 @@ class Slave(Protocol):
     def is_end_of_transfer(self, offset: int) -> bool:
         """Return whether a transfer ended at `offset`.
 
-        Transfers that end before the offset in the last report do not count.
+        Transfers that end before the last reported offset are forgotten.
         """
 
 
@@ -36,10 +36,10 @@ class SlavePolicy(Protocol):
         """Return whether a slave with the IP address `host` may connect."""
 
     def first_offset(self, report: int, log: LogSource) -> int:
-        """Return the offset where transfers begin after a first report of 0 or more."""
+        """Return the offset where transfers begin; `report` is the first report."""
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return why the master closes the connection after a report.
+        """Return the reason to close the connection after a report.
 
         The result is empty if the connection stays open. For the first report, `slave.slave_request_offset` is
         negative. Raises OSError if the log cannot be read; the master then closes the connection.
@@ -57,9 +57,9 @@ class BrokerPolicy:
     | 0 | the begin of the last file |
     | any other | the report; if the log has no byte at this offset, only heartbeats are sent |
 
-    4.9 closes the connection if the second or a later report is beyond the log's end. If a report is beyond the log's
-    end, 5.x keeps the connection, and assumes that the slave has all messages. In rmqctl, a slave that reports an
-    offset beyond the log's end is not counted.
+    4.9 closes the connection after a report beyond the log's end, unless the report is the first report. After a report
+    beyond the log's end, 5.x assumes that the slave has all messages. In rmqctl, a slave that reported an offset beyond
+    the log's end acknowledges no message.
     """
 
     def admits(self, host: str) -> bool:  # noqa: ARG002  # the protocol's signature
@@ -72,7 +72,7 @@ class BrokerPolicy:
         return report or end - end % log.file_size
 
     def problem(self, slave: Slave, report: int, log: LogSource) -> str:
-        """Return why a report beyond the log's end closes the connection.
+        """Return a fault if the report is beyond the log's end.
 
         The first report never closes the connection.
         """

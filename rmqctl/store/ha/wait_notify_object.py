@@ -13,16 +13,16 @@ class WaitNotifyObject:
         self._wake_ups = 0
 
     def wakeup_all(self) -> None:
-        """Wake all waiting threads, and end the next wait of every other thread."""
+        """Wake all threads that wait; a thread that is busy skips the next wait."""
         with self._condition:
             self._wake_ups += 1
             self._condition.notify_all()
 
     def all_wait_for_running(self, interval: float, seen: int) -> int:
-        """Wait at most `interval` seconds for a wake-up that is newer than `seen`.
+        """Wait until the number of wake-ups is not `seen`, at most `interval` seconds.
 
-        Return the number of the last wake-up. In the next call, the thread passes the returned number as `seen`. In its
-        first call, a thread passes 0 as `seen`.
+        Returns the number of wake-ups. In the next call, the thread passes the returned number as `seen`. In the first
+        call, a thread passes 0 as `seen`.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._wake_ups != seen, interval)

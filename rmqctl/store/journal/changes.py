@@ -114,7 +114,7 @@ class Install:
 class BlockWrite(Protocol):
     """A change that overwrites `size` bytes at `offset` of a file with `data`.
 
-    `data` is computed only when it is read. A BlockWrite writes blocks of placeholders.
+    BlockWrite computes `data` when a caller reads `data`. A BlockWrite writes blocks of placeholders.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The rules that limit a journal to changes that rmqctl makes in a store.
 
-A journal is a folder in the store, so a store from an unknown source may contain a forged journal. Therefore a journal
-is checked when it is read, and also before it is written.
+A journal is a folder in the store, so a store from an unknown source may contain a forged journal. Therefore rmqctl
+applies the rules when it writes a journal and when it reads a journal.
 
 | change | allowed paths |
 |---|---|
@@ -9,11 +9,11 @@ is checked when it is read, and also before it is written.
 | moved or installed path | all paths below `commitlog`, QUEUES or `index`; `index`, `checkpoint`, `abort`; CONFIG |
 | made folder, or restored time of a folder | the folders above these paths |
 
-In the table, QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. In the table, FILE is a name of 20 digits,
-or of any number of digits in `index`. In the table, CONFIG is a broker's config file in the folder `config`, or the
-`.bak` of this file. A log file may also be in another folder that the user named. The path of a log file outside the
-store is absolute. Kept files and staged files are in the journal's folder, and have names in the form that rmqctl uses.
-A file of kept bytes has exactly the size that journal.json gives.
+In the table, QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. In the table, FILE is a name of 20 digits.
+In `index`, FILE is a name of any number of digits. In the table, CONFIG is `config/NAME` or `config/NAME.bak`, where
+NAME is a config file of a broker. A log file may be in each log folder that the user named. The path of a log file
+outside the store is absolute. In the journal's folder, kept files are `kept/bytes-N` or `kept/moved-N`, and staged
+files are below `staging`. A file of kept bytes has exactly the size that journal.json gives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 
 
 def may_write(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl ever changes the file at `path` in place.
+    """Return whether a journal may change the file at `path` in place.
 
     `named` are the log folders that the user named.
     """
@@ -63,9 +63,9 @@ def may_write(path: str, named: Collection[str]) -> bool:
 
 
 def may_move(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl ever deletes, replaces or installs `path`.
+    """Return whether a journal may delete, replace or install `path`.
 
-    `named` has the same meaning as in `may_write`.
+    `named` are the log folders that the user named.
     """
     if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
         return True
@@ -86,8 +86,8 @@ def fault_of(manifest: Manifest, named: Collection[str]) -> str:
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     """Return the first fault of the files in a journal's folder.
 
-    A file has a fault if rmqctl never writes a file of this type or size. The result is empty if no file has a fault.
-    Raises OSError.
+    A file has a fault if the type or the size of the file is wrong. The result is empty if no file has a fault. Raises
+    OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None

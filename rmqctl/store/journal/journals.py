@@ -1,6 +1,6 @@
 """Read the journals of a store; each journal is a change that rmqctl made.
 
-The files of a journal also show whether its change is unfinished.
+The files in a journal's folder show whether the change is complete.
 
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
     STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
@@ -11,7 +11,7 @@ The files of a journal also show whether its change is unfinished.
         done                                the change is finished; the state that undo compares with later states
         undoing                             an undo of the change has begun
 
-If the folder of a change has no journal.json, either the change has not begun or the change is undone.
+If the folder of a change has no journal.json, the change has not begun, or the change was undone.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class JournalState(Enum):
 class JournalEntry(NamedTuple):
     """A journal of the store, with its state.
 
-    `manifest` is None if the journal has no journal.json. `done` is None if the change was not finished. A DAMAGED
-    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True if the change of a damaged
-    journal was completed. If the change of a damaged journal was completed, the store does not need the journal.
+    `manifest` is None if the journal has no journal.json. `done` is None if the change is not complete. A DAMAGED
+    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True if the journal is damaged, but
+    the change is complete: the store does not need the journal.
     """
 
     number: int
@@ -80,12 +80,12 @@ class JournalEntry(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether only a part of the change was made."""
+        """Return whether the change or its undo was interrupted."""
         return self.state in (JournalState.BEGUN, JournalState.UNDOING)
 
 
 def rmqctl_folder(root: Path) -> Path:
-    """Return the folder in a store where rmqctl keeps its own files."""
+    """Return the folder of rmqctl's own files in a store."""
     return root / RMQCTL_FOLDER
 
 
@@ -104,8 +104,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    The state of a journal is DAMAGED if rmqctl would never write a journal with this content. Raises OSError. Raises
-    Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
+    The state of a journal is DAMAGED if the journal cannot be read, or if rmqctl cannot have written the journal.
+    Raises OSError. Raises Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -139,7 +139,7 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 
 
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
-    """Return the error for a command that stops because of a damaged journal.
+    """Return the error for a command that a damaged journal stops.
 
     The error text names the faulty path, and tells the user what to do next.
     """
@@ -166,7 +166,7 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return a folder of rmqctl's own; None if the folder does not exist.
+    """Return `path`, a folder of rmqctl; None if the folder does not exist.
 
     Raises OSError. Raises Unreadable if the path is not a folder.
     """
@@ -196,13 +196,13 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 def named_folders(storage: Storage) -> list[str]:
     """Return the log folders that the user named, as paths for a journal.
 
-    The path of a folder inside the store is relative to the store. The path of any other folder is absolute.
+    The path of a folder inside the store is relative to the store. The path of a folder outside the store is absolute.
     """
     return [storage.display(folder) for folder in storage.named[1:]]
 
 
 def _is_finished(storage: Storage, folder: Path) -> bool:
-    """Return whether a change is complete and its undo has not begun.
+    """Return whether a change is complete and not being undone.
 
     The content of the journal's files is not read.
     """
@@ -251,8 +251,8 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 def to_json(value: Manifest | FileStates) -> bytes:
     """Return a manifest or file states as JSON bytes.
 
-    In Python, file names that are not UTF-8 have lone surrogates. Only Python's own JSON module accepts lone
-    surrogates.
+    In Python, file names that are not UTF-8 have lone surrogates. Python's `json` accepts lone surrogates, but msgspec
+    does not.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
@@ -265,7 +265,7 @@ def words_of_unfinished(entry: JournalEntry) -> str:
 
 
 def check_none_unfinished(storage: Storage, root: Path) -> None:
-    """Check that every journal is undamaged and every change is complete.
+    """Check that no journal is damaged, and that every change is complete.
 
     Raises NeedsRecovery if a change is half done. Raises Unreadable if a journal is damaged. Raises OSError.
     """
@@ -279,8 +279,8 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
-    A damaged journal is accepted if the journal's files show that its change was completed. Raises Unreadable if a
-    damaged journal is not accepted. Raises NeedsRecovery if a change is half done.
+    A damaged journal is accepted if the change of the journal is complete. Raises Unreadable for all other damaged
+    journals. Raises NeedsRecovery if a change is half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -294,9 +294,9 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
     """Return the states of paths, and of all files and folders below the paths.
 
-    If an earlier and a later state of a file differ, the file was written in the meantime. The state of a file is its
-    size in bytes and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is
-    None. Raises OSError.
+    A file was written if an earlier state and a later state of the file differ. The state of a file is its size in
+    bytes and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is None.
+    Raises OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -310,8 +310,8 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
     """Return the states of the log's files and of the checkpoint.
 
-    Any use of the store changes the log's files and the checkpoint. The result leaves out files that the change itself
-    touches. Raises OSError.
+    Any use of the store changes the log's files and the checkpoint. Files at or below the paths `touched` are not in
+    the result. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -325,11 +325,11 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 
 
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
-    """Return the paths that were changed after a change by rmqctl.
+    """Return the paths that were changed after the change of `entry`.
 
-    The function checks the paths that rmqctl's change touched. The function also checks the log files and the
-    checkpoint, because any use of the store changes these files. If rmqctl's change is half done, a touched path is
-    returned only if its file is missing. The result is empty if an undo of the change has begun. Raises OSError.
+    The function checks the touched paths, the log files and the checkpoint. Any use of the store changes the log files
+    and the checkpoint. For a half-done change, a touched file counts as changed if the file is missing. The result is
+    empty if an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -359,7 +359,7 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
 
 
 def first_of(paths: list[str]) -> str:
-    """Return a text with the first path and the number of the other paths."""
+    """Return the first path and the number of further paths: `a and 2 more`."""
     return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 

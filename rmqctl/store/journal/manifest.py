@@ -58,11 +58,11 @@ class Moved(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The content of journal.json.
 
-    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the folders that did not exist and
-    were created for installed paths.
+    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the folders that were created for
+    installed paths.
 
     `watched` has the states of the log files and the checkpoint, because any use of the store changes these files.
-    Files that the change itself touches are not in `watched`.
+    Files that the change touches are not in `watched`.
     """
 
     verb: str

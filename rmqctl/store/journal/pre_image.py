@@ -1,7 +1,7 @@
 """Keep the old bytes of a file before a change, and restore the old bytes.
 
-The old bytes are kept in a file of the journal. Of each changed range, only blocks with at least one non-zero byte are
-kept. When a range is restored, its blocks that were not kept are set to zero.
+The old bytes are kept in a file of the journal. Blocks of zeros are not kept. During an undo, blocks that were not kept
+become zeros.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
     """Copy the pieces of the file at `path` to `kept`, and flush `kept` to disk.
 
-    The name of `kept` is safe on disk only after a sync of its folder. Raises OSError.
+    The caller must sync the folder of `kept`. Raises OSError.
     """
     source = storage.open(path)
     try:
@@ -97,7 +97,7 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
     """Restore a file's length, its old bytes and its mtime.
 
-    The file is flushed to disk. If the call fails, it can be repeated. Raises OSError.
+    The file is flushed to disk. After an error, the call can be repeated. Raises OSError.
     """
     descriptor = storage.open_for_writing(path)
     try:
@@ -119,7 +119,7 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
 def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
     """Return whether a file has its former length, bytes and mtime.
 
-    If the result is True, the file was not changed yet, or the file was restored. Raises OSError.
+    Raises OSError.
     """
     stamp = storage.stamp(path)
     if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):
@@ -147,7 +147,7 @@ def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path
 def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> None:
     """Set the bytes [begin, end) of a file to zero.
 
-    Blocks that already have only zeros are not written. Raises OSError.
+    Blocks of zeros are not written. Raises OSError.
     """
     for first, last in list(nonzero_pieces(storage, descriptor, begin, end)):
         for at in range(first, last, BLOCK_SIZE):
@@ -155,7 +155,7 @@ def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> Non
 
 
 def _gaps(image: PreImage) -> Iterator[Range]:
-    """Yield the parts of the changed ranges that had only zeros before."""
+    """Yield the parts of the changed ranges whose bytes are not kept."""
     pieces = iter([*image.pieces, (image.size, image.size)])
     piece = next(pieces)
     for begin, end in image.ranges:
@@ -181,7 +181,7 @@ def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: in
 def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
     """Yield (position in the file, position in kept bytes, size) of each part.
 
-    A part is at most one block of a piece.
+    Each piece is cut into parts of at most BLOCK_SIZE bytes.
     """
     kept_at = 0
     for begin, end in pieces:

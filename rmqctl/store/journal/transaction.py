@@ -1,6 +1,6 @@
 """Changes of a store that can be undone, even after a crash.
 
-The undo restores the store byte for byte, even if the change was interrupted at any point.
+The undo restores the store byte for byte. The change may have been interrupted at any point.
 
 The list shows the steps of a change, in order. The steps "keep", "write" and "restore" include a flush to disk.
 
@@ -14,8 +14,9 @@ The list shows the steps of a change, in order. The steps "keep", "write" and "r
                2. restore everything; each step can be repeated
                3. delete journal.json, and then the folder
 
-`journals.py` describes and reads the folder of a change. If journal.json exists without `done`, or with `undoing`, the
-store may be half changed. No other program may change a half changed store before `undo_last` is finished.
+`journals.py` describes and reads the folder of a change. The store may be half changed in two cases: journal.json
+exists without `done`, or journal.json exists with `undoing`. While a store is half changed, only `undo_last` may change
+the store.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ def nothing() -> None:
 class Journal:
     """A change of the store at `root`; `begin` returns a new Journal.
 
-    This class is a context manager. If the `with` block ends without a call of `execute` or `suspend`, all files of the
-    change are removed from the store. A journal keeps the store's lock until the journal is closed. While a journal is
-    open, no other part of the process may open the file `lock`. Files that are built in `staging` can be installed by a
-    rename. `goes_on` is True if `staging` has the files of an earlier, suspended change of the same verb.
+    Journal is a context manager. Without a call of `execute` or `suspend`, the end of the `with` block removes all
+    files of the change. A journal keeps the store's lock until the journal is closed. While a journal is open, the
+    process must not open the file `lock` a second time. New files are built in `staging`, and then installed by a
+    rename. `goes_on` is True if the journal continues a suspended change.
     """
 
     goes_on = False
@@ -106,8 +107,8 @@ class Journal:
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
         """Lock the store, and make a folder for the change.
 
-        `summary` is a description of the change in one line, for the user. With `go_on`, the change continues in the
-        folder of the last journal, if the same verb has suspended this journal.
+        `summary` is a description of the change in one line, for the user. With `go_on`, the new journal continues a
+        suspended change of the command `verb`.
 
         Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
         """
@@ -140,8 +141,7 @@ class Journal:
     ) -> None:
         """End the change.
 
-        If an OSError ends the `with` block before `execute`, ChangeFailed is raised instead. A BrokenPipeError is not
-        replaced by ChangeFailed.
+        Before `execute`, ChangeFailed replaces each OSError except BrokenPipeError.
         """
         try:
             if (
@@ -163,14 +163,13 @@ class Journal:
         `commit` is called after the preparation, before the first file is changed. An exception from `commit` stops the
         change.
 
-        In-place changes of the same file may overlap. If a change deletes or installs a path, no other change may have
-        this path or a path below this path.
+        In-place changes of a file may overlap.
 
-        Raises ValueError if a deleted or installed path is also the path of another change. Raises ValueError if no
-        journal may change a path, or if a range ends after the end of its file. Raises ValueError if an installed file
-        was not built in the journal's folder. Raises NoRoom if the disk has too little room; the store is not changed.
-        Raises ChangeFailed if the system reports an error, if a path does not exist, or if the user may not change a
-        path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if another change is at or below the path of a Delete or Install. Raises ValueError if the
+        rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after the end of the
+        file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom if the disk
+        has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a path does
+        not exist, or the user may not change a path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:
@@ -182,7 +181,7 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Remove all staged files. Call `abandon` only before `execute`.
+        """Remove all staged files. Never call `abandon` after `execute`.
 
         Raises OSError.
         """
@@ -191,10 +190,10 @@ class Journal:
         _tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
-        """Keep the staged files for a later change that continues this change.
+        """Keep the staged files, so that a later `begin` can continue the change.
 
-        Call `suspend` only before `execute`. If the next change does not continue the suspended change, it removes the
-        staged files. Raises OSError.
+        Never call `suspend` after `execute`. A later `begin` removes the staged files if `begin` does not continue the
+        change. Raises OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
@@ -227,10 +226,9 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return the modes of the file at `path`.
+        """Return the modes for a new file at `path`.
 
-        If no file exists at `path`, the function looks for a file below the folders above `path`, and then in the log.
-        The result has the modes of the first file that is found.
+        The modes come from an existing file: at `path`, below a folder above `path`, or in the log.
         """
         near = [
             self._root / path,
@@ -327,7 +325,7 @@ class Journal:
         return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
-        """Undo the change after a failure; return whether the undo succeeded."""
+        """Undo a failed change; return whether the undo succeeded."""
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # first, or the change would count as complete
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
@@ -338,7 +336,7 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return an error with the system's message and the store's state.
+    """Return a ChangeFailed with the system's message and the text `state`.
 
     The error text names a path if the system's error has a path.
     """
@@ -351,8 +349,8 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     """Make the folder of the next change, and return it.
 
-    The function first removes each folder whose change never began or was undone. If the new folder cannot be made, no
-    part of the new folder is left.
+    First, the folders of all journals in the state NOT_BEGUN are removed. After an error, no part of the new folder is
+    left.
     """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
@@ -371,10 +369,9 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 
 
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
-    """Return the folder of the last journal if `verb` may continue it.
+    """Return the journal folder of the suspended change of `verb`, or None.
 
-    `verb` may continue the last journal if the journal has the same verb and has changed nothing yet. If `verb` may not
-    continue the last journal, the result is None.
+    A change is suspended if its journal is the last journal and has the state NOT_BEGUN.
     """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
@@ -390,7 +387,7 @@ def undo_last(
     `commit` is called before the undo changes any file. An exception from `commit` stops the undo.
 
     Raises ChangedSince if the store was written to after the change, and `force` is False. Raises StoreInUse and
-    Unreadable. Raises ChangeFailed if the system fails. After ChangeFailed, `undo_last` can be called again.
+    Unreadable. Raises ChangeFailed if the system reports an error. After ChangeFailed, `undo_last` can be called again.
     """
     is_begun = False
 
@@ -441,12 +438,13 @@ def drop(
 ) -> list[JournalEntry]:
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
-    Returns the forgotten changes. Without `damaged`, the changes of all undamaged journals are forgotten, and damaged
-    journals are kept. If `damaged` is the name of a folder, only the damaged journal in this folder is forgotten.
+    Returns the forgotten changes. Without `damaged`, all undamaged journals are forgotten, and damaged journals are
+    kept. If `damaged` is the name of a folder, the damaged journal in the folder is forgotten, and no other journal.
     `commit` is called before any file is removed. An exception from `commit` stops `drop`.
 
     Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
-    done. Raises StoreInUse. Raises ChangeFailed if the system fails. After ChangeFailed, `drop` can be called again.
+    done. Raises StoreInUse. Raises ChangeFailed if the system reports an error. After ChangeFailed, `drop` can be
+    called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
@@ -477,7 +475,7 @@ def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Cal
 
 @contextmanager
 def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
-    """Raise ChangeFailed if the block raises an OSError."""
+    """Raise ChangeFailed if the `with` block raises an OSError."""
     try:
         yield
     except OSError as error:
@@ -487,8 +485,8 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """Lock the store, and return the descriptor of the file `lock`.
 
-    If the store has no file `lock` and no journal, the file `lock-was-missing` is written before `lock` is created.
-    Because of the file `lock-was-missing`, the last undo removes `lock` again.
+    If the store has no file `lock` and no journal, `lock-was-missing` is written before `lock`. If `lock-was-missing`
+    exists, the last undo removes `lock`.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -502,8 +500,8 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
     """Check that the changes can be undone one by one, in any order.
 
-    An undo must also be possible if the store was moved to another folder after the change. Raises ValueError if a path
-    makes an undo impossible.
+    An undo must be possible after the store was moved to another folder. Raises ValueError if a path makes an undo
+    impossible.
     """
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
@@ -542,7 +540,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
     """Raise ChangeFailed if the user lacks a permission for a change or an undo.
 
-    Without a check of the permissions, a change or an undo could stop before it is complete. Raises OSError.
+    Raises OSError.
     """
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
@@ -634,8 +632,8 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Restore everything that the change has changed.
 
-    If the call fails, it can be repeated. The undo writes only to files that are changed and not restored yet. The undo
-    does not write to an unchanged file, because an earlier write to this file may have failed.
+    After an error, the call can be repeated. The undo does not write to files that are unchanged or already restored.
+    If a change failed at a file that cannot be written, the undo must not write to the file.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -698,10 +696,9 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """Remove all files of rmqctl from the store if the store has no journal.
+    """Remove rmqctl's folder if the store has no journal.
 
-    Files that `clean` moved out of the store are kept until a receipt for these files is written. Files that rmqctl did
-    not create are kept, too.
+    The folder `expired` of `clean` is kept. Files that rmqctl did not create are kept.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

@@ -1,4 +1,4 @@
-"""The steps of an undo, in the order in which the undo makes them."""
+"""The steps of an undo, in order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[s
     """Return the steps of an undo as dicts for JSON.
 
     The step `put back` is for files that were deleted or replaced. The step `remove` is for new files. The step
-    `restore` is for changed bytes and lengths. If a change is half done, its undo has steps only for the files that
-    were changed. `bytes` is the number of bytes that the step restores in a file. Raises OSError.
+    `restore` is for changed bytes and lengths. If a change is half done, unchanged files get no step. `bytes` is the
+    number of bytes that the step restores in a file. Raises OSError.
     """
     return list(_steps(storage, root, entry))
 

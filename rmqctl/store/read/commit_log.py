@@ -1,14 +1,13 @@
 """Read the commit log from its first byte to its end.
 
-A scan of the log is either strict or lenient. A strict scan stops at the first damage. The recovery of a broker also
-stops at a damage, unless `is_served` is True for the damage. A lenient scan reports each damage and reads to the end of
-the last file. After a damage, a lenient scan continues at the next record with right lengths and the right
-PHYSICALOFFSET.
+A scan of the log is either strict or lenient. A strict scan stops at the first damage. The recovery of a broker stops
+at a damage, unless `is_served` is True for the damage. A lenient scan reports each damage and reads to the end of the
+last file. After a damage, a lenient scan continues at the next record with right lengths and the right PHYSICALOFFSET.
 
-The log ends at the first place where eight zero bytes are found instead of a record. A broker leaves only zeros after
-the end of the log, in the rest of the last file and in files that were allocated in advance. Any data except zeros
-after the end of the log is damage. The code `hole` means that whole records follow zero bytes in the same log file. The
-code `bytes-behind-end` means that other bytes follow zero bytes in a log file, but no whole record. The code `no-blank`
+The log ends where eight zero bytes are found in place of a record. A broker leaves only zeros after the end of the log:
+in the rest of the last file, and in files allocated in advance. After the end of the log, all bytes that are not zero
+are damage. The code `hole` means that zero bytes in a log file are followed by whole records. The code
+`bytes-behind-end` means that zero bytes in a log file are followed by data without a whole record. The code `no-blank`
 means that a log file does not end with a blank, although the next file continues the log.
 """
 
@@ -116,9 +115,8 @@ class CommitLog:
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
         """Return the message, blank or damage at a physical offset.
 
-        If the log has eight zero bytes at the offset, no record was written at the offset, and the result is None. If
-        no file contains the offset, the result is Damage `outside-log`. If the file cannot be read, the result is
-        Damage `unreadable`.
+        The result is None if the log has eight zero bytes at the offset. If no file contains the offset, the result is
+        Damage `outside-log`. If the file cannot be read, the result is Damage `unreadable`.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -129,11 +127,10 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the offset of the first record or blank from an offset on.
+        """Return the offset of the first record or blank at or after an offset.
 
-        The search starts at `physical_offset`, and ends at the end of the file that contains this offset. The result is
-        None if the search finds no record or blank. The result is also None if no file contains the offset, or if the
-        file cannot be read.
+        The search ends at the end of the file that contains `physical_offset`. The result is None if the search finds
+        no record or blank. The result is None if no file contains the offset, or if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -155,8 +152,7 @@ class CommitLog:
     def files_in_use(self) -> list[MappedFile]:
         """Return the files up to the last file that begins with a record.
 
-        Files that a broker allocated in advance, and that still have no record, are left out. Raises OSError if a file
-        cannot be read.
+        Files that were allocated in advance, and have no record, are left out. Raises OSError if a file cannot be read.
         """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
@@ -165,12 +161,11 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Return the end offset of a broker's scan of the log, and the last message.
+        """Return the offset at which a broker's log scan ends, and the last message.
 
         The result is (physical offset, message). Only the last file in use is scanned. The message is None if the scan
-        finds no message. `hint` is the physical offset of a record in the last file in use, for example the physical
-        offset in the last unit of a queue. With `hint`, the scan begins at the offset `hint` and does not read earlier
-        records. Raises OSError.
+        finds no message. `hint` is the physical offset of a record in the last file in use, for example from the last
+        unit of a queue. If `hint` is given, the scan begins at the offset `hint`. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -263,8 +258,8 @@ class CommitLog:
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
         """Return the damage `no-blank` if the log continues after the zeros of a file.
 
-        `zeros` are the zero bytes from the last record of a file to the end of the file, where a blank should be. The
-        result is None if no later file shows that the log continues.
+        `zeros` are the zero bytes from the last record of a file to the end of the file. The result is None if the log
+        does not continue in a later file.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -355,15 +350,15 @@ class CommitLog:
 def is_served(damage: Damage) -> bool:
     """Return whether a broker serves a damaged record to consumers.
 
-    The scan of a broker continues after a damaged record that the broker serves. A broker also serves a record with an
-    empty body and a wrong checksum, because brokers do not check an empty body.
+    The scan of a broker continues after a damaged record that the broker serves. A broker serves a record with an empty
+    body and a wrong body CRC, because brokers do not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether the scan by a starting broker continues after `item`."""
+    """Return whether a starting broker continues its scan after `item`."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
@@ -378,9 +373,9 @@ def message_of(item: ScanItem | None) -> Message | None:
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether the log continues in the file in which `item` was found.
+    """Return whether the log continues at `item`.
 
-    The result is False if the item is a tail of zeros, or if the item cannot be read.
+    The result is False if `item` is a ZeroTail, or if `item` cannot be read.
     """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 

@@ -2,8 +2,8 @@
 
 The name of a queue file is the byte offset, in the queue, of the file's first unit. Unit n begins at byte n * unit size
 of the queue. The units in use begin in the first queue file and end before the first unit that is not in use
-(format/cq_unit.py). Because only zeros follow the last unit in use, this unit is found by bisection. `verify` uses no
-bisection, but reads every unit.
+(format/cq_unit.py). The last unit in use is found by bisection, because only zeros follow the last unit in use. The
+command `verify` does not bisect: it reads every unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLOTS_OF_BLOCK = 100  # 2000 bytes of a consume queue: a smaller read takes as 
 
 
 class UnitQueue(Protocol):
-    """The methods of both consume queues and batch consume queues."""
+    """The methods that ConsumeQueue and BatchConsumeQueue have."""
 
     topic: str
     queue_id: int
@@ -33,9 +33,9 @@ class UnitQueue(Protocol):
     unit_size: int
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the queue offset of the first message that the log still has.
+        """Return the queue offset of the queue's first message that is in the log.
 
-        `min_physical_offset` is the offset at which the log begins. If the log has no message of the queue any more,
+        `min_physical_offset` is the physical offset at which the log begins. If the log has no message of the queue,
         the result is the max offset.
         """
 
@@ -59,15 +59,14 @@ class UnitQueue(Protocol):
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The queue file is the one that contains the unit at `queue_offset`. The result is None if no queue file contains
-        the unit at `queue_offset`.
+        The result is None if no queue file contains the queue offset `queue_offset`.
         """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        The search is a bisection, so `holds` must also return True for all units after the first one. The result is
-        None if `holds` returns False for every unit.
+        The search is a bisection: if `holds` is True for a unit, `holds` must be True for all later units. The result
+        is None if `holds` returns False for every unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
@@ -85,14 +84,14 @@ class UsedTest(Protocol):
 
 
 def _end_of_data(file: MappedFile, unit_size: int) -> int:
-    """Return a slot number from which on a queue file has only zeros."""
+    """Return a slot number; at and after this slot, the file has only zeros."""
     return -(-file.known_data_end // unit_size)
 
 
 class _Slots:
-    """The slots of one queue file, which a search reads in blocks.
+    """The slots of one queue file, read in blocks.
 
-    The block that was read last is kept, because the last steps of a bisection are all in one block.
+    One block stays in memory, because the last steps of a bisection need only one block.
     """
 
     def __init__(self, file: MappedFile, unit_size: int) -> None:
@@ -142,7 +141,7 @@ class _Units:
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield the slots [start, end) in blocks: (number of the first slot, bytes).
 
-        The bytes of a block are whole slots. Missing files, and holes of sparse files, are left out.
+        The bytes of a block are whole slots. Missing files, and holes in sparse files, are left out.
         """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
@@ -165,7 +164,7 @@ class _Units:
     def last_used(self, used: UsedTest) -> int | None:
         """Return the number of the last slot in use, or None if no slot is in use.
 
-        The last slot in use is searched by bisection in the last file that has a slot in use.
+        The files are searched from the last file to the first, each by bisection.
         """
         for file in reversed(self.queue.files):
             count = self._used_in(file, used)
@@ -174,9 +173,9 @@ class _Units:
         return None
 
     def _used_in(self, file: MappedFile, used: UsedTest) -> int:
-        """Return how many slots a queue file has up to its last slot in use.
+        """Return the number of slots in use at the start of a queue file.
 
-        In most queues, the last slot in use is in the first block of its file, and the bisection needs only one read.
+        If all slots in use are in the first block of the file, the bisection needs only one read.
         """
         slots = _Slots(file, self.unit_size)
         count = self.slots_of(file)
@@ -229,9 +228,9 @@ class ConsumeQueue:
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the queue offset of the first unit whose message the log still has.
+        """Return the queue offset of the first unit that points to a message in the log.
 
-        `min_physical_offset` is the offset at which the log begins. If the log has no message of the queue any more,
+        `min_physical_offset` is the physical offset at which the log begins. If the log has no message of the queue,
         the result is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
@@ -248,9 +247,8 @@ class ConsumeQueue:
     def _units_in_memory(self, min_physical_offset: int) -> int:
         """Return the number of units in memory, or 0 if the files must be searched.
 
-        The units are in memory if the storage has kept the content of the queue's only file. The result is 0 if the
-        units are not in memory. The result is also 0 if a unit is not in use, is a pre-blank unit, or points to an
-        offset before `min_physical_offset`.
+        The units are in memory if the queue has one file, and the storage has kept the content of the file. The result
+        is 0 if a unit is not in use, is a pre-blank unit, or points to an offset before `min_physical_offset`.
         """
         content = self.queue.small_content
         if content is None:
@@ -262,9 +260,9 @@ class ConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        Pre-blank units are never returned. The search is a bisection, so `holds` must also return True for all units
-        after the first one. The result is None if `holds` returns False for every unit. If the caller already knows the
-        max offset, `end` is the max offset.
+        Pre-blank units are never returned. The search is a bisection: if `holds` is True for a unit, `holds` must be
+        True for all later units. The result is None if `holds` returns False for every unit. `end` is the max offset of
+        the queue, or None if the caller does not know the max offset.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -283,7 +281,10 @@ class ConsumeQueue:
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use, or None if it is pre-blank or does not exist."""
+        """Return the last unit in use.
+
+        The result is None if the queue has no unit in use, or if the last unit in use is a pre-blank unit.
+        """
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
@@ -298,8 +299,7 @@ class ConsumeQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The queue file is the one that has a slot for the unit at `queue_offset`. The result is None if no queue file
-        has a slot for the unit at `queue_offset`.
+        The result is None if no queue file has a slot for the queue offset `queue_offset`.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
@@ -308,11 +308,10 @@ class ConsumeQueue:
         """Return the min offset that a broker sets when it loads the queue.
 
         The rules are those of RocketMQ's ConsumeQueue.correctMinOffset. `end` is the queue offset after the last loaded
-        unit. The broker searches only the first queue file, for the first unit that points to `min_physical_offset` or
-        a later offset. The min offset is the queue offset of the unit that is found, which may also be a pre-blank
-        unit. If the broker finds no unit, the min offset is 0, even if the queue does not begin at 0. With
-        `expired_begins_at_end` (5.x), the min offset is `end` if the last unit points to an offset before
-        `min_physical_offset`.
+        unit. The broker searches the first queue file for a unit that points to `min_physical_offset` or to a later
+        offset. The min offset is the queue offset of the first unit found, which may be a pre-blank unit. If the broker
+        finds no unit, the min offset is 0. If `expired_begins_at_end` is True (5.x) and the last unit points to an
+        offset before `min_physical_offset`, the min offset is `end`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -331,8 +330,8 @@ class ConsumeQueue:
     def end_by_scan(self) -> int:
         """Return the queue offset after the last unit in use, without bisection.
 
-        The queue files are scanned from the last file to the first, until a unit in use is found. Because there is no
-        bisection, the result is also right for a damaged queue.
+        The queue files are scanned from the last file to the first, until a unit in use is found. In a damaged queue, a
+        bisection could give a wrong result.
         """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
@@ -352,7 +351,7 @@ class ConsumeQueue:
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield the slots [start, end) in blocks: (first queue offset, bytes).
 
-        The bytes of a block are whole slots, in use or not. Missing files, and holes of sparse files, are left out.
+        The bytes of a block are whole slots, in use or not. Missing files, and holes in sparse files, are left out.
         """
         return self._units.blocks(start, end)
 
@@ -391,10 +390,10 @@ class BatchConsumeQueue:
         return last.queue_offset + last.batch_size if last else 0
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the base offset of the first batch that the log still has.
+        """Return the base offset of the first batch that is in the log.
 
-        The base offset of a batch is the queue offset of its first message. `min_physical_offset` is the offset at
-        which the log begins. If the log has no batch of the queue any more, the result is the max offset.
+        The base offset of a batch is the queue offset of its first message. `min_physical_offset` is the physical
+        offset at which the log begins. If the log has no batch of the queue, the result is the max offset.
         """
         return self.min_and_max(min_physical_offset)[0]
 
@@ -407,9 +406,9 @@ class BatchConsumeQueue:
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """Return the min offset that a broker sets when it loads the queue.
 
-        The min offset is the base offset of the first batch whose record the log still has. To find the min offset, a
-        broker searches only the first queue file. If the log has no record of the batches in the first file any more,
-        the min offset is the queue offset at which this file ends. If the queue has no batch, the min offset is -1.
+        A broker searches the first queue file for a batch that is in the log. The min offset is the base offset of the
+        first batch found. If the log has no batch of the first queue file, the min offset is the end offset of the
+        first queue file. If the queue has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -422,8 +421,8 @@ class BatchConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first batch for which `holds` returns True.
 
-        The search is a bisection, so `holds` must also return True for all batches after the first one. The result is
-        None if `holds` returns False for every batch.
+        The search is a bisection: if `holds` is True for a batch, `holds` must be True for all later batches. The
+        result is None if `holds` returns False for every batch.
         """
 
         def behind(slot: int) -> bool:
@@ -440,10 +439,10 @@ class BatchConsumeQueue:
         return None if slot is None else self._unit(slot)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the batches from `queue_offset` to `end` that are in one queue file.
+        """Return the batches of one queue file, from `queue_offset` to `end`.
 
-        The first batch is the one that contains `queue_offset`. All other batches are in the same queue file as the
-        first batch, and begin before `end`. The result is None if no batch contains `queue_offset`.
+        The first returned batch contains `queue_offset`. The last returned batch begins before `end`. The result is
+        None if no batch contains `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)

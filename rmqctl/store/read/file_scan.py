@@ -36,8 +36,8 @@ class ZeroTail(NamedTuple):
 class RecordRun(NamedTuple):
     """A record run: good messages that follow each other without gaps.
 
-    `messages` is the number of messages in the record run. `result` is the return value of the scan's callback, which
-    was called with the columns of the messages. Without a callback, `result` is None.
+    `messages` is the number of messages in the record run. The scan calls a callback with the columns of the messages.
+    `result` is the return value of the callback, or None without a callback.
     """
 
     physical_offset: int
@@ -57,7 +57,7 @@ ScanItem = Message | Blank | Damage
 class FileScan:
     """The scan of the items (messages, blanks, damages) of `file`.
 
-    The scan starts at `position`, a byte position in the file at which an item must begin. During the scan, the
+    The scan starts at the byte position `position` of the file. An item must begin at `position`. During the scan, the
     attribute `position` is the position of the next item. `ended` is True when the file has no more items.
     """
 
@@ -107,7 +107,7 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Return the position after the last position at which an item can begin.
+    """Return the position after the last possible start of an item.
 
     If a file ends without a blank, the Damage `no-blank` can begin at the end of the file. The result is 0 for an empty
     file.
@@ -116,7 +116,7 @@ def end_position(file: MappedFile) -> int:
 
 
 def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """Cut a file into segments, and yield the positions (start, stop) of each."""
+    """Cut a file into segments, and yield the positions (start, stop)."""
     end = end_position(file)
     for start in range(0, end, segment_size):
         behind = start + segment_size
@@ -161,9 +161,9 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position in the file at which a damage ends.
 
-    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file, and other
-    damage ends after the last byte that is not zero. If TOTALSIZE of a damaged record gives a later end, the damage
-    ends at this later end. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of
+    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. If no record
+    follows, other damage ends after the last byte that is not zero. If TOTALSIZE of a damaged record gives a later end,
+    the damage ends there. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of
     the file.
     """
     following = reader.next_record(position + 1)

@@ -1,13 +1,13 @@
 """The topics that exist in a store.
 
-If a store has a topics.json, a topic that is missing in topics.json normally counts as deleted.
+A topic that is missing in topics.json normally counts as deleted.
 
 The brokers' own topics always exist. Some topics of 4.x brokers are not in any file, for example
 RMQ_SYS_TRANS_OP_HALF_TOPIC. A broker of 4.9.7 needs the queue of RMQ_SYS_TRANS_OP_HALF_TOPIC, and rebuilds it from the
 log.
 
-A topic also exists if a consumer group has an offset in the topic, even if topics.json does not list the topic. If a
-topic with a group's offset was deleted, its remaining queue does no harm.
+A topic that is missing in topics.json exists if a consumer group has an offset in the topic. If the queue of a deleted
+topic remains in the store, the queue does no harm.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    The queueIds are 0 to readQueueNums - 1, where topics.json gives readQueueNums for the topic. A queue with one of
-    the returned queueIds may have no files.
+    The queueIds are 0 to readQueueNums - 1. The topic's entry in topics.json has readQueueNums. A queue with one of the
+    returned queueIds may have no files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None

@@ -2,9 +2,9 @@
 
 Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
 the first record found in the segment. The first record of a later segment is a guess, because bytes in a message body
-may look like a record with the right PHYSICALOFFSET. Therefore each segment reports where its first record begins. If
-the previous segment ended at another place, the segment is scanned again, from the end of the previous segment. A
-parallel scan has the same result as a scan by one thread.
+may look like a record with the right PHYSICALOFFSET. Each segment reports the position of its first record. If the
+previous segment does not end at the guessed first record, the segment is scanned again, from the end of the previous
+segment. A parallel scan has the same result as a scan by one thread.
 """
 
 from __future__ import annotations
@@ -67,11 +67,10 @@ def scan_part(
 ) -> Part:
     """Return the items of `file` that begin in [start, stop).
 
-    If `exact` is True, the first item begins at `start`. Otherwise the first item is the first record or blank found at
-    or after `start`.
+    If `exact` is True, the first item begins at `start`. If `exact` is False, the first item is the first record or
+    blank found at or after `start`.
 
-    In a record run, either all messages begin before the physical offset `border`, or all messages begin at or after
-    `border`.
+    No record run has messages on both sides of the physical offset `border`.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -86,9 +85,9 @@ def scan_part(
 class PartJoin:
     """Joins the scanned parts of one log file, in the order of the file.
 
-    The position of a part's first record is a guess. The guessed position is right if the previous part ended at the
-    same position. If the guessed position is wrong, the part must be read again. A guessed position is wrong if bytes
-    in a body, or after a blank, look like a record with the right PHYSICALOFFSET.
+    The position of a part's first record is a guess. The guessed position is right if the previous part ends at this
+    position. If the guessed position is wrong, the part must be read again. Bytes in a body, or after a blank, can look
+    like a record with the right PHYSICALOFFSET.
 
     `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
     """
@@ -120,11 +119,10 @@ class ParallelScan:
     """A scan of the log files `files` by `threads` threads.
 
     The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
-    `result` of the record run. In a record run, either all messages begin before the physical offset `border`, or all
-    messages begin at or after `border`. Without `check_bodies`, a record run may contain messages with a wrong body
-    CRC.
+    `result` of the record run. No record run has messages on both sides of the physical offset `border`. Without
+    `check_bodies`, a record run may contain messages with a wrong body CRC.
 
-    Use a ParallelScan as a context manager. Request the items of each file only once, in the order of the files.
+    Use a ParallelScan as a context manager. Request the items of each file once, in the order of the files.
     """
 
     def __init__(

@@ -44,11 +44,11 @@ class ReadOnlyStore:
     `root` are read directly. No method writes to the store. `foreign` has a Damage for each file or folder that does
     not belong to the store or cannot be read.
 
-    A caller that reads only the log sets `log_only`. With `log_only`, DLedger stores and stores with queues only in
-    RocksDB are accepted. If the queues are only in RocksDB, `queues` is empty.
+    A caller that reads only the log sets `log_only`. With `log_only`, the store may have a DLedger log, or queues only
+    in RocksDB. If the queues are only in RocksDB, `queues` is empty.
 
-    Without `log_only`, raises LayoutNotSupported for a store with queues only in RocksDB and for a store with a DLedger
-    log. Raises NotAStore or Unreadable.
+    Without `log_only`, raises LayoutNotSupported if the store has a DLedger log, or has queues only in RocksDB. Raises
+    NotAStore or Unreadable.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ReadOnlyStore:
     def queues(self) -> dict[QueueKey, UnitQueue]:
         """Return all readable consume queues, by (topic, queueId).
 
-        The queues are found by listing folders. The topic name in a message is never used as part of a path.
+        The queues are found by listing folders. Topic names in messages are never used in paths.
         """
         found: dict[QueueKey, UnitQueue] = {}
         for topic in self._folders_of(store_path.CONSUMEQUEUE):
@@ -126,9 +126,8 @@ class ReadOnlyStore:
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        The files contradict broker.conf if all of at least two log files have the same size, but broker.conf sets
-        another size. For a contradiction, the offsets in successive file names must also differ by the size of the
-        files.
+        The check needs at least two log files. All log files must have the same size, and the offsets in successive
+        file names must differ by this size. BadRequest is raised if broker.conf sets another size.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -210,8 +209,8 @@ class ReadOnlyStore:
     def tags_are_indexed(self) -> bool | None:
         """Return whether the index has entries for TAGS.
 
-        The result is None if the index does not show whether it has entries for TAGS. The first call examines the
-        index, and later calls return the same result. Raises Unreadable.
+        The result is None if a sample of the index gives no answer. The first call examines the index, and later calls
+        return the same result. Raises Unreadable.
         """
         return tags_are_indexed(self)
 
@@ -263,8 +262,7 @@ class ReadOnlyStore:
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        After this call, `foreign` also contains files and folders that cannot be read, or that do not belong to a queue
-        or an extension.
+        The function adds a Damage to `foreign` for each unreadable or unknown file or folder.
         """
         _ = self.queues, self.extensions
 
@@ -272,7 +270,7 @@ class ReadOnlyStore:
     def partly_read(self) -> bool:
         """Return whether a part of the store is missing or could not be read.
 
-        For example, the store has a link that is not followed, or a commit log folder does not exist.
+        The result is True, for example, if a link is not followed, or if a commit log folder does not exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
@@ -280,12 +278,12 @@ class ReadOnlyStore:
     def has_unreadable(self) -> bool:
         """Return whether a part of the store could not be read.
 
-        For example, the store has a link that is not followed, or a folder that cannot be read.
+        The result is True, for example, if a link is not followed, or if a folder cannot be read.
         """
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the state of the files that a broker changes whenever it starts.
+        """Return the state of the files that each start of a broker changes.
 
         The fingerprint covers the log files, the checkpoint and the abort file. The state of a file consists of its
         size, mtime, mode, owner and device.
@@ -321,8 +319,7 @@ class ReadOnlyStore:
         """Return the tagsCode of a message.
 
         For most messages, the tagsCode is the hashCode of TAGS. For a scheduled message, the tagsCode is the delivery
-        time, which is read from the message's unit. If no unit points to a scheduled message, its tagsCode is also the
-        hashCode of TAGS.
+        time from the message's unit. If no unit points to a scheduled message, the result is the hashCode of TAGS.
         """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
@@ -353,9 +350,9 @@ class ReadOnlyStore:
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
         """Yield the messages of `topic` that have `key`, in log order.
 
-        A message has the key if `key` is one of its KEYS or its UNIQ_KEY. The messages are found by the index. If a
+        A message has the key if `key` is its UNIQ_KEY, or one of its KEYS. The messages are found by the index. If a
         message is damaged, the function yields a Damage instead of the message. If the index points to damaged bytes
-        without a readable record, the function yields their Damage, because the lost record may have had the key.
+        without a readable record, the function yields a Damage: the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -394,9 +391,8 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        A commit log folder that does not exist is a problem. A wrong type is also a problem: a folder instead of a
-        single file (for example the checkpoint), or a file instead of the folder config. A link out of the store also
-        counts as a wrong type.
+        Problems are a commit log folder that does not exist, and a link out of the store. Wrong types are problems: a
+        folder in place of a file (for example the checkpoint), and a file in place of the folder config.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
@@ -430,7 +426,7 @@ class ReadOnlyStore:
     def _files_of(self, part: str, topic: str, configured: int | None) -> dict[int, MappedFileQueue]:
         """Return the files of each readable queue of a topic, by queueId.
 
-        Entries of the topic's folder that do not belong to a queue are added to `foreign`.
+        Files and folders in the topic's folder that belong to no queue are added to `foreign`.
         """
         folder = self._folders_of(part).get(topic)
         if folder is None:
@@ -503,6 +499,6 @@ class ReadOnlyStore:
 
 
 def has_key(message: Message, key: str) -> bool:
-    """Return whether `key` is one of a message's KEYS or its UNIQ_KEY."""
+    """Return whether `key` is the UNIQ_KEY of a message, or one of its KEYS."""
     found = message.properties
     return found.get(properties.UNIQ_KEY) == key or key in properties.keys(found)

@@ -20,7 +20,7 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     A topic exists if it has a queue, or if topics.json lists the topic. The error text proposes the most similar known
     name.
 
-    If the topic may have queues that could not be read, the result is None, because the topic may exist.
+    The result is None if the topic may have queues that could not be read.
     """
     if store.topic_queues(topic) or topic in store.listed_topics or store.is_unread(topic):
         return None

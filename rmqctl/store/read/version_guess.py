@@ -1,12 +1,12 @@
 """A guess of the broker version that wrote a store.
 
-First, the store is searched for signs of 5.x: files, and parts of topics.json, that only 5.x writes. For example, a
-broker of 5.x creates the file `abort.bak` at each start. rmqctl also creates `abort.bak` when it writes in the format
-of 5.3 or 5.4. Without `abort.bak`, a store without messages would look like a store of an older version.
+Some files, and some parts of topics.json, are signs of 5.x, because only 5.x writes them. One sign is the file
+`abort.bak`, which a broker of 5.x creates at each start. When rmqctl writes in the format of 5.3 or 5.4, rmqctl creates
+`abort.bak`. A 5.x store without messages and without `abort.bak` would look like a 4.x store.
 
-If the store has no sign of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
-the last property. Brokers from 4.9.1 to 5.1.4 write no 0x02 after the last property. Brokers from 5.2 on write 0x02
-after the last property again.
+In a store without signs of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
+the last property. Brokers from 4.9.1 to 5.1.4 write no 0x02 after the last property. Brokers of 5.2 and later write
+0x02 after the last property.
 
 `rmqctl.store.read.index.tag_index` searches for signs of 5.4.
 """
@@ -32,8 +32,8 @@ SAMPLE_RECORDS = 64
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """Return the profile of the broker that wrote the store.
 
-    If the store has no sign of the version, the result is the profile 4.9. If broker.conf sets enabledAppendPropCRC, a
-    broker of 5.x wrote the store, because only 5.2 and later have this setting.
+    If the store has no sign of the version, the result is the profile 4.9. If broker.conf sets enabledAppendPropCRC,
+    the result is a profile of 5.x. Only 5.2 and later have the setting enabledAppendPropCRC.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -51,7 +51,7 @@ def shows_version(store: ReadOnlyStore) -> bool:
 
 
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
-    """Return the signs of 5.x in a store, which no earlier version writes."""
+    """Return the signs that a broker of 5.x wrote the store."""
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
@@ -65,8 +65,8 @@ def _has_topic_attributes(store: ReadOnlyStore) -> bool:
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the log's first records end with 0x02.
 
-    The majority of the first records decides. A single record can differ, because the client, and not the broker,
-    writes the properties of a message in a batch. The result is None if the first records have no properties.
+    The majority of the first records decides. The properties of a message in a batch may end differently, because the
+    client writes the properties in a batch. The result is None if the first records have no properties.
     """
     votes = []
     position = store.commit_log.min_offset
@@ -84,8 +84,7 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
     """Return whether a broker of 3.x wrote the store.
 
     A store of 3.x has no file `lock` and no sign of 5.x. In every index file of 3.x, hashSlotCount is the number of
-    entries. The newest index entries of 3.x are not for UNIQ_KEY, which brokers of 4.x index. The result is False if
-    the index has no entries.
+    entries. Brokers of 3.x write no index entries for UNIQ_KEY. The result is False if the index has no entries.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False

@@ -1,9 +1,8 @@
 """The messages that a repair or a broker's restart loses.
 
-The losses of a repair and of a restart are counted by the same rules. A message is lost if its record, good or damaged,
-is after the log's new end. A unit that points to a place after the log's new end is counted as a lost message, even if
-its record does not exist any more. A message is also lost if no queue points to the message any more, even if its
-record is before the log's new end.
+The losses of a repair and of a restart are counted by the same rules. A message is lost if its good or damaged record
+is after the log's new end. A unit that points after the log's new end counts as a lost message, with or without a
+record. A message before the log's new end is lost if a queue loses the message's unit.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 class LossCounter:
     """Counts messages and units after the log's new end.
 
-    The counter includes damaged messages, the bytes of other damage, and units whose message does not exist any more.
-    `good` is the number of undamaged messages.
+    The counter counts good messages, damaged messages, and units without a record. For damage without a message, the
+    bytes are counted. `good` is the number of good messages.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -47,8 +46,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        A damaged message is counted as a lost message, with one exception. If a damaged message has a wrong
-        PHYSICALOFFSET, and the log has the same message at that offset, only the bytes are counted.
+        A damaged message counts as a lost message, unless it is a copy. A copy has a wrong PHYSICALOFFSET, and the log
+        has the same message at the PHYSICALOFFSET. For a copy, the bytes are counted, but no message.
         """
         message = damage.message
         if message is not None and self._is_copy(message):
@@ -69,7 +68,7 @@ class LossCounter:
         )
 
     def units(self, key: QueueKey, count: int) -> None:
-        """Count units of a queue that will be removed."""
+        """Count units that are removed from a queue."""
         self._units[key] = self._units.get(key, 0) + count
 
     def of_queues(self) -> dict[QueueKey, int]:
@@ -80,7 +79,7 @@ class LossCounter:
     def total(self) -> DataLoss:
         """Return the total loss.
 
-        If the store has only the unit of a message, the message is counted with 0 bytes.
+        If a removed unit points to a missing record, the lost message counts as 0 bytes.
         """
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
@@ -99,7 +98,7 @@ class DataLoss(NamedTuple):
 class QueueOutcome(NamedTuple):
     """A queue's new min offset and max offset, and the number of its lost messages.
 
-    `moved` is the number of queue offsets that will belong to a different message or to no message.
+    `moved` is the number of queue offsets that will have a different message or no message.
     """
 
     topic: str

@@ -1,9 +1,8 @@
-"""A simulation of the two passes in which a starting broker reads its log.
+"""A simulation of the two passes of a starting broker through the log.
 
 In the first pass, recovery scans the log. In the second pass, start() of 4.x dispatches the log. The caller scans the
-log too, and gives batches of good messages to the simulation. If a message of a batch begins at the broker's current
-position, the simulation accepts this message and the rest of the batch. The simulation checks all other records by the
-broker's own rules.
+log, and gives runs of good messages to the simulation. If a message of a run begins at the broker's position, the
+simulation accepts the rest of the run without a check. Records outside the runs are checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ LONGEST_V1_TOPIC = 127
 class Dispatch:
     """Dispatches the messages of one pass to the simulated queues `queues`.
 
-    Good messages are dispatched without a further check. If the broker's check accepts a damaged message, the message
-    is dispatched with the fields in its damaged record.
+    Good messages are dispatched without a further check. If the broker's check accepts a damaged message, the dispatch
+    uses the fields of the damaged record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -57,10 +56,10 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row, from `start` on, whose record the broker does not know.
+        """Return the first row from `start` on with a record unknown to the broker.
 
-        4.x does not know V2 records, which only topics longer than 127 bytes have. If the broker knows all records, the
-        result is the number of rows.
+        4.x does not know V2 records (for topics longer than 127 bytes). If the broker knows all records, the result is
+        the number of rows.
         """
         if self._profile.knows_long_topics:
             return len(messages)
@@ -106,7 +105,7 @@ class RecoveryPass:
 
 
 class ScanEnd(NamedTuple):
-    """The place where recovery ends the log, and the reason for this end.
+    """The place where recovery ends the log, and the reason.
 
     `code` is the code of the damage that begins at `physical_offset`. If no damage was reported at `physical_offset`,
     `code` is empty.
@@ -148,7 +147,7 @@ class RecoveryScan:
             self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
-        """Scan the bytes [physical_offset, end), which are not a good message."""
+        """Scan the damaged bytes [physical_offset, end)."""
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
@@ -156,7 +155,7 @@ class RecoveryScan:
     def pass_over(self, end: int) -> None:
         """Continue the scan at physical offset `end`.
 
-        All records before `end` must be good, and their dispatch must not change any queue.
+        All records before `end` must be good. A dispatch of the records must not change a queue.
         """
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1
@@ -205,9 +204,9 @@ class RecoveryScan:
 class ReputPass:
     """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    The pass begins at `start`, does not verify checksums, and skips bytes that are not a record. If the pass reaches a
-    physical offset that no log file contains, the broker waits forever. `hangs_at` is the physical offset for which the
-    broker waits forever, or None. Methods raise OSError.
+    The pass begins at `start`, does not verify checksums, and skips bytes that are not a record. At a physical offset
+    that no log file contains, the broker waits forever. `hangs_at` is the physical offset where the broker waits
+    forever, or None. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
@@ -216,7 +215,7 @@ class ReputPass:
         self._dispatch = dispatch
         self._reput_from = start
         self._file: MappedFile | None = None
-        self._position = start  # the read position; not _reput_from after a record with inconsistent lengths
+        self._position = start  # the read position; differs from _reput_from after inconsistent lengths
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:

@@ -1,18 +1,17 @@
 """The effects of a broker's start on a store, as rules and pure functions.
 
-A start of the broker has two parts, which are load() and then start(). Before the broker locks the store, load()
-recovers first the queues and then the log. After the recovery, load() cuts the queues and the log to the same end. In
+A broker's start has two parts: first load(), then start(). load() recovers first the queues and then the log. The
+broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end. In
 this text, `4.7, 4.9` means all versions from 4.0 to 4.9, and `5.3` means 5.0 and later.
 
-**1. Load.** The store does not load if a log file or a queue file does not have the configured length. The store also
-does not load if a file name is not an offset.
+**1. Load.** The store does not load if a log file or a queue file does not have the configured length. The store does
+not load if a file name is not an offset.
 
-**2. Queues** (ConsumeQueue.recover). The broker recovers each queue separately, beginning at the queue's third file
-from the end. The broker accepts all units before the first unit that is not in use. A unit is in use if physicalOffset
->= 0 and size > 0. The first unit that is not in use ends the queue, and the files after this unit are deleted.
-Therefore one bad unit can end a queue too early. The broker does not check queue files before the last three files of a
-queue. The *queues' end* is a physical offset. The broker looks at the record of the last unit in each queue, and takes
-the largest end of these records as the queues' end.
+**2. Queues** (ConsumeQueue.recover). For each queue, the broker checks the last three files. A unit is in use if
+physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue. The broker deletes later files of
+the queue. Therefore one bad unit can end a queue too early. Older files of the queue are not checked. The *queues' end*
+is the largest max physical offset of all queues. The max physical offset of a queue is the end of its last unit's
+record.
 
 **3. Start file.** Without the file `abort`, the version decides where the log scan begins:
 
@@ -21,11 +20,13 @@ the largest end of these records as the queues' end.
 | 4.7, 4.9 | the third file from the end                            | none                                       |
 | 5.3      | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end  |
 
-With the file `abort`, all versions begin at the last log file whose first record was stored before the checkpoint. With
-`abort`, the scan dispatches all good records. With `abort`, the first record of the start file has a known magic code.
-The storeTimestamp of the start file's first record is not 0, and is at or before the safe time. The safe time is
-min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. All versions know the magic
-code of V1. In 5.3, the magic code of V2 is also known.
+With the file `abort`, all versions begin at the start file and dispatch all good records. The start file is the last
+log file whose first record meets these conditions:
+
+- The magic code is known. 4.x knows the magic code of V1, and 5.3 knows the magic codes of V1 and V2.
+- The storeTimestamp is not 0, and is at or before the safe time.
+
+The safe time is 3 s before min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint, but at least 0.
 
 If `abort` exists and no log file can be the start file, the scan begins at the first log file. The `>` in the table is
 a bug of 5.3. The first record without a unit begins exactly at the queues' end. Therefore 5.3 never dispatches the
@@ -47,39 +48,39 @@ first record without a unit.
 | a missing file                                        | continues (no check)    | continues (no check)    |
 
 Therefore *one flipped bit removes all records after this bit*. In the table, "next file" means the next log file that
-exists. If log files are missing, the scan continues after the missing files. If only a pre-allocated log file follows a
+exists. If log files are missing, the scan continues after the missing files. If a pre-allocated log file follows a
 blank, the log ends at the start of the pre-allocated file.
 
-**5. Cut.** The broker cuts the log at its end and deletes later files. The cut of the log changes only positions in the
-broker's memory. The bytes of the remaining log files do not change. The broker cuts queues only if the queues' end
-before the scan is at or after the log's end. After the cut of the queues, each queue has only units that point to
-places before the log's end. If the first unit of a queue's last file points to the log's end or after it, the file is
-deleted. If the first unit of a queue's last file points to a place before the log's end, the unit is kept, even if it
-is not in use. In 4.x, the broker cuts first the log and then the queues. In 5.3, the broker cuts first the queues and
-then the log. If the log has no file, all queues are deleted.
+**5. Cut.** The broker cuts the log at its end and deletes later files. The cut of the log changes positions in the
+broker's memory. The bytes of the remaining log files do not change. The broker cuts the queues if the queues' end is at
+or after the log's end. For this check, the broker calculates the queues' end before the scan. After a cut of the
+queues, no unit points to the log's end or after it. If the first unit of a queue's last file points to the log's end or
+after it, the file is deleted. In a queue's last file, the cut does not check whether the first unit is in use. In 4.x,
+the broker cuts first the log and then the queues. In 5.3, the broker cuts first the queues and then the log. If the log
+has no file, all queues are deleted.
 
-**6. Minimum offsets** (correctMinOffset). In 4.x, the broker searches the queue's first file for the first unit that
-points to the log's start or after it. The minimum offset is the queue offset of the unit that the search finds. If 4.x
-finds no unit, the minimum offset does not change. Before the first correction, the minimum offset is 0. In 5.3, the
-minimum offset is the queue's end if the last unit points to a place before the log's start. If the last unit points to
-the log's start or after it, 5.3 finds the minimum offset by a binary search in the queue's first file. In 5.3, a store
-does not load if the last file of a queue has no unit.
+**6. Minimum offsets** (correctMinOffset). 4.x searches the queue's first file for a unit that points to the log's start
+or after it. The queue offset of the first found unit is the minimum offset. If 4.x finds no unit, the minimum offset
+does not change. Before the first correction, the minimum offset is 0. In 5.3, the minimum offset is the queue's end if
+the last unit points to a place before the log's start. If the last unit points into the log, 5.3 finds the minimum
+offset by a binary search in the first file. In 5.3, a store does not load if the last file of a queue has no unit.
 
 **7. start().** In start(), 4.x dispatches the log from the queues' end up to the log's end. If the queues' end is
 before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If the
 dispatch reaches an offset that no log file contains, start() waits forever. The dispatch in start() does not verify
 checksums. If the dispatch finds bytes that are not a record, it skips the rest of the log file. After the dispatch,
-start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, records that the scan did not
-dispatch never get a unit.
+start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit if the
+scan does not dispatch the record.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
-checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because this file is not full yet.
+checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because the last index file is not
+full.
 
-**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). The dispatch skips a
-record if the record of the queue's last unit ends later or at the same place. The dispatch also skips a record if its
-QUEUEOFFSET is before the queue's end and is not 0. A record that is not skipped gets a unit *at the queue's end*, even
-if its QUEUEOFFSET is different from the queue's end. Only a queue without files begins at the QUEUEOFFSET of its first
-record. In a queue without files, pre-blank units fill the new file before the unit of the first record.
+**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
+it ends at or before the queue's max physical offset. A record is skipped if its QUEUEOFFSET is not 0 and is less than
+the queue's max offset. A dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET. If a queue
+has no files, the queue begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start
+of a file, pre-blank units fill the space before the first unit.
 
 The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a log scan without `abort` begins at
 the same file as in 4.x, and dispatches nothing. The rules do not cover the settings duplicationEnable, controller mode,
@@ -103,7 +104,7 @@ SAFETY_MS = 3000
 NO_QUEUE = -1  # the queues' end where no queue has a unit
 EVERYTHING = -(2**63)
 _MAGIC = struct.Struct(">I")
-HEAD_SIZE = HEADS[0].size + 24  # as far as any head's store time
+HEAD_SIZE = HEADS[0].size + 24  # enough for the store time in every head
 
 
 class Mode(Enum):
@@ -127,9 +128,9 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
-    """Return why MappedFileQueue.load fails if files must have `file_size` bytes.
+    """Return why MappedFileQueue.load fails for a folder.
 
-    The result is None if the folder loads.
+    All files must have `file_size` bytes. The result is None if the folder loads.
     """
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
@@ -149,7 +150,7 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profil
 def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
     """Return whether load() deletes a file.
 
-    5.x deletes the last file of a folder if this file has 0 bytes.
+    5.x deletes the last file of a folder if the file has 0 bytes.
     """
     return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
 
@@ -212,7 +213,7 @@ def third_from_end(count: int) -> int:
 
 
 class StartFile(NamedTuple):
-    """The number of the file where the log scan begins, and the reason for this file."""
+    """The number of the file where the log scan begins, and the reason."""
 
     number: int
     why: str
@@ -221,7 +222,7 @@ class StartFile(NamedTuple):
 def start_file(
     mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
-    """Return the file where the log scan begins, and the reason for this file.
+    """Return the file where the log scan begins, and the reason.
 
     `bases` has the first physical offset of each file, ascending. The log must have at least one file. `matches`
     returns is_matched_recover for the number of a file.
@@ -283,7 +284,7 @@ def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int |
 
 
 def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | None) -> bool:
-    """Return whether load() deletes an index file with this `end_timestamp` (ms)."""
+    """Return whether load() deletes an index file with end time `end_timestamp` (ms)."""
     return mode is Mode.ABNORMAL and end_timestamp > (checkpoint.index_msg_timestamp if checkpoint else 0)
 
 

@@ -28,8 +28,7 @@ NO_BATCH = -1  # the min offset of a queue without units
 class _File:
     """A file of a batch consume queue; the file is on disk or new.
 
-    `wrote` is the number of units in use. `new` are the last units in use, which exist only in the simulation.
-    `new_from` is the position of the first new unit.
+    `wrote` is the number of units in use. `new` has the units that the simulation added, from position `new_from` on.
     """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
@@ -40,7 +39,7 @@ class _File:
         self._units_a_file = units_a_file
 
     def units(self) -> Rows:
-        """Return the file's units, also those not in use (numpy array of BATCH_UNITS)."""
+        """Return all units of the file, in use or not (array of BATCH_UNITS)."""
         units = np.zeros(self._units_a_file, BATCH_UNITS)
         if self.mapped is not None:
             self.mapped.read_into(0, units.view(np.uint8).data)
@@ -60,10 +59,10 @@ class _File:
 class RecoveredBatchQueue:
     """A simulated batch consume queue with `files`, in ascending order.
 
-    `max_physical_offset` and all queue offsets are the same as in BatchConsumeQueue. Methods raise OSError.
+    `max_physical_offset` and the queue offsets have the same meaning as in BatchConsumeQueue. Methods raise OSError.
 
-    `deleted` names the files that recovery deletes. If a cut removed batches, `cut_from` is the max offset before this
-    cut.
+    `deleted` names the files that recovery deletes. `cut_from` is the max offset before the cut, or None if no batches
+    were cut.
     """
 
     def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
@@ -83,7 +82,7 @@ class RecoveredBatchQueue:
         return f"{BATCHCONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     def recover(self) -> None:
-        """Find the queue's end in its last three files, and delete later files."""
+        """Find the end of the queue in the last three files, and delete later files."""
         for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
             units = file.units()
@@ -115,8 +114,7 @@ class RecoveredBatchQueue:
     def cut(self, log_end: int) -> None:
         """Remove all batches that point to the log's end or after it.
 
-        The first unit of the last file is kept if it points to a place before the log's end, even if the unit is not in
-        use.
+        In the last file, the broker does not check whether the first unit is in use.
         """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
@@ -141,8 +139,8 @@ class RecoveredBatchQueue:
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
         """Find the min offset of the queue.
 
-        At the start of the first file, the search skips all batches that point to places before the log's start. The
-        min offset is the first queue offset after the skipped batches.
+        In the first file, the search skips batches whose records are before the log's start. The min offset is the
+        queue offset after the skipped batches.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

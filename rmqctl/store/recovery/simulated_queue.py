@@ -1,9 +1,8 @@
 """A consume queue in a simulated recovery.
 
-The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. For each queue, a row of
-FILL_STATES has the begin and the end of the last file. The kernel `queue_simulate` updates the rows of FILL_STATES. A
-simulated queue has the units on disk and new units. Of a new unit, only the queue offset is known. A new unit points to
-a record between the log's start and the log's end.
+The simulation loads, cuts and fills the queue by the broker's rules, but writes nothing. The table FILL_STATES has one
+row for each queue. The kernel `queue_simulate` updates the table. A simulated queue has the units on disk and new
+units. The simulation does not keep the contents of a new unit, unless its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 class _OddUnit(NamedTuple):
     """A new unit whose record has a wrong PHYSICALOFFSET.
 
-    `end_before` is the end of the record that the previous unit points to.
+    `end_before` is the physical offset where the previous unit's record ends.
     """
 
     queue_offset: int
@@ -69,8 +68,7 @@ class UnitReader:
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
         """Yield (first unit, bytes, number of units) for each part of a file.
 
-        The parts cover the units [start, end). The first parts are small, and later parts are larger. If the file is
-        too short, the missing bytes are zeros. Raises OSError.
+        The units [start, end) are read. If the file is too short, the missing bytes are zeros. Raises OSError.
         """
         step = _UNITS_FIRST
         while start < end:
@@ -84,9 +82,9 @@ class UnitReader:
 
 
 class SmallQueues:
-    """Recovers many queues at once, each with only one file.
+    """Recovers many queues at once; each queue has one file.
 
-    The units of each file are in memory. Only the first `units_a_file` units of a file are used.
+    The units of each file are in memory. Units after the first `units_a_file` units of a file are ignored.
     """
 
     def __init__(self, units_a_file: int) -> None:
@@ -98,7 +96,7 @@ class SmallQueues:
     def add(self, row: int, files: list[MappedFile]) -> bool:
         """Add the queue with row number `row` of FILL_STATES.
 
-        Returns False if the queue must be recovered separately. Raises OSError.
+        Returns False if this class cannot recover the queue. Raises OSError.
         """
         is_one = len(files) == 1 and files[0].size and files[0].file_from_offset % _UNIT_SIZE == 0
         content = files[0].content if is_one else None
@@ -117,12 +115,12 @@ class SmallQueues:
 
 
 def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
-    """Correct the min offset of each queue that lost no message at its start.
+    """Correct the min offset of each queue that lost no old messages.
 
-    The result has True for each queue whose min offset is now correct. A queue lost no message at its start if all of
-    its units on disk point to the log's start or after it. For a queue that lost no message at its start, 4.x sets the
-    min offset to the first unit. In 5.x, a min offset that is at or after the queue's first unit is kept
-    (`rules.correct_min_offset`). `states` are rows of FILL_STATES.
+    A queue lost old messages if a unit on disk points to a place before the log's start. In 4.x, the min offset becomes
+    the queue offset of the first unit. In 5.x, the old min offset is correct if it is at or after the first unit
+    (`rules.correct_min_offset`). The result has True for each queue whose min offset is now correct. `states` are rows
+    of FILL_STATES.
     """
     known = queue_simulate.are_from(states, log_start)
     if profile.expired_queue_begins_at_end:
@@ -136,10 +134,10 @@ class RecoveredQueue:
 
     Each file has `units_a_file` units. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
 
-    `state_of` returns an array with one row, which is the queue's row of FILL_STATES. `state_of` is a function because
-    the table FILL_STATES may move in memory. `deleted` names the files that recovery deletes. If a cut removed units,
-    `cut_from` is the queue's end before the cut. `cut_from` does not count new units for records with a wrong
-    PHYSICALOFFSET.
+    `state_of` returns the queue's row of FILL_STATES, as an array of length 1. `state_of` is a function because the
+    table FILL_STATES may move in memory. `deleted` names the files that recovery deletes. `cut_from` is the max offset
+    before the cut, or None if no units were cut. New units for records with a wrong PHYSICALOFFSET do not change
+    `cut_from`.
     """
 
     def __init__(
@@ -195,7 +193,7 @@ class RecoveredQueue:
         return int(self._state["wrote"])
 
     def recover(self) -> None:
-        """Find the queue's end in its last three files, and delete later files.
+        """Find the end of the queue in the last three files, and delete later files.
 
         The rule is ConsumeQueue.recover.
         """
@@ -215,8 +213,8 @@ class RecoveredQueue:
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
         """Replace the queue by a queue without gaps.
 
-        The new queue has a unit for each queue offset of [min_offset, max_offset). The last unit of the new queue
-        points to a record that ends at `physical_end`.
+        The new queue has a unit for each queue offset of [min_offset, max_offset). The record of the last unit ends at
+        `physical_end`.
         """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
@@ -261,7 +259,7 @@ class RecoveredQueue:
                 (unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end
             )
             self._delete_last()
-        before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they never led to a message
+        before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they point to no message
         self.cut_from = before if self.max_offset < before else None
         self._regions = [(start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset]
         self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]
@@ -274,7 +272,7 @@ class RecoveredQueue:
         state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:
-        """Find the min offset of the queue; return the reason of a failure, or None."""
+        """Find the min offset of the queue; return None, or why a broker fails."""
         if not self._state["has_files"]:
             return None
         refusal = rules.empty_last_file_refusal(self, profile)
@@ -285,7 +283,7 @@ class RecoveredQueue:
         return refusal
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Return the physical offset in a unit; OFFSET_MAX if it is not known."""
+        """Return the physical offset in a unit, or OFFSET_MAX if it is unknown."""
         unit = self._unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
@@ -329,7 +327,7 @@ class RecoveredQueue:
         del self._files[number:]
 
     def _delete_last(self) -> None:
-        """Delete the last file; the previous file then counts as full."""
+        """Delete the last file, and treat the previous file as full."""
         state = self._state
         base = int(state["base"])
         state["wrote"] = self._units_a_file
@@ -342,7 +340,7 @@ class RecoveredQueue:
             state["base"] = base - self._units_a_file
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
-        """Yield runs of units of the same kind, for the units [start, end) of a file."""
+        """Divide the units [start, end) of a file into runs of one kind."""
         state = self._state
         regions = list(self._regions)
         if state["appended_from"] >= 0:
@@ -364,8 +362,8 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return the part of the last file that recovery keeps.
 
-        The result is None if the file's first unit points to the log's end or after it. A first unit that points to a
-        place before the log's end is kept, even if it is not in use.
+        The result is None if the file's first unit points to the log's end or after it. The broker does not check
+        whether the first unit is in use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -381,9 +379,9 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return `kept`, extended by the units of `record_run` that recovery keeps.
+        """Extend `kept` by the units of `record_run` that recovery keeps.
 
-        `record_run` begins at the end of `kept`.
+        `record_run` begins where `kept` ends.
         """
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
@@ -399,9 +397,9 @@ class RecoveredQueue:
         return found if found.end > record_run.start else kept
 
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return the physical offset and size in a unit, in use or not.
+        """Return the physical offset and the size in a unit.
 
-        The result is None if the contents of a new unit are not known.
+        The result is None if the simulation did not keep the contents of the unit.
         """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
@@ -423,10 +421,10 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return the part of a file whose units are in use and point before `bound`.
+        """Return the part of a file from unit `start` to the first bad unit.
 
-        The part begins at unit `start`. The part ends before the first unit that is not in use or points to `bound` or
-        after it. The part never goes beyond unit `end`.
+        A unit is bad if it is not in use, or if it points to `bound` or after it. If no unit in [start, end) is bad,
+        the part ends at `end`.
         """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):

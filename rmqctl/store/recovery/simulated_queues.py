@@ -1,9 +1,8 @@
 """All queues in a simulated recovery.
 
-The simulation loads, cuts and fills the queues by the broker's rules, but writes nothing. If recovery adds a unit, the
-simulation keeps only the unit's queue offset in memory. The contents of an added unit are not needed, because added
-units point to records in log order. If the record of a unit has a wrong PHYSICALOFFSET, the whole unit is kept in
-memory.
+The simulation loads, cuts and fills the queues by the broker's rules, but writes nothing. The simulation does not keep
+the contents of an added unit in memory. The contents are not needed, because added units are in log order. If the
+record of a unit has a wrong PHYSICALOFFSET, the unit is kept with its contents.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _NO_ROW = -1
 class BuiltSpan(NamedTuple):
     """A rebuilt queue with the queue offsets [min_offset, max_offset).
 
-    `physical_end` is the physical offset where the record of the queue's last unit ends.
+    `physical_end` is the physical offset at the end of the last unit's record.
     """
 
     min_offset: int
@@ -89,7 +88,7 @@ class RecoveredQueues:
         self._states = np.zeros(_STATES_FIRST, FILL_STATES)
         self._row_of_number = np.full(_STATES_FIRST, _NO_ROW, np.int32)
         self._reader = UnitReader()
-        self.refusal: str | None = None  # why the broker ends at a message that it dispatches
+        self.refusal: str | None = None  # why the broker cannot dispatch a message
 
     def load(self) -> str | None:
         """Load and recover all queues.
@@ -152,7 +151,7 @@ class RecoveredQueues:
     def put(self, message: Message) -> None:
         """Dispatch one damaged message that the broker accepts.
 
-        `physical_offset` is the PHYSICALOFFSET of the message, which may be wrong.
+        `message.physical_offset` is the stored PHYSICALOFFSET, and may be wrong.
         """
         self._put(message, is_odd=True)
 
@@ -166,7 +165,7 @@ class RecoveredQueues:
     def correct_min_offsets(self, log_start: int) -> str | None:
         """Find the min offset of each queue.
 
-        Returns None, or the reason if a broker fails to find a min offset.
+        The result is None, or the reason why a broker finds no min offset.
         """
         known = begin_at_first_unit(self._states, log_start, self._profile).tolist()
         for key, queue in self._queues.items():
@@ -191,10 +190,9 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return how many units the broker writes for a message.
+        """Return the largest number of units that a message gets.
 
-        The result is 1 if the broker writes only the unit in the message's own queue. The result is None if the broker
-        also writes the units in the LMQs.
+        The result is 1 if the message gets no units in light queues. The result None means that there is no limit.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -205,8 +203,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`.
 
-        The request builder also knows queues of later messages, because its threads read ahead, even after the log's
-        end. Therefore a queue gets a row only if the broker dispatches one of its messages.
+        A queue gets a row when the broker dispatches a message of the queue. The builder knows more queues, because its
+        threads read ahead of the scan.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:

@@ -42,8 +42,8 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 class QueueOutcome(NamedTuple):
     """A queue after the simulated restart; offsets are in units.
 
-    `lost` is the number of messages that the queue loses. `cut_from` is the queue's end before the cut. `deleted` names
-    the deleted files of the queue.
+    `lost` is the number of messages that the queue loses. `cut_from` is the max offset before the cut, or None if no
+    units were cut. `deleted` names the deleted files of the queue.
     """
 
     topic: str
@@ -59,12 +59,11 @@ class QueueOutcome(NamedTuple):
 class RestartOutcome:
     """The result of a broker's restart; offsets are in bytes.
 
-    If the broker does not load the store, `refused` is the reason, and the other fields have no meaning. `hangs_at` is
-    the physical offset that start() waits for forever, because no log file contains it. `hangs` is a text that explains
-    why start() waits forever. `lost` counts messages after the log's end, by the rules in
-    `rmqctl.store.recovery.data_loss`. `lost` includes the messages in `deleted_log_files`. `start_file_path` is the
-    file where the scan begins, and `start_file` has the reason. If the log has no file, `start_file_path` and
-    `start_file` are None.
+    If the broker does not load the store, `refused` is the reason, and the other fields have no meaning. If start()
+    waits forever, `hangs` is the reason. If start() waits forever, `hangs_at` is the physical offset that is missing in
+    the log. `lost` counts messages after the log's end, by the rules in `rmqctl.store.recovery.data_loss`. Messages in
+    `deleted_log_files` are part of `lost`. `start_file_path` is the file where the scan begins, and `start_file` has
+    the reason. If the log has no file, `start_file_path` and `start_file` are None.
     """
 
     profile: Profile
@@ -112,8 +111,8 @@ class RestartSimulation:
     The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, the mode
     depends on whether the file `abort` exists. `builder` makes the dispatch columns for `on_messages`. If the broker
     does not load the store, `refused` is the reason. If `refused` is set, all other results have no meaning. The
-    caller's scan must begin at or before `scanned_from`. `built` are queues that will exist in addition to the queues
-    of `store`. Raises OSError if log or queues cannot be read.
+    caller's scan must begin at or before `scanned_from`. `built` are rebuilt queues that the simulation adds to the
+    queues of `store`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(
@@ -213,8 +212,8 @@ class RestartSimulation:
     def hear(self, item: ScanItem | RecordRun) -> None:
         """Simulate one item of a log scan.
 
-        The scan must use the request builder of this simulation. The function calls `on_messages` or `damage`. For a
-        blank, the function does nothing.
+        The scan must use the simulation's request builder. The function calls `on_messages` or `damage`. For a blank,
+        the function does nothing.
         """
         if isinstance(item, Damage):
             self.damage(item)
@@ -264,8 +263,8 @@ class RestartSimulation:
     def _config_refusal(self) -> str | None:
         """Return why a config file makes the broker exit at its start.
 
-        A broker exits at its start if neither a config file nor the `.bak` of this file is valid
-        (ConfigManager.loadBak). The result is None if the broker does not exit.
+        A broker exits at its start if a config file and its `.bak` are both not valid (ConfigManager.loadBak). The
+        result is None if the broker does not exit.
         """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:

@@ -12,15 +12,15 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 | a message matches | FOUND | the offset after the last examined unit |
 | no message matches | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the offset after the last examined unit |
 
-One call of getMessage reads only one queue file, and at most 800 units. If `max_messages` is greater than 800, one call
-reads at most `max_messages` units. A call of getMessage ends when its batch is full (isTheBatchFull), but always
-returns the first message that matches. If a log file was deleted, all units that point to this file are skipped
-together. 4.7.1, 4.9.7 and 5.3.3 differ only in the next offset for OFFSET_OVERFLOW_BADLY, and in the first offset of a
+One call of getMessage reads units of one queue file. A call of getMessage reads at most 800 units, or at most
+`max_messages` units if `max_messages` is greater than 800. A call of getMessage ends when the batch is full
+(isTheBatchFull). The first message that matches is always returned. Units that point to a deleted log file are skipped.
+Two results differ between 4.7.1, 4.9.7 and 5.3.3: the next offset for OFFSET_OVERFLOW_BADLY, and the first offset of a
 queue (logic_queue.py).
 
-This module does not implement a slave's rules for offsets, the suggestion to pull from a slave, maxTotalMsgSize of
-remote clients (5.x), compacted topics and statistics. Only a running broker knows how many bytes of the log are in
-memory. Therefore `TransferLimits` has the setting `memory_bytes`.
+This module does not implement maxTotalMsgSize of remote clients (5.x), compacted topics and statistics. This module
+does not implement the offset rules of slaves, and never suggests that a client should pull from a slave. Only a running
+broker knows how many bytes of the log are in memory, so `TransferLimits` has the setting `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one getMessage call, such as maxTransferBytesOnMessageInMemory.
 
-    Each limit is a number of bytes or of messages. The default limits are the same as in the broker. A message that is
-    more than `memory_bytes` before the end of the log is treated as a message on disk. In a broker, the value of
+    Each limit is a number of bytes or of messages. The default limits are those of the broker. A message that is more
+    than `memory_bytes` before the end of the log is treated as a message on disk. In a broker, the value of
     `memory_bytes` is 40 % of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in
     memory.
     """
@@ -102,8 +102,7 @@ def get_message(
 ) -> GetMessageResult:
     """Return at most `max_messages` messages of a queue, from `offset` on.
 
-    The first message that matches is always returned, even if the message is larger than a limit. Raises OSError and
-    Unreadable.
+    No limit applies to the first message that matches. Raises OSError and Unreadable.
     """
     low, high = queue.min_offset, queue.max_offset
     outside = _outside(offset, low, high, profile)
@@ -155,7 +154,7 @@ class _Batch:
     def is_full(self, unit: CqUnit) -> bool:
         """Return whether the batch is too full for the message of a unit.
 
-        The method has the same rules as the broker's isTheBatchFull.
+        The rules are those of RocketMQ's isTheBatchFull.
         """
         if not self.messages:
             return False

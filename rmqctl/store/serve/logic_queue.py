@@ -1,6 +1,6 @@
 """A consume queue with the offsets and tags that a broker gives to consumers.
 
-The first offset of the queue is the offset that a broker reports right after it has loaded the store.
+The first offset of the queue is the offset that a broker reports after a start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LogicQueue:
-    """The units of the consume queue `queue` below `max_offset`.
+    """The units of the consume queue `queue` before the queue offset `max_offset`.
 
     The units point to records in `log`. Offsets are in units. Methods raise OSError and Unreadable.
     """
@@ -43,7 +43,7 @@ class LogicQueue:
 
     @cached_property
     def min_offset(self) -> int:
-        """Return the first offset of the queue, as a broker reports it after a start."""
+        """Return the queue's first offset, which a broker reports after a start."""
         return self.queue.correct_min_offset(
             self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
         )
@@ -51,15 +51,14 @@ class LogicQueue:
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """Return the units of one queue file at the queue offsets [queue_offset, end).
 
-        The queue file is the one that contains the unit at `queue_offset`. The result is None if no queue file contains
-        the unit at `queue_offset`. If the queue has a consume queue extension, the tagsCodes are read from the
-        extension.
+        The result is None if no queue file contains the queue offset `queue_offset`. If the queue has a consume queue
+        extension, the tagsCodes are read from the extension.
         """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next queue file after an offset.
+        """Return the queue offset at which the next queue file begins.
 
         For a batch consume queue, the result is 0, as in 5.x.
         """

@@ -1,6 +1,6 @@
 """A reader with the read functions of DefaultMessageStore.
 
-A reader finds messages by queue offset, key, message id and physical offset. A reader also finds queue offsets by time.
+A reader finds messages by queue offset, key, message id and physical offset. A reader finds queue offsets by time.
 
 If a store is open only for reading, the ends of the queues and of the log are found in the store's files. If a store is
 open for writing, the store's writer (`WritingSide`) knows the ends of the queues and of the log. If an offset is after
@@ -105,11 +105,11 @@ class MessageReader:
         """Return the last messages that the index finds for a key, in log order.
 
         The result has at most `max_num` messages, and never more than 64 messages. The store times of the messages are
-        in [begin, end] (ms since 1970), but the times in the index are exact only to the second.
+        in [begin, end] (ms since 1970). Store times in the index have no milliseconds.
 
-        A broker returns the same messages for a key. If two keys have the same hash, the result may contain messages
-        with the other key. Therefore the caller must compare the keys, for example with
-        `rmqctl.store.read.read_only_store.has_key`. A message that is indexed twice appears twice.
+        A broker returns the same messages for a key. If two keys have the same hash, the result has the messages of
+        both keys. The caller must compare the keys, for example with `rmqctl.store.read.read_only_store.has_key`. A
+        message that is indexed twice appears twice in the result.
         """
         with self._lock:
             with self._writing.index_written_out() as filled:

@@ -2,8 +2,8 @@
 
 4.x searches the first queue file that was modified at the given time or later. If all queue files were modified before
 the given time, 4.x searches the last file. In the searched file, 4.x finds the message whose store time is nearest to
-the given time. If the store times of two messages are equally near, 4.x returns the earlier message. Because 4.x uses
-the modification times of files, a copy of the store with other modification times can give other results.
+the given time. If the store times of two messages are equally near, 4.x returns the earlier message. In a copy of the
+store, the result of 4.x can differ, because the copied files can have other modification times.
 
 5.x searches the first queue file whose last message was stored at the given time or later. In the searched file, 5.x
 finds the first message that was stored at the given time or later. If 5.x finds no message, the result is the queue
@@ -51,9 +51,8 @@ def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at `timestamp` or later.
 
-    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. 5.x searches
-    only the last queue file whose first batch was stored at `timestamp` or earlier. If batches in several queue files
-    have the same store time, 5.x may therefore return a later batch than this function.
+    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. If batches in
+    two queue files have the same store time, 5.x may return a later batch, because 5.x searches one queue file.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -76,7 +75,7 @@ class _Search:
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
         """Return the queue file in which 5.x searches for `timestamp`.
 
-        MappedFileQueue.getConsumeQueueMappedFileByTime has the same rule.
+        The rule is that of RocketMQ's MappedFileQueue.getConsumeQueueMappedFileByTime.
         """
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
@@ -87,7 +86,7 @@ class _Search:
         """Return the offset of a file's first message stored at `timestamp` or later.
 
         If all messages were stored before `timestamp`, the result is the queue offset after the file's last unit in
-        use. The result is 0 if the file has no units, or if the search needs a message that does not exist any more.
+        use. The result is 0 if the file has no units, or if the search reaches a message that is not in the log.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -115,7 +114,7 @@ class _Search:
         """Return the queue offset of a file's message stored nearest to `timestamp`.
 
         If several messages were stored exactly at `timestamp`, the result is the queue offset of one of them. The
-        result is 0 if the file has no units, or if the search needs a message that does not exist any more.
+        result is 0 if the file has no units, or if the search reaches a message that is not in the log.
         """
         first, low, end = self._range(file)
         if first == end:

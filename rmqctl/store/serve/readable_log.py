@@ -26,7 +26,7 @@ class ReadableLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the log's first byte that still exists."""
+        """Return the physical offset at which the log begins."""
         return self._log.min_offset
 
     def has(self, physical_offset: int, size: int) -> bool:
@@ -40,8 +40,8 @@ class ReadableLog:
     def message(self, physical_offset: int) -> Message | None:
         """Return the message at an offset, or None if no complete record is there.
 
-        A broker returns the bytes at the offset without a check of the record. If the log does not begin at 0 any more,
-        a broker returns bytes of the first log file for offset 0. Raises Unreadable.
+        A broker returns the bytes at the offset, and does not check the record. If the log begins after 0, a broker
+        answers a request for offset 0 with bytes of the first log file. Raises Unreadable.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -54,13 +54,13 @@ class ReadableLog:
     def store_timestamp(self, physical_offset: int, size: int) -> int:
         """Return the store time of the message at an offset, in ms since 1970.
 
-        The result is -1 if the log has no message at the offset. CommitLog.pickupStoreTimestamp has the same rule.
-        Raises Unreadable.
+        The result is -1 if the log has no message at the offset. The rule is that of RocketMQ's
+        CommitLog.pickupStoreTimestamp. Raises Unreadable.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return the first physical offset of the next log file after an offset."""
+        """Return the physical offset at which the next log file begins."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

@@ -1,11 +1,10 @@
 """CommitLog.putMessage: check, encode and append messages to the log.
 
-A record is written into a log file only if at least eight bytes of the file are left after the record. If the record
-does not fit, a blank is written at the end of the log file, and the record is written into the next file. A batch is
-stored completely or not at all.
+A record fits into a log file if at least eight bytes of the file are left after the record. If the record does not fit,
+a blank fills the log file, and the next file gets the record. A batch is stored completely or not at all.
 
-Prepared and rollback records have queue offset 0, and do not increase the queue's next offset. Delayed records are
-stored in SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (the same in 4.7 to 5.x).
+Prepared and rollback records have queue offset 0, and do not increase the queue's next offset. In 4.7 to 5.x, delayed
+records are stored in SCHEDULE_TOPIC_XXXX. The properties of a delayed record contain the real topic and queue.
 """
 
 from __future__ import annotations
@@ -69,9 +68,10 @@ TOPICS_KNOWN = 65536
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
-    """Return whether a name is valid for a topic, and therefore also for a folder.
+    """Return whether a name is a valid topic name.
 
-    A name is valid by the rules of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage.
+    The rules are those of TopicValidator and, in 5.x, of HookUtils.checkBeforePutMessage. A valid topic name can be the
+    name of a folder.
     """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
@@ -96,8 +96,8 @@ def put_settings(
 ) -> PutSettings:
     """Return the settings of broker.conf that a broker of `profile` knows.
 
-    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf has no LMQ setting,
-    messages are put into LMQ queues only if the store already has LMQ queues (`has_light_queues`).
+    `property_crc` turns the property CRC on, even if broker.conf turns it off. If broker.conf has no LMQ setting, LMQ
+    is on for a store with LMQ queues (`has_light_queues`).
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -137,13 +137,13 @@ class CommitLogWriter:
         self._batch_topics = batch_topics
         self._written_queues: set[QueueKey] = set()
         self._put_lock = threading.Lock()
-        self._waiting_since = 0.0  # for the file system, time.monotonic(); 0: not
-        self._topic_fields: dict[str, TopicField] = {}  # of the topics that were put
+        self._waiting_since = 0.0  # time.monotonic() when a put began to wait for the file system; 0: no put waits
+        self._topic_fields: dict[str, TopicField] = {}  # of all topics with a put message
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy of a stored message, and the DELAY of the message is ignored.
+        With `as_it_is`, DELAY is ignored, because the message is a copy of a stored message.
         """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
@@ -230,7 +230,7 @@ class CommitLogWriter:
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store the encoded records from row `begin` on, with one write.
 
-        The call stores only the records that fit into the current log file.
+        Records that do not fit into the current log file are not stored.
         """
         with self._put_lock:
             return self._append_encoded(encoded, encoded.rows[begin:])
@@ -268,11 +268,11 @@ class CommitLogWriter:
         All records must belong to one log file.
 
         `start_offset` is the physical offset of the first record. If the log already has files, `start_offset` must be
-        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970. Without a
+        the end of the log. `store_timestamp` is the store time of the last message, in ms since 1970. If `data` has no
         message, `store_timestamp` is 0.
 
-        The first eight bytes of `data` are written last, so a reader never finds a torn record, even after SIGKILL.
-        Raises ValueError if the log does not end at `start_offset`. Raises OSError.
+        The first eight bytes of `data` are written last. Therefore a reader never finds a torn record, even after
+        SIGKILL. Raises ValueError if the log does not end at `start_offset`. Raises OSError.
         """
         with self._put_lock:
             if self.queue.last is not None and self.queue.max_offset != start_offset:
@@ -342,7 +342,7 @@ class CommitLogWriter:
         return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
-        """Append records for the queue of the message `first`."""
+        """Append records of one queue, the queue of the message `first`."""
         size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
         if size + BLANK_SIZE > self.queue.file_size:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
@@ -427,8 +427,7 @@ class CommitLogWriter:
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append as many records as fit into the current log file.
 
-        The function returns one result for each record that it tried to append. The function always tries the first
-        record.
+        The list has one result for each tried record. The first record is always tried.
         """
         try:
             file = self._file_with_room(run[0][1].size)
@@ -469,8 +468,7 @@ class CommitLogWriter:
     def _file_with_room(self, size: int) -> WritableMappedFile:
         """Return a log file with room for a record of `size` bytes at its end.
 
-        If the last file has too little room, a blank is written at the end of the last file, and a new file is created.
-        Raises OSError.
+        If the last file has too little room, a blank fills the last file, and a new file is created. Raises OSError.
         """
         self._waiting_since = time.monotonic()
         try:
@@ -487,7 +485,7 @@ class CommitLogWriter:
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
         """Return whether the broker gives a message queue offsets in LMQ queues.
 
-        If the result is False, a copied message keeps its property INNER_MULTI_QUEUE_OFFSET.
+        If the result is False, the property INNER_MULTI_QUEUE_OFFSET does not change.
         """
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
@@ -496,14 +494,13 @@ class CommitLogWriter:
     def _is_light_name(self, name: str) -> bool:
         """Return whether the broker dispatches messages to an LMQ queue called `name`.
 
-        If the queue's name does not begin with %LMQ%, 5.x gives the message no offset in the queue, and cannot dispatch
-        the message.
+        5.x cannot dispatch a message to an LMQ queue without the prefix %LMQ%, because the message gets no offset.
         """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message that also gets units in LMQ queues (4.9.3 and later).
+        """Store a message for LMQ queues (4.9.3 and later).
 
         The queue offsets in the LMQ queues are written into the message's properties.
         """

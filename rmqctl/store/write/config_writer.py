@@ -1,12 +1,12 @@
 """Write the files config/*.json in the same way as a broker.
 
 Config files use fastjson's dialect of JSON. The previous content of a config file is kept in its `.bak`
-(MixAll.string2File). To write a config file, 4.x renames a `.tmp` file, and 5.x overwrites the file. In rmqctl, a
-rename replaces a config file or its `.bak`. Therefore each config file is complete after a crash, with either the old
-or the new content.
+(MixAll.string2File). To write a config file, 4.x renames a `.tmp` file, and 5.x overwrites the config file. rmqctl
+replaces a config file or its `.bak` by a rename. Therefore each config file has the complete old content or the
+complete new content after a crash.
 
-In rmqctl, an empty or broken config file does not become the `.bak`, because the existing `.bak` may be good. A broker
-replaces even a good `.bak` by an empty or broken config file.
+rmqctl does not replace the `.bak` by an empty or broken config file, because the existing `.bak` may be good. A broker
+replaces the `.bak` without a check.
 """
 
 from __future__ import annotations

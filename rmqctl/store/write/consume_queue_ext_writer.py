@@ -1,13 +1,12 @@
 """The writer of a consume queue's extension.
 
-An extension has one unit for each message of the queue. In the queue, the message's unit has the address of the
-extension unit instead of the tags code.
+An extension has one unit for each message of the queue. A unit in the queue has the address of the extension unit
+instead of the tags code.
 
-No extension unit uses the last four bytes of a file. If the next unit does not fit before the last four bytes, a size
-of -1 is written after the file's last unit (ConsumeQueueExt.put). Filter bitmaps (enableCalcFilterBitMap) are not
-calculated by rmqctl. Without a bitmap, an extension unit has 20 bytes. If a broker dispatches messages again, the
-extension may get units to which no address points. In the extensions that rmqctl writes, an address points to each
-unit.
+No extension unit uses the last four bytes of a file. If the next unit does not fit into a file, a size of -1 is written
+after the file's last unit (ConsumeQueueExt.put). rmqctl does not calculate filter bitmaps (enableCalcFilterBitMap).
+Without a bitmap, an extension unit has 20 bytes. If a broker dispatches messages again, the extension may get units
+that the queue does not use. rmqctl writes no unused extension units.
 """
 
 from __future__ import annotations
@@ -64,11 +63,10 @@ class ConsumeQueueExtWriter:
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
     """Return the byte offset where the extension of `queue` continues.
 
-    When a broker loads an extension, the broker cuts the extension at the offset that this function returns. The last
-    address in the queue's last three files points to an extension unit. The result is the offset after the extension
-    unit to which the last address points (truncateByMaxAddress). If the queue's last three files have no address, the
-    result is the offset after the last unit of the extension's last file (recover). The result is None if the last
-    address does not point to an extension unit. Raises OSError.
+    When a broker loads the extension, the broker cuts the extension at the returned offset. The result depends on the
+    last extension address in the queue's last three files. The result is the end of the extension unit at the last
+    address (truncateByMaxAddress). If the three files have no address, the result is the end of the extension's last
+    unit (recover). The result is None if the last address does not point to an extension unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -3,8 +3,8 @@
 The writer appends units at the end of the queue, in log order.
 
 If a queue does not begin at queue offset 0, pre-blank units fill the first file up to the queue's first unit
-(ConsumeQueue.fillPreBlank). Pre-blank units are only written together with a real unit. If a queue had only pre-blank
-units, 4.x would add no more units to any queue.
+(ConsumeQueue.fillPreBlank). If a queue has pre-blank units but no real unit, 4.x adds no more units to any queue.
+Therefore rmqctl writes the pre-blank units together with a real unit.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class ConsumeQueueWriter:
         """Append units, and return how many units were written.
 
         `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. As in a broker, a
-        unit is left out if the queue already has the unit. A unit is also left out if its record does not end after the
-        last unit's record.
+        unit is left out if the queue already has the unit. A unit is left out if its record ends at or before
+        `max_physical_offset`.
 
-        `store_timestamps` (array, ms) are the store times of the messages. A full file gets the store time of its last
-        message as its modification time. In a broker's store, the modification time of a file is near the store time of
-        its last message, because a broker writes units immediately. In 4.x, the broker uses the modification times of
-        queue files to find the file for a given time (MappedFileQueue.getMappedFileByTime).
+        `store_timestamps` (array, ms) are the store times of the messages. The modification time of a full file is set
+        to the store time of the last message. In a broker's store, the modification time is near the store time,
+        because a broker writes units immediately. In 4.x, the broker uses the modification times of queue files to find
+        the file for a given time (MappedFileQueue.getMappedFileByTime).
 
         `extended` must be False for units of LMQ queues, because LMQ queues never use the extension.
         """
@@ -98,11 +98,7 @@ class ConsumeQueueWriter:
         self.queue.close()
 
     def _pre_blank(self, queue_offset: int) -> bytes:
-        """Return the pre-blank units before a queue's first unit.
-
-        The pre-blank units fill the first file up to the queue's first unit. The pre-blank units are written together
-        with the first unit, because a queue must never have only pre-blank units.
-        """
+        """Return the pre-blank units before a queue's first unit."""
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE

@@ -12,7 +12,7 @@ class GroupCommitRequest(NamedTuple):
     """A put that waits until disk or slaves have the log up to `next_offset` (bytes).
 
     `deadline` is a time on the clock of time.monotonic(). `ack_nums` is the number of brokers that must have the
-    message, including the master. If `ack_nums` is 1 or less, one slave is enough.
+    message, including the master. With an `ack_nums` of 1 or less, the put waits for one slave.
     """
 
     next_offset: int

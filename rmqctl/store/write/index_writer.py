@@ -1,11 +1,11 @@
-"""The writer of the index, which has the keys of messages in log order.
+"""The writer of the index of message keys.
 
 A new index file begins when the last index file is full (IndexService.buildIndex). The name of an index file is the
 local time of its creation.
 
 The slots of the current index file are kept in memory. New index entries are collected in memory, and are written when
 there are many of them. A flush writes the remaining entries, then the changed slots, then the header. Entries are
-written before slots, so that a slot in the file never points to an entry that does not exist.
+written before slots. Therefore a slot in the file never points to a missing entry.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 
-MANY_SLOTS = 4096  # as many changed slots are written one by one; with more, the whole table is cheaper
+MANY_SLOTS = 4096  # up to this number, changed slots are written one by one; above, the whole table is cheaper
 PENDING_ENTRIES_MAX = 50_000
 
 
 class IndexWriter:
     """The writer of index files in `folder`.
 
-    An index file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` is called with the
-    store time of the file's first message (ms since 1970), and returns the time for the file's name. When an index file
+    An index file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` gets the store
+    time of a file's first message, and returns the time for the file name (both in ms since 1970). When an index file
     is full and flushed, `on_full` is called with the file's end timestamp (the checkpoint's index time). Methods raise
-    OSError. Any thread may write or flush the collected entries, but only one thread may put messages.
+    OSError. Messages must be put by one thread; any thread may write or flush the collected entries.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class IndexWriter:
     def go_on_with(self, file: IndexFile) -> None:
         """Continue to fill an existing index file if the file has room.
 
-        If the existing file has no room, the next index file begins at the time and the offset where the existing file
-        ends.
+        If the existing file is full, the next index file begins at the end time and the end offset of the full file.
         """
         header = file.header()
         if header is None:
@@ -126,10 +125,9 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Write the whole slot table of a new index file once, before a flush.
+        """Write the slot table of a new index file before the first flush.
 
-        If an index file has many entries, its whole slot table must be on disk after a flush. The function writes the
-        slot table early, while no caller waits for a flush.
+        The early write happens while no caller waits for a flush.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
@@ -171,7 +169,7 @@ class IndexWriter:
     def close(self) -> None:
         """Close the file.
 
-        Index entries that were not flushed before `close` may be missing in the file.
+        Index entries may be missing in the file if they were not flushed before `close`.
         """
         if self._file is not None:
             self._file.close()
@@ -189,7 +187,7 @@ class IndexWriter:
     def _begin_file(self, described: DispatchColumns) -> None:
         """Begin a new file for the next key.
 
-        Until the file has an entry, its header has the time and the offset at which the previous file ended.
+        At first, the header has the end time and the end offset of the previous file.
         """
         state = self._state[0]
         if self._file is not None:
@@ -210,8 +208,8 @@ class IndexWriter:
     def _free_name(self, at: int) -> Path:
         """Return a file name that sorts after the names of all index files.
 
-        The name is `at` in local time. If `at` is not later than the time in the last name, the result is one
-        millisecond after the time in the last name.
+        The name is `at` in local time. If the last name has a time at or after `at`, the new name is one millisecond
+        later than the last name.
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")

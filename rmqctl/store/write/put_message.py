@@ -1,7 +1,7 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
 PutMessageResult and AppendMessageResult are msgspec structs. Each stored message needs two structs. A struct is created
-in a quarter of the time that a named tuple takes.
+four times as fast as a named tuple.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PutMessageStatus(Enum):
     def is_of_message(self) -> bool:
         """Return whether the message itself is the reason for the failure.
 
-        If the message is not the reason, the store has failed, and the next message would fail, too.
+        If the message is not the reason, the failure is a failure of the store: the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -50,10 +50,10 @@ class PutMessageStatus(Enum):
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """The place in the log and in the queue where messages were stored.
 
-    Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are the offsets of
-    the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the queue that
-    received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue of the
-    delay level. `takes_offset` says whether the messages have queue offsets in the queue.
+    Physical offsets and sizes are in bytes, `logics_offset` is in units. `wrote_offset` and `logics_offset` are the
+    offsets of the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the
+    queue that received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue
+    of the delay level. `takes_offset` says whether the messages have queue offsets in the queue.
     """
 
     topic: str
@@ -98,7 +98,7 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def is_ok(self) -> bool:
         """Return whether the message was stored.
 
-        If the result is True, the flush or the replication of the message may still be late.
+        A stored message may still have a late flush or a late replication.
         """
         return self.append is not None
 

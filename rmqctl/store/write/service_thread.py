@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class ServiceThread(ABC):
-    """A thread that works at regular intervals, and also when it is woken.
+    """A thread that works at regular intervals, and when it is woken.
 
     The thread waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
     """

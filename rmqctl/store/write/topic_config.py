@@ -1,13 +1,12 @@
 """The writer of config/topics.json, which lists the topics of a broker.
 
-topics.json also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in
-topics.json. Of each topic, a broker serves only the queues whose queueId is below readQueueNums (PullMessageProcessor).
-A broker adds a topic to topics.json when the broker receives the topic's first message. Likewise, rmqctl adds a topic
-when rmqctl stores the topic's first message.
+For each topic, topics.json has the number of queues (TopicConfigManager). A broker does not serve a topic without an
+entry in topics.json. A broker does not serve a queue if its queueId is readQueueNums or more (PullMessageProcessor).
+Brokers and rmqctl add a topic to topics.json at the topic's first message.
 
-Existing entries of topics.json are kept, with one exception. If the queueId of a message is not below the topic's
-readQueueNums, the queue numbers of the topic are increased. The file topics.json is the same in 4.x and 5.x, except
-that only 5.x has `attributes` and a `stateVersion`.
+Existing entries of topics.json keep their values, except for readQueueNums and writeQueueNums. A message with a queueId
+of readQueueNums or more increases readQueueNums, and if necessary writeQueueNums. The topics.json of 4.x has no
+`attributes` and no `stateVersion`; all other fields are the same in 4.x and 5.x.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 PERM_READ_WRITE = 6
 # clients make an object for each queue of a topic; therefore a larger queueId never increases the queue numbers
 QUEUE_NUMS_MAX = 65536
-# what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4
-# if they do not
+# the number of queues that brokers give to these topics; a broker's other own topics have one queue; a producer's topic
+# has the number of queues that the producer requests, or 4
 QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
 ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
 ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
@@ -53,8 +52,8 @@ class TopicConfigs:
 
     `now` returns the time in ms since 1970. Any thread may call `note`.
 
-    `queues` are the queues that the store has. If the store has no topics.json yet, the new topics.json also lists the
-    queues `queues`. A topic that is not in topics.json is treated as deleted. If the existing topics.json cannot be
+    `queues` are the existing queues of the store. If the store has no topics.json, the new file has the topics of the
+    existing queues. A topic that is not in topics.json is treated as deleted. If the existing topics.json cannot be
     loaded, `problem` is the reason, and the file is not changed. Raises OSError.
     """
 
@@ -80,10 +79,7 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Record queues that have received messages, or will receive messages later.
-
-        topics.json must list every recorded queue.
-        """
+        """Record queues that need an entry in topics.json."""
         for topic, queue_id in sorted(queues):
             self._note(topic, queue_id)
 
@@ -131,10 +127,9 @@ def new_topic(topic: str, profile: Profile, queue_nums: int) -> dict[str, Any]:
 
 
 def usual_queue_nums(topic: str) -> int:
-    """Return how many queues a broker gives to a topic that the broker creates.
+    """Return how many queues a topic gets if a broker creates the topic.
 
-    For a producer's topic, the result is the number of queues that a broker creates if the producer does not request a
-    number.
+    For a producer's topic, the result is the broker's default number of queues.
     """
     return own_queue_nums(topic) or USUAL_QUEUE_NUMS
 
@@ -154,8 +149,7 @@ def own_queue_nums(topic: str) -> int | None:
 def _read_queue_nums(entry: Any) -> int:
     """Return the readQueueNums of an entry of topics.json.
 
-    For an invalid entry, the result is QUEUE_NUMS_MAX. Because QUEUE_NUMS_MAX is large enough for any queue, an invalid
-    entry is never changed.
+    For an invalid entry, the result is QUEUE_NUMS_MAX. Therefore an invalid entry is never changed.
     """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX

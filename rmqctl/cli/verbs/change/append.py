@@ -173,8 +173,7 @@ def command(
     """Append messages to the log, queues and index of a store, as a broker does.
 
     The store must have been shut down cleanly. No broker may have the store open. The last three files of the log must
-    be undamaged. Each message gets a new offset and a new store time. A copy of a message that `dump` printed also gets
-    a new offset and a new store time.
+    be undamaged. Each message gets a new offset and a new store time, even if the message comes from `dump`.
 
     `append` adds missing topics and queues to config/topics.json, because a broker only serves the topics in this file.
 
@@ -184,17 +183,17 @@ def command(
     checksum. `dump --body base64` prints the exact body of every message.
 
     If `append` cannot store a line, stderr reports the number of the line and the reason. `append` stores the other
-    lines, and exits with 4. If several successive lines have the same fault, `append` reports only the first line and
-    the number of the last line.
+    lines, and exits with 4. For successive lines with the same fault, `append` reports the first line and the number of
+    the last line.
 
-    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops `append` cleanly. At the end, the last line on stderr
-    reports how many messages are stored, and from which line to resume. If `append` with --create stops before it has
-    stored a message, `append` removes the new store.
+    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops `append` cleanly. The last line on stderr reports how
+    many messages are stored, and at which line to resume. If `append` with --create stops before it has stored a
+    message, `append` removes the new store.
 
     `rmqctl undo` cannot undo an append. To remove the appended messages, run `rmqctl truncate STORE --to OFFSET`, where
     OFFSET is the end of the log before the append.
 
-    With -o jsonl, `append` prints the offsets of each stored message. With the other formats, `append` prints the new
+    With -o jsonl, `append` prints the offsets of each stored message. With -o table or -o json, `append` prints the new
     offsets of each queue.
     """
     _check_usage(source, message, asked)
@@ -212,7 +211,7 @@ def command(
         source is None or asked.sync or output == "jsonl" or asked.stats or asked.stop_on_error or asked.batch > 1
     )
     warmed_up(partial(_warm_up, with_lines=not hears_of_each))
-    with Interruption() as interruption:  # from before the store is opened: that makes `abort`
+    with Interruption() as interruption:  # begins before the store is opened, because the open creates `abort`
         opened = _open(store, asked)
         opened.stats = StoreStats() if asked.stats else None
         sync = asked.sync or opened.conf.writing.sync_flush
@@ -234,7 +233,7 @@ def command(
                 _put_lines(source, lines, interruption, progress_mode)
             is_whole = not lines.takes_no_more
         except OSError as error:
-            if error is not opened.failure:  # that one is told with how the store is left
+            if error is not opened.failure:  # the report at the end shows `opened.failure`
                 raise
         finally:
             try:

@@ -57,7 +57,7 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @click.option(
     "--master-flushed-offset",
     type=OFFSET,
-    help="5.x only, for a slave: the physical offset where its master's log ended when the master started.",
+    help="5.x only, for a slave: the physical offset of the end of the master's log at the start of the master.",
 )
 @click.option(
     "--confirm-phy-offset",
@@ -80,8 +80,8 @@ def command(
 
     After a crash, a broker reads only the last part of the log. The broker begins at the last log file whose first
     message was stored at or before min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s. If physicMsgTimestamp and
-    logicsMsgTimestamp are too late, the broker misses messages. If one of the two times is 0, the broker reads the
-    whole log. After a crash, a broker also deletes index files that end after indexMsgTimestamp.
+    logicsMsgTimestamp are too late, the broker misses messages. If physicMsgTimestamp or logicsMsgTimestamp is 0, the
+    broker reads the whole log. After a crash, a broker also deletes index files that end after indexMsgTimestamp.
 
     `show` exits with 1 if the checkpoint is missing or has a wrong length. `set` exits with 0. With --dry-run, `set`
     exits with 1 if it would change something. While a broker has the store open, `show` works, but `set` exits with 11.
@@ -154,7 +154,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the document for `show`, without fields if there is no checkpoint."""
+    """Return the document for `show`. Without a checkpoint, it has no fields."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -46,8 +46,8 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--when",
     type=HoursType(),
-    help="Delete files older than --reserved-hours in these hours (local time), such as 04 or 04;05. "
-    "The value 24 means never.  [default: deleteWhen, 04]",
+    help="In these hours (local time), such as 04 or 04;05, delete files older than --reserved-hours. The value "
+    "24 means never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
@@ -93,7 +93,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--max-bytes-per-second",
     type=SizeType(),
-    help="Free at most this many bytes of disk space a second. 0 means no limit.",
+    help="Free at most this many bytes of disk space per second. 0 means no limit.",
 )
 @click.option("--now", type=TimeType(), help="Delete the files that would be expired at this time.  [default: now]")
 @click.option(
@@ -137,15 +137,15 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     """Delete expired files, by the rules of a broker.
 
     Log files expire by age, by disk usage, or by a limit that you set. `clean` deletes the oldest log files first, and
-    never deletes the last log file. `clean` also deletes files of queues, extensions and the index if they only point
-    to deleted log files. `clean` first moves a file to STORE/.rmqctl, which no broker reads. `clean` then writes a
+    never deletes the last log file. `clean` also deletes files of queues, extensions and the index that point to no
+    remaining log file. `clean` first moves a file to STORE/.rmqctl, which no broker reads. `clean` then writes a
     receipt for the file, and deletes the file. An interrupted run leaves no gap in the log. The next run finishes the
     interrupted run.
 
     `clean` cannot be undone. For each file, --dry-run shows whether `clean` would delete the file, and why. --dry-run
-    also shows how many messages in each file consumers have not read yet. Stop the broker first. While a broker runs,
-    `clean` without --dry-run exits with 11. A running broker deletes expired files itself. If rmqctl deleted a file
-    that a running broker has open, the disk space would not become free.
+    also shows, for each file, how many messages are not consumed yet. Stop the broker first. While a broker runs,
+    `clean` without --dry-run exits with 11. A running broker deletes expired files itself. The disk space of a deleted
+    file does not become free while a broker has the file open.
     """
     files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     check_places([store], files)

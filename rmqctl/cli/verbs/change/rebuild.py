@@ -56,12 +56,14 @@ class RebuildOptions:
 @store_argument
 @click.argument("what", type=click.Choice(WHAT))
 @click.option("--topic", help="Rebuild only the queues of this topic.")
-@click.option("--queue", "queue_id", type=OFFSET, help="Rebuild only the queue of the topic with this queueId.")
+@click.option(
+    "--queue", "queue_id", type=OFFSET, help="Rebuild only one queue of the topic: the queue with this queueId."
+)
 @click.option(
     "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
-@profile_option("Write the index as brokers of this version do.")
 @click.option("--resume", is_flag=True, help="Continue the rebuild that was interrupted.")
+@profile_option("Write the index as brokers of this version do.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -85,18 +87,17 @@ def command(
 
     rmqctl writes the new queues and the new index beside the old files. After a check, the new files replace the old
     files. rmqctl keeps the old files until `rmqctl undo --drop`. `rebuild` writes a unit for each message of the log,
-    even for messages after damage. `rebuild` does not check the bodies of messages. To check the bodies, use `verify`.
-    A rebuilt queue begins with the first message of the queue that the log still has. A queue without a message in the
-    log stays unchanged. Deleted topics get no queue.
+    including messages after damage. `rebuild` does not check the bodies of messages. To check the bodies, use `verify`.
+    A rebuilt queue begins with the queue's oldest message in the log. A queue without a message in the log stays
+    unchanged. Deleted topics get no queue.
 
     New files have the sizes of the existing files. If no files exist, rmqctl uses the sizes in --broker-conf, or the
     broker's defaults.
 
-    `rebuild` exits with 3 if a new queue or the new index differs from the old one, otherwise with 0. With --dry-run,
+    `rebuild` exits with 3 if a new queue or the new index differs from the old files, otherwise with 0. With --dry-run,
     `rebuild` exits with 1 if a queue or the index differs, otherwise with 0. `rebuild` also simulates the next start of
-    the broker. If the broker would no longer serve a message after its next start, the message counts as lost. Ctrl-C
-    leaves the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits
-    with 11.
+    the broker. A message counts as lost if the broker would not serve the message after the next start. Ctrl-C leaves
+    the store unchanged, and --resume continues the rebuild. While a broker has the store open, `rebuild` exits with 11.
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)

@@ -87,8 +87,8 @@ class RecoverOptions:
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Change nothing if placeholders would fill more than this many bytes of the log. The bytes of missing files "
-    "also count.",
+    help="Change nothing if placeholders would fill more than this many bytes of the log. The limit includes the "
+    "bytes of missing files.",
 )
 @click.option("--explain", is_flag=True, help="Show each step and each queue.")
 @change_options
@@ -107,24 +107,25 @@ def command(
 ) -> int:
     """Repair a store as a start of the broker would, but with fewer losses.
 
-    Use `recover` after a crash or damage. `recover` ends the log at the offset where the broker's own recovery would
-    end the log, and zeroes the bytes after this offset. `recover` then changes queues and index to match the log,
-    removes `abort`, and sets the checkpoint. The plan shows the losses of the repair, and the losses of a restart of
-    the broker without a repair. rmqctl keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these
-    bytes.
+    Use `recover` after a crash or damage. `recover` ends the log where the broker's own recovery would end the log, and
+    zeroes the bytes after the end. `recover` then changes queues and index to match the log, removes `abort`, and sets
+    the checkpoint. The plan shows the losses of the repair, and the losses of a restart of the broker without a repair.
+    rmqctl keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    Lost messages are messages after the new end of the log, damaged messages, and messages to which only a queue still
-    points. Some messages may be lost already, because a log file is missing or too short. `already gone` (`missing` in
-    JSON) counts the messages that were lost before this run of `recover`. A restart of the broker may also remove
-    messages from a queue although the log still has these messages. `recover` keeps such messages in the queue.
+    Three kinds of messages are lost: messages after the new end of the log, damaged messages, and messages that a queue
+    has but the log does not have. Messages may be lost before the repair, because a log file is missing or too short.
+    `already gone` (`missing` in JSON) counts the messages that were lost before this run of `recover`. A restart of the
+    broker may remove a message from a queue although the log has the message. `recover` keeps a message in the queue if
+    the log has the message.
 
-    --keep-going replaces each damaged or missing message with a placeholder. A placeholder is a message of the same
-    size, at the same queue offset. The property RMQCTL_DAMAGED of a placeholder names the damage. If the old body is
-    damaged, the placeholder's body also names the damage, for example {"RMQCTL_DAMAGED":"bad-size"}. Consumers receive
-    placeholders like any other message, and should check for the property RMQCTL_DAMAGED. Placeholders also fill log
-    files that are missing or too short. Without --keep-going, `recover` writes placeholders only in a log file that was
-    cut, and at damage where a later start of the broker would end the log. `verify` counts the placeholders of a store.
-    --placeholders-limit limits the bytes of all placeholders, because one wrong file name can cause a huge gap.
+    --keep-going replaces each damaged or missing message with a placeholder. A placeholder has the size and the queue
+    offset of the message that it replaces. The property RMQCTL_DAMAGED of a placeholder names the damage. If the
+    replaced body is damaged, the placeholder's body names the damage, for example {"RMQCTL_DAMAGED":"bad-size"}.
+    Consumers receive placeholders like any other message, and should check for the property RMQCTL_DAMAGED.
+    Placeholders also fill log files that are missing or too short. Without --keep-going, `recover` writes placeholders
+    in two cases: a log file was cut, or a later start of the broker would end the log at the damage. `verify` counts
+    the placeholders of a store. --placeholders-limit limits the bytes of all placeholders, because one wrong file name
+    can cause a huge gap.
 
     While a broker has the store open, `recover` exits with 11, even with --dry-run.
     """

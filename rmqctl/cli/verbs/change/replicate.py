@@ -36,18 +36,18 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
     "--max-bytes-per-second",
     type=SizeType(),
     default=0,
-    help="Read at most this many bytes a second. 0 means no limit.",
+    help="Read at most this many bytes per second. 0 means no limit.",
 )
 @click.option(
     "--as-slave",
     is_flag=True,
-    help="Count as a slave: acknowledge bytes to the master after they are flushed to this machine's disk. A put to a "
-    "SYNC_MASTER can then succeed because the copy has the message.",
+    help="Count as a slave: acknowledge bytes to the master after they are flushed to this machine's disk. A put "
+    "to a SYNC_MASTER can then succeed without a real slave.",
 )
 @click.option(
     "--allow-slow-puts",
     is_flag=True,
-    help="Also copy a SYNC_MASTER of 4.x. If the master has no other slave, each put takes 3 s while the copy runs.",
+    help="Also copy a SYNC_MASTER of 4.x. If the master has no slave, each put takes 3 s while the copy runs.",
 )
 @change_options
 @output_option("table", "json")
@@ -68,14 +68,14 @@ def command(
     `replicate` also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts
     on STORE serves all messages, and each consumer group continues at its offsets.
 
-    A copy can be interrupted at any time, also by SIGKILL. If you repeat the command, `replicate` continues at the end
+    You can interrupt a copy at any time, even with SIGKILL. If you repeat the command, `replicate` continues at the end
     of STORE. `replicate` compares the last bytes of STORE with the bytes of the master. If STORE has another log,
     `replicate` exits with 1 and does not change the log. Without --once, `replicate` runs until Ctrl-C, and connects
     again after a restart of the master.
 
-    By default, the copy acknowledges no message to the master. Therefore a put that waits for a slave needs a real
-    slave. With a controller (5.x), the copy is an asynchronous learner. While a copy is connected to a SYNC_MASTER of
-    4.x without a slave, each put takes 3 s. Therefore `replicate` refuses a SYNC_MASTER of 4.x, unless
+    By default, the copy acknowledges no message to the master. Therefore the copy does not complete a put that waits
+    for a slave. With a controller (5.x), the copy is an asynchronous learner. If a SYNC_MASTER of 4.x has no real
+    slave, each put takes 3 s while a copy is connected. Therefore `replicate` refuses a SYNC_MASTER of 4.x, unless
     --allow-slow-puts or --as-slave is given. With --as-slave, the master counts the copy as a slave.
 
     `replicate` exits with 4 if the broker cannot be reached or breaks the protocol. `replicate` exits with 1 if the

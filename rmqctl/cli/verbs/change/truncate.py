@@ -80,13 +80,13 @@ def command(
     `truncate` removes the log files after the new end, and zeroes the rest of the last file. rmqctl keeps all bytes
     that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    With --keep-tail, the bytes after the new end stay in their file. Good messages that --keep-tail leaves become part
-    of the log again, for rmqctl immediately, and for a broker after its next start. `truncate --dirty` does not remove
-    good messages. Even with --keep-tail, `truncate` removes the log files after the new end.
+    With --keep-tail, the bytes after the new end stay in their file. With --keep-tail, good messages after the new end
+    become part of the log again: for rmqctl immediately, for a broker after the next start. `truncate --dirty` does not
+    remove good messages. `truncate` removes the log files after the new end, with or without --keep-tail.
 
-    `truncate` also simulates the next start of the broker. After the truncation, the log has fewer files. Therefore the
-    recovery of the broker may begin at an earlier file, and may end the log at damage in this earlier file. If the
-    broker would no longer serve a message after its next start, the message counts as lost.
+    `truncate` also simulates the next start of the broker. The truncation removes log files. Therefore the recovery of
+    the broker may begin at an earlier file. Damage in an earlier file may then end the log. A message counts as lost if
+    the broker would not serve the message after the next start.
 
     While a broker has the store open, `truncate` exits with 11, even with --dry-run.
     """

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     """,
 )
 @store_argument
-@click.option("--list", "only_list", is_flag=True, help="List the changes that can be undone, the oldest first.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="List the changes that can be undone, from the oldest to the newest."
+)
 @click.option(
     "--drop",
     "is_drop",
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo the change even if another program has changed the store later. Some changes of the other program are "
-    "then lost.",
+    help="Undo the change even if another program has changed the store later. Some changes by another program "
+    "are then lost.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -76,10 +78,10 @@ def command(
     was full.
 
     Each change has a journal in STORE/.rmqctl. All paths in a journal must be in the store, or in log folders that
-    --broker-conf names. A journal with any other path, or a journal that cannot be read, counts as damaged. --list
-    shows damaged journals and exits with 4. While a damaged journal exists, rmqctl begins no new change of the store. A
-    change that is newer than the damaged journal can still be undone. If a change is finished but its journal is
-    damaged, --drop-damaged forgets the change. --drop does not forget damaged journals.
+    --broker-conf names. A journal counts as damaged if it cannot be read, or if it has a path outside the store and the
+    log folders. --list shows damaged journals and exits with 4. While a damaged journal exists, rmqctl begins no new
+    change of the store. `undo` can undo a change that is newer than the damaged journal. If a change is finished but
+    its journal is damaged, --drop-damaged forgets the change. --drop does not forget damaged journals.
 
     If a broker or `rmqctl append` has written messages to the store after the change, `undo` would lose these messages.
     If `undo` would lose messages and --force is not given, `undo` changes nothing and exits with 1. `undo` cannot undo
@@ -87,7 +89,7 @@ def command(
     log before the append.
 
     `undo` exits with 0 if a change was undone or dropped. With --dry-run, `undo` exits with 1 if there is a change to
-    undo. While a broker has the store open, `undo --list` works, and any other undo exits with 11.
+    undo. While a broker has the store open, `undo --list` works, and `undo` without --list exits with 11.
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
@@ -182,7 +184,7 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
     """Return the paths that another program changed after rmqctl's change.
 
-    Without `force`, raises ChangedSince if another program changed a path. Also raises Unreadable and OSError.
+    Without `force`, raises ChangedSince if another program changed a path. Raises Unreadable and OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 
@@ -208,8 +210,8 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
     """Undo the newest change, and return a report as text.
 
-    `changed` are the paths that another program changed after the newest change. The undo overwrites some changes of
-    the other program.
+    `changed` has the paths that another program changed after the newest change of rmqctl. The undo overwrites some
+    changes by another program.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder

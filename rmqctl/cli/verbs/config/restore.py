@@ -67,8 +67,9 @@ class RestoreOptions:
     "--from",
     "source",
     type=click.Choice(("bak", "store")),
-    help="`bak` restores the content of FILE.bak. `store` rebuilds FILE from the queues, the log and the other files "
-    "of config/.  [default: bak if FILE.bak has what FILE lost, otherwise store; a good FILE stays unchanged]",
+    help="`bak` restores the content of FILE.bak. `store` rebuilds FILE from the queues, the log and the other "
+    "files of config/.  [default: bak if FILE.bak has the entries that FILE lost, otherwise store; a good "
+    "FILE stays unchanged]",
 )
 @profile_option("Write new entries as brokers of this version do.")
 @change_options
@@ -79,7 +80,7 @@ class RestoreOptions:
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: RestoreOptions, how: ConfigRun) -> int:
     """Restore a file of config/, such as topics.json.
 
-    A broker serves only the topics in topics.json. A broker serves only those queues of a topic whose queueId is below
+    A broker serves only the topics in topics.json. A broker serves a queue only if the queueId is below the topic's
     readQueueNums. If a broker can load neither the file nor its .bak, the broker does not start, or starts with an
     empty configuration.
 
@@ -87,13 +88,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     lmqConsumerOffset.json, delayOffset.json, consumerFilter.json. 5.x also has consumerOrderInfo.json, timermetrics and
     transactionMetrics. `restore` can restore each file from its .bak.
 
-    Only topics.json and subscriptionGroup.json can be rebuilt from the store. `restore` keeps the entries of FILE, or
-    the entries of FILE.bak if a broker cannot load FILE. `restore` then adds the missing entries. `restore` finds
-    topics in the folders of the queues and in the offsets of groups. If there is no entry to keep, `restore` also reads
-    the whole log to find topics. A topic gets as many queues as the store shows. A topic with batch consume queues gets
-    queue.type=BatchCQ. `restore` finds groups in the %RETRY% topics, in the offsets, and in the other files of config/.
-    A topic may have been deleted although its queues still exist. Read the plan before you confirm the change, because
-    `restore` adds such a topic again.
+    Only topics.json and subscriptionGroup.json can be rebuilt from the store. `restore` keeps the entries of FILE. If a
+    broker cannot load FILE, `restore` keeps the entries of FILE.bak. `restore` then adds the missing entries. `restore`
+    finds topics in the folders of the queues and in the offsets of groups. If `restore` can keep no entry, `restore`
+    reads the whole log to find more topics. `restore` takes the number of a topic's queues from the store. A topic with
+    batch consume queues gets queue.type=BatchCQ. `restore` finds groups in the %RETRY% topics, in the offsets, and in
+    the other files of config/. If queues of a deleted topic exist, `restore` adds the deleted topic again. Therefore
+    read the plan before you confirm the change.
 
     While a broker has the store open, `restore` exits with 11, even with --dry-run.
     """

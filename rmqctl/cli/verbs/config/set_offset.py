@@ -92,13 +92,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
     The broker uses the new offsets after its next start. Without QUEUE, `set-offset` sets the offsets of all queues of
     TOPIC. `earliest` is the first message that a queue still has. `latest` is the end of the queue. For a TIME,
     `set-offset` sets the same offset as the broker does for mqadmin resetOffsetByTime. 5.x finds the first message that
-    was stored at this time or later. 4.x finds the message whose store time is nearest to TIME, and also uses the
+    was stored at this time or later. 4.x finds the message whose store time is nearest to TIME. 4.x also reads the
     modification times of the queue's files. An OFFSET outside the queue is an error.
 
     `set-offset` writes the offsets into config/consumerOffset.json, and into config/lmqConsumerOffset.json if this file
-    exists. The old content of a changed file becomes its .bak. The entries of other groups and topics stay the same,
-    byte for byte. `set-offset` does not skip messages that wait in the topic %RETRY%GROUP. To skip the messages in
-    %RETRY%GROUP, also set the offsets of %RETRY%GROUP. Start the broker before the consumers. A slave copies the
+    exists. The .bak of a changed file gets the file's old content. The entries of other groups and topics stay the
+    same, byte for byte. `set-offset` does not skip messages that wait in the topic %RETRY%GROUP. To skip the messages
+    in %RETRY%GROUP, also set the offsets of %RETRY%GROUP. Start the broker before the consumers. A slave copies the
     offsets of its master, so change the master's store. Each broker of a cluster has its own queues of the topic, so
     change the store of each broker.
 

@@ -54,13 +54,13 @@ PARTS = {
 def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str | None, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    If a part of the configuration is empty, `show` prints no table for this part. `show` also lists queues that have no
-    files yet, unless these queues need more than 10,000 rows.
+    If a part of the configuration is empty, `show` prints no table for this part. `show` lists queues without files,
+    unless these queues need more than 10,000 rows.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
-    deleted and do not count. If a group has no offset for a queue that it may read, `show` prints "none" (null in
-    JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, `show`
-    reads its .bak instead, as a broker does. stderr then reports the fault of the file, and the exit code is 1.
+    deleted and do not count. If a group may read a queue but has no offset for it, `show` prints "none" (null in JSON).
+    All messages of the queue then count. If a file is not valid JSON, or has a value of a wrong type, `show` reads its
+    .bak instead, as a broker does. stderr then reports the fault of the file, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems, unlisted = configuration(opened)

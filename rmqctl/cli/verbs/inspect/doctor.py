@@ -88,8 +88,8 @@ def command(
     changes nothing in the store.
 
     `doctor` prints one line if the store is healthy. `doctor` exits with 1 if the store is not healthy, and with 4 if
-    some input could not be read. A store whose broker died is not healthy, even if nothing is damaged, because the next
-    start of the broker runs the abnormal recovery.
+    some input could not be read. An undamaged store is not healthy if the broker died: the next start of the broker
+    then runs the abnormal recovery.
     """
     asked = DoctorOptions(profile, output, threads, progress_mode)
     check_places([store], {"--watch": watch})
@@ -152,7 +152,7 @@ def _blocked(store: ReadOnlyStore) -> str:
 
 
 def _target(store: Path, broker_conf: Path | None, follow_links: bool) -> str:
-    """Return the words that name the store on the next command line."""
+    """Return the store and its options as text, for the proposed command."""
     words = [quoted(store)]
     if broker_conf is not None:
         words.append(f"--broker-conf {quoted(broker_conf)}")

@@ -138,7 +138,7 @@ class DumpOptions:
     "bytes.",
 )
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
-@click.option("--tail", type=POSITIVE, help="Print only the last records, but at most this many records.")
+@click.option("--tail", type=POSITIVE, help="Print at most this many of the selected records, from the end of the log.")
 @click.option(
     "--around",
     type=OFFSET,
@@ -155,8 +155,8 @@ class DumpOptions:
 @click.option(
     "--follow",
     is_flag=True,
-    help="Print new records as a broker appends them, until Ctrl-C or --limit. With --tail, --since or --from-offset, "
-    "first print the existing records that the option selects. A new record is printed when it is complete.",
+    help="Print new records as a broker appends them, until Ctrl-C or --limit. With --tail, --since or "
+    "--from-offset, `dump` prints existing records first. A new record is printed when it is complete.",
 )
 @click.option(
     "--damaged", is_flag=True, help="Also print a row for each damaged place, with the keys `damage` and `detail`."

@@ -40,7 +40,7 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
     name = "N|AGE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Bound:
-        """Return the limit that a text such as 1000 or 10m means."""
+        """Parse a limit such as 1000 or 10m."""
         from rmqctl.forensics.groups.lag import Bound
 
         text = str(value)
@@ -81,21 +81,20 @@ def command(
 ) -> int:
     """Show how far each consumer group is behind, by topic and queue.
 
-    `behind` counts the messages that the group has not consumed. If a group has no offset for a queue ("none", in JSON
-    null), all messages of the queue count. `oldest` is the store time of the oldest message that the group has not
-    consumed. The age of the oldest message is its age when the last message of the log was stored, not its age now. In
-    the row of a group, `behind` is the sum for all queues of the group, including %RETRY% topics. `retry` is the part
-    of `behind` that is in %RETRY% topics. `delayed` counts the retries that still wait for their delay. `dlq` counts
-    the messages in the group's dead-letter queue. `popped` counts the messages that the group popped and has not
-    acknowledged. CSV and JSON Lines have a row for each queue.
+    `behind` counts the messages that the group has not consumed. All messages of a queue count if the group has no
+    offset for the queue. The output then shows "none" (null in JSON). `oldest` is the store time of the oldest message
+    that the group has not consumed. The age of the oldest message is measured until the store time of the log's last
+    message, not until now. In the row of a group, `behind` is the sum for all queues of the group, including %RETRY%
+    topics. `retry` counts the messages of `behind` that are in %RETRY% topics. `delayed` counts the retries that still
+    wait for their delay. `dlq` counts the messages in the group's dead-letter queue. `popped` counts the messages that
+    the group popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
 
-    `lag` also lists queues of topics.json that have no files and no offset. If the queues without files and offsets
-    need more than 10,000 rows, `lag` omits these rows. stderr and the JSON key `unlisted` report the number of omitted
-    rows.
+    `lag` lists queues of topics.json that have no files and no offset, unless they need more than 10,000 rows. stderr
+    and the JSON key `unlisted` report the number of omitted rows.
 
     `outside` marks an offset that is not in its queue. If an offset is before the first message of the queue, messages
     were deleted before the group consumed them. If an offset is after the queue's end, messages were lost or the queue
-    was cut. With an offset after the queue's end, `behind` is negative, and the group may skip new messages.
+    was cut. If an offset is after the queue's end, `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
 
@@ -177,7 +176,7 @@ def _offset(row: Row) -> int | str:
 
 
 def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
-    """Report offsets that are outside their queue: the meaning, and the first offset."""
+    """Report that offsets are outside their queues. Show the first row of `rows`."""
     for first in rows[:1]:
         where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
         queue = f"the queue has [{first.min_offset}, {first.max_offset})"

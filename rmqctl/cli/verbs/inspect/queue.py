@@ -56,11 +56,11 @@ class QueueOptions:
 @click.option(
     "--from-offset",
     type=OFFSET,
-    help="Begin at this queue offset.  [default: the first message that the log still has]",
+    help="Begin at this queue offset.  [default: the queue's oldest message in the log]",
 )
 @click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
-@click.option("--tail", type=POSITIVE, help="Print only the last units, but at most this many units.")
+@click.option("--tail", type=POSITIVE, help="Print at most this many units, from the end of the queue.")
 @output_option(*OUTPUTS)
 @options_in(asked=QueueOptions)
 def command(
@@ -75,9 +75,9 @@ def command(
     """List the queues of a store, or the units of one queue.
 
     With TOPIC, `queue` lists the queues of this topic. With TOPIC and QUEUEID, `queue` lists the units of this queue.
-    `minOffset` is the queue offset of the first message that the log still has. A unit has the message's physical
-    offset, the message's size, and the message's tags code. The tags code is the hash of the tags. For a delayed
-    message, the tags code is the delivery time.
+    `minOffset` is the queue offset of the queue's oldest message in the log. A unit has the message's physical offset,
+    the message's size, and the message's tags code. The tags code is the hash of the tags. For a delayed message, the
+    tags code is the delivery time.
     """
     if queue_id is None and asked != QueueOptions():
         raise click.UsageError(
@@ -127,7 +127,7 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
     """Yield a row for each queue.
 
-    A queue that cannot be read has no row, and is added to `store.foreign`, which is reported at the end.
+    An unreadable queue has no row, and is added to `store.foreign`.
     """
     for queue in queues:
         try:

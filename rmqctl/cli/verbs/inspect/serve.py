@@ -44,7 +44,7 @@ class NetworkType(click.ParamType):  # type: ignore[type-arg]
     name = "CIDR"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
-        """Return the network that a text means."""
+        """Parse a network or an IP address."""
         try:
             return ip_network(value)
         except ValueError as error:
@@ -104,8 +104,8 @@ class ServeOptions:
     "--remoting-port",
     type=RemotingPortType(0, 65535),
     default=0,
-    help="The port from which slaves copy the configuration. `serve` also listens on this port minus 2.  [default: a "
-    "free port]",
+    help="The port from which slaves copy the configuration. `serve` listens on a second port, too: this port "
+    "minus 2.  [default: a free port]",
 )
 @click.option(
     "--namesrv-port", type=PORT, default=0, help="The port of serve's own name server.  [default: a free port]"
@@ -123,26 +123,28 @@ def command(
 
     To connect a slave, edit the slave's broker.conf. Set namesrvAddr to the name server's address that `serve` prints,
     brokerRole to SLAVE, and brokerId to 1 or more. The slave's mappedFileSizeCommitLog must be the size of STORE's log
-    files. Start the slave with an empty store, or with a store that has the first part of the same log. A slave with an
-    empty store gets the log from the log's first byte. The slave builds the consume queues and the index itself. The
+    files. Start the slave with an empty store, or with a store whose log is the beginning of STORE's log. A slave with
+    an empty store gets the log from the log's first byte. The slave builds the consume queues and the index itself. The
     slave gets topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json from STORE. A slave of 5.x
-    also gets the files of the timer. The files from STORE replace the files of the slave. The slave keeps its own
-    offsets only for groups that STORE does not have.
+    also gets the files of the timer. The files from STORE replace the files of the slave. The slave keeps the offsets
+    of groups that STORE does not have.
 
     A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
     progress line shows each slave, its offset, and whether the slave has asked for the configuration.
 
-    With --until-synced, `serve` exits with 4 if `serve` cannot read a file of config/ in STORE, so that the slaves do
-    not get this part of the configuration.
+    With --until-synced, `serve` exits with 4 if `serve` cannot read a file in STORE/config. Slaves do not get an
+    unreadable file.
 
-    `serve` refuses a slave whose log is longer than STORE's log, whose log is another log, or whose log files have
-    another size. stderr reports the reason. Run `verify` first, because `serve` also sends damaged records.
+    `serve` refuses a slave with another log, with a longer log, or with log files of another size. stderr reports the
+    reason. Run `verify` first, because `serve` also sends damaged records.
 
     The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore
-    `serve` listens only on loopback by default. For any other address, --allow must name the networks that may connect.
+    `serve` listens only on loopback by default. For an address other than loopback, --allow must name the networks that
+    may connect.
 
-    `serve` has no controller mode (5.x). `serve` only serves slaves that run without a controller. For a broker with a
-    controller, `rmqctl replicate` writes a store with the log and epochFileCheckpoint, and without brokerIdentity.
+    `serve` has no controller mode (5.x). `serve` serves slaves that run without a controller. For a broker with a
+    controller, use `rmqctl replicate`. The copy that `replicate` writes has the log and epochFileCheckpoint, but no
+    brokerIdentity.
     """
     from rmqctl.operations.serve.access import Access
     from rmqctl.operations.serve.store_server import Ports, StoreServer

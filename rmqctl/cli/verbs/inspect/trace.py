@@ -91,15 +91,15 @@ def command(
 ) -> int:
     """Show the life of one message: its copies, and which groups consumed it.
 
-    The first line is the verdict. After the verdict, `trace` prints the stages of the message's life, which are all
-    copies of the message in the log. The stages include half messages, delayed messages, retries, dead letters and
-    LMQs. The stages also include op messages of transactions, and checkpoints and acknowledgements of POP consumers.
-    After the stages, `trace` prints the state of each consumer group, and the records of clients in
+    The first line of the output is the verdict. After the verdict, `trace` prints the stages of the message's life.
+    Each copy of the message in the log is a stage. The stages include half messages, delayed messages, retries, dead
+    letters and LMQs. Op messages of transactions are stages. Checkpoints and acknowledgements of POP consumers are
+    stages. After the stages, `trace` prints the state of each consumer group, and the records of clients in
     RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is
-    found. If no store has the message, the exit code is 1. The verdict then says what was searched, and what is known
-    about the message.
+    found. If no store has the message, the exit code is 1. The verdict of a failed search says what was searched, and
+    what is known about the message.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
@@ -132,7 +132,7 @@ def command(
 class _ScanStart:
     """Loads the kernels and shows the progress when the first scan begins.
 
-    Most searches need only the index, and no scan.
+    Most searches need no scan, because the index is enough.
     """
 
     def __init__(self, stores: list[ReadOnlyStore], mode: str, stack: ExitStack) -> None:

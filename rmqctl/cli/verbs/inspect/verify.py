@@ -80,8 +80,8 @@ def command(
     are findings, and with 4 if some input could not be read.
 
     Several stores are verified one after the other. With several stores, a line of -o jsonl or -o csv also has the
-    store, and the document of -o json has the list `reports`. If one store cannot be verified, the other stores are
-    still verified. The exit code is the largest exit code of all stores.
+    store, and the document of -o json has the list `reports`. If one store cannot be verified, `verify` continues with
+    the next store. The exit code is the largest exit code of all stores.
     """
 
     def verified(store: Path) -> tuple[ReadOnlyStore, VerifyReport]:
@@ -111,7 +111,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
 def _each(
     stores: tuple[Path, ...], verified: Callable[[Path], tuple[ReadOnlyStore, VerifyReport]]
 ) -> Iterator[VerifiedStore]:
-    """Yield each store after its verification, even if it could not be verified."""
+    """Verify each store, and yield the store with the report or the error."""
     for store in stores:
         try:
             opened, report = verified(store)

@@ -1,1 +1,1 @@
-"""The plans and results that the verbs that change a store show."""
+"""The output of the verbs that change a store."""

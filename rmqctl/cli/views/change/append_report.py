@@ -39,10 +39,10 @@ class AppendReport:
         self._close_error: OSError | None = None
         self._started = time.perf_counter()
         self._told: Refused | None = None
-        self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
+        self._same_up_to = 0  # the last line after `_told` with the same fault
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether append must stop (error of stdout, or --stop-on-error)."""
+        """Return whether append must stop: stdout failed, or --stop-on-error is given."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -61,7 +61,7 @@ class AppendReport:
     def refused(self, refused: Refused) -> None:
         """Report lines whose messages were not stored.
 
-        If successive lines have the same fault, only the first line and the number of the last line are reported.
+        For successive lines with the same fault, the first line and the number of the last line are reported.
         """
         first, last = refused.lines[0], refused.lines[-1]
         self.lines_refused += len(refused.lines)
@@ -80,9 +80,9 @@ class AppendReport:
             remark(f"{_lines(self._told.lines[-1] + 1, self._same_up_to)}: not stored, for the same reason")
 
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
-        """Close the store. `print_all` reports an OSError of the closing.
+        """Close the store, and keep an OSError for `print_all`.
 
-        `keeps_empty` has the same meaning as in MessageStore.close.
+        `keeps_empty` is passed to MessageStore.close.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -157,7 +157,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Call `write`, which writes to stdout. After an error of stdout, do nothing."""
+        """Write to stdout with `write`. If an earlier write failed, do nothing."""
         if self._output_error is not None:
             return
         try:
@@ -174,7 +174,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each statistic that is not 0.
 
-    If a statistic belongs to a bucket or a topic, the name of the bucket or topic follows the name of the statistic.
+    For a statistic of a bucket or topic, the name ends with the name of the bucket or topic.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings `usual`, changed by the options that the user gave."""
+    """Return the settings `usual`, with the values of the given options."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
@@ -84,7 +84,7 @@ def _given(value: T | None, usual: T) -> T:
 class _Looked(NamedTuple):
     """The data that a run of `rmqctl clean` has read from the store.
 
-    The fingerprint of the store is computed before the data is read, so that rmqctl notices every later change.
+    The fingerprint of the store is computed before the data is read. rmqctl then notices every later change.
     """
 
     fingerprint: Fingerprint
@@ -99,7 +99,7 @@ class _Looked(NamedTuple):
 
 
 class CleanRun:
-    """One run of `rmqctl clean`, which shows the plan, asks, and deletes the files."""
+    """One run of `rmqctl clean`: show the plan, ask, and delete the files."""
 
     def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
         self._store = store
@@ -119,7 +119,7 @@ class CleanRun:
             with plan_shown(dry_run=asked.dry_run):
                 print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
-        if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
+        if is_shown or (looked.has_work and not is_refused):  # otherwise cron mails one line
             for warning in looked.plan.warnings:
                 remark(f"note: {warning}")
         in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"
@@ -180,13 +180,13 @@ class CleanRun:
 
         root, asked, storage = self._root, self._asked, WritableStorage.like(self._store.storage)
         elsewhere = [asked.log_json] if asked.log_json else []
-        self._store.close()  # a file that is open keeps its space
+        self._store.close()  # an open file keeps its disk space
         with (
             Interruption() as interruption,
             Receipts(storage, root / RECEIPTS_NAME, *elsewhere) as receipts,
             ExitStack() as held,
         ):
-            receipts.open(elsewhere)  # the store's owner may not write there
+            receipts.open(elsewhere)  # the store's owner may have no right to write there
             self._gauges.hold(asked.metrics)
             act_as_owner(root, self._store.path.commitlogs)
             held.enter_context(locked(storage, root))
@@ -213,7 +213,7 @@ class CleanRun:
     def _sum_up(self, line: str) -> None:
         """Print the result of the run in one line.
 
-        The line is on stdout if the output is a table, and on stderr for the other formats.
+        With -o table, the result is printed on stdout. With other formats, the result is printed on stderr.
         """
         if self._output != "table":
             remark(line)

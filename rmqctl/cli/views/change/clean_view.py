@@ -1,4 +1,4 @@
-"""The output of `rmqctl clean`: its plan and its result."""
+"""The output of `rmqctl clean`: the plan and the result."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """Return why nothing is deleted, and why the first log file stays."""
+    """Return why `clean` deletes nothing, as text."""
     first = plan.first_left
     return (
         plan.reason
@@ -179,7 +179,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
-    """Return the topics that no group reads, with the messages they lose, as text."""
+    """Return names and message counts of topics that no group reads, as text."""
     more = (
         f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
         if len(topics) > TOPICS_SHOWN

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigRun:
-    """The options that all verbs that change config/ have."""
+    """The common options of the verbs that change config/."""
 
     dry_run: bool
     yes: bool
@@ -60,8 +60,8 @@ def carry_out(
 ) -> int:
     """Show the plan, ask the user, change the files, and return the exit code.
 
-    `document` is the plan for JSON. `show` prints the plan as a table. The key `notes` of the document has remarks,
-    which are printed on stderr.
+    `document` is the plan for JSON. `show` prints the plan as a table. The remarks in the key `notes` of the document
+    are printed on stderr.
     """
     from rmqctl.operations.configuration import config_change
 

@@ -1,4 +1,4 @@
-"""The output of `rmqctl undo`: the changes that undo lists, drops or undoes."""
+"""The output of `rmqctl undo`: lists of changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
 
 
 def print_journals(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
-    """Print the changes as a list (`as_list`), or each one with its undo steps."""
+    """Print changes: with `as_list` as a list, otherwise with their undo steps."""
     if output == "json":
         print_document("undo", {"store": str(store), "journals": rows})
     elif output == "jsonl":

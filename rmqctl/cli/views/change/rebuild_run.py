@@ -76,9 +76,10 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
-    """Return the options with a decision whether the new index has TAGS as keys.
+    """Return the options with the field `selection.tags` set.
 
-    Raises BadRequest if neither the store nor --profile shows whether the index needs TAGS.
+    `tags` says whether the new index has TAGS as keys. Raises BadRequest if neither the store nor --profile shows
+    whether the index needs TAGS.
     """
     from msgspec.structs import replace
 
@@ -136,7 +137,7 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
             plan.print_all(how.output)
         with interruption.waiting():
             confirm("Put the rebuilt files in place?", yes=how.yes)
-        store.check_as_it_was(fingerprint)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(fingerprint)  # check again: a starting broker ignores the lock
         store.close()
         journal.execute(plan.todo, interruption.commit)
     remark(f"done; {undo_hint(root)}")

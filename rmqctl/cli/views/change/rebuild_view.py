@@ -30,7 +30,8 @@ WORDS_OF_COUNTS = {
 class NextStart(NamedTuple):
     """The settings for the simulation of the broker's next start.
 
-    The broker has the profile `profile` (None: the profile that the store shows). `threads` threads read the log.
+    `profile` names the broker's profile (None: the profile that the store shows). `threads` is the number of threads
+    that read the log.
     """
 
     profile: str | None
@@ -172,7 +173,7 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 
 def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
-    """Return the JSON key `lostMessages` of a queue if the queue loses messages."""
+    """Return the JSON key `lostMessages`, or no key if the queue loses no message."""
     count = lost.get((plan.topic, plan.queue_id))
     return {"lostMessages": count} if count else {}
 
@@ -180,7 +181,7 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
     """Return whether the existing index differs from the new index.
 
-    If there was no audit of the index, as with --resume, the index counts as different.
+    Without an audit (with --resume), a new index with files counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True

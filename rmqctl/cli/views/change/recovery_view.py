@@ -51,9 +51,10 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Return the field that counts the placeholders and their bytes, if any.
+    """Return the field with the counts of placeholders and of their bytes.
 
-    The count has only placeholders that consumers receive. The bytes include fillers, which no consumer receives.
+    The list is empty without placeholders. The count of placeholders leaves out fillers, which no consumer receives.
+    The count of bytes includes fillers.
     """
     if not plan.placeholders_bytes:
         return []
@@ -72,7 +73,7 @@ def _start(plan: RecoveryPlan) -> str:
 
 
 def _restart_in_words(plan: RecoveryPlan) -> str:
-    """Return, as text, what a restart of the broker without a repair would do."""
+    """Return the result of a broker restart without a repair, as text."""
     restart = plan.restart
     if restart.refused is not None:
         return f"the broker does not load this store: {restart.refused}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 12
 PAST = {"recover": "recovered", "truncate": "truncated"}
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
-# several steps of a kind in words: how many, and of which folder of the store, or topic
+# the text for several steps of one kind: their number, and their folder or topic
 WORDS_OF_STEPS = {
     "add-file": ("add {} to {place}", "missing file"),
     "delete": ("delete {} of {place}", "item"),
@@ -36,7 +36,7 @@ WORDS_OF_STEPS = {
 
 
 class HowToRepair(NamedTuple):
-    """The options that the verbs that repair share."""
+    """The common options of the verbs that repair a store."""
 
     dry_run: bool
     yes: bool
@@ -55,9 +55,10 @@ def check_writable(store: ReadOnlyStore) -> None:
 def check_complete(store: ReadOnlyStore) -> None:
     """Check that rmqctl can read all parts of a store that a repair may change.
 
-    Raises NeedsRecovery if an earlier change is unfinished, and BadRequest if broker.conf has other file sizes. Raises
-    LayoutNotSupported if the store is of 3.x, or if a topic has queues of two types. Raises Unreadable if a part cannot
-    be read. An unreadable part must not count as missing: if the log counted as missing, all queues would be deleted.
+    Raises NeedsRecovery if an earlier change is unfinished. Raises BadRequest if broker.conf and the store have
+    different file sizes. Raises LayoutNotSupported if the store is of 3.x, or if a topic has queues of two types.
+    Raises Unreadable if a part cannot be read. An unreadable log must not count as a missing log, because the repair
+    would then delete all queues.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -83,7 +84,8 @@ def check_complete(store: ReadOnlyStore) -> None:
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
     """Check that rmqctl knows whether a rebuilt index needs TAGS as keys.
 
-    Raises BadRequest if the plan rebuilds the index, and neither the store nor --profile shows whether it needs TAGS.
+    Nothing is checked if the plan does not rebuild the index. Raises BadRequest if neither the store nor --profile
+    shows whether the index needs TAGS.
     """
     from rmqctl.store.read.index.tag_index import indexes_tags
 
@@ -92,7 +94,7 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
 
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
-    """Report on stderr if new files get default sizes, as no old file shows a size."""
+    """Report on stderr if new files get default sizes because no file shows a size."""
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
@@ -112,7 +114,7 @@ def words_of_loss(plan: RepairPlan) -> str:
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
-    """Return the keys that a plan has in the JSON document of a verb."""
+    """Return the keys of a plan for the JSON document of a verb."""
     return {
         "minPhyOffset": plan.min_phy_offset,
         "maxPhyOffset": plan.max_phy_offset,
@@ -128,7 +130,7 @@ def carry_out(
 ) -> int:
     """Ask the user, execute the repair, and return the exit code.
 
-    The caller has already shown the plan. With --dry-run, or if the plan has no steps, nothing is changed.
+    The caller has already shown the plan. Nothing is changed with --dry-run, or if the plan has no steps.
     """
     if asked.dry_run and plan.steps:
         note_owner(store.path.root, store.path.commitlogs)

@@ -27,7 +27,7 @@ class ReplicateProgress:
         self._shown = (0, 0, 0)
 
     def show(self, progress: Progress) -> None:
-        """Show the progress, at most once in 5 s, or once in 1 s as JSON."""
+        """Show the progress at most once in 5 s (as JSON at most once in 1 s)."""
         now, state = time.monotonic(), (progress.bytes, progress.max_offset, progress.master_offset)
         if self._mode == "none" or now - self._shown_at < self._interval or state == self._shown:
             return

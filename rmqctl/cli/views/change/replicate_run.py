@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _full_disk_explained() -> Iterator[None]:
-    """Add to the error of a full disk what the user has to do next."""
+    """Add the next step of the user to the error of a full disk."""
     from rmqctl.logfile.system.writable_storage import NO_ROOM
 
     try:
@@ -94,7 +94,7 @@ class ReplicateRun:
             MessageStore.warm_up()
 
     def _check(self, master: Master) -> None:
-        """Check that the run does not harm puts to the master. Raises BadRequest."""
+        """Raise BadRequest if the copy may not count as a slave, or slows down puts."""
         if master.controller_mode and self.asked.as_slave:
             raise BadRequest(
                 "the broker runs with a controller, which alone says who counts as a slave",

@@ -44,7 +44,7 @@ def _damage(row: Row) -> Toned | None:
 
 
 def placeholder_cell(code: str | None) -> Toned | None:
-    """Return the cell that names the damage that a placeholder replaces, or None."""
+    """Return the cell with the damage that a placeholder replaces, or None."""
     return None if code is None else Toned(f"placeholder: {code}", Tone.BAD)
 
 

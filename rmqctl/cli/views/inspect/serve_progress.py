@@ -10,7 +10,7 @@ from rmqctl.cli.output.render import remark, to_json
 if TYPE_CHECKING:
     from rmqctl.operations.serve.store_server import ServedSlave, StoreServer
 
-LINE_SECONDS = 5.0  # between two lines of which only offsets differ
+LINE_SECONDS = 5.0  # between two lines if only offsets differ
 
 
 class ServeProgress:

@@ -16,7 +16,7 @@ _STATES = {"consumed": Tone.GOOD, "waiting": Tone.ATTENTION}
 
 
 def print_trace(document: Row) -> None:
-    """Print a trace: the verdict, then the tables, or where the message was searched."""
+    """Print the verdict, then tables, or what was searched if nothing was found."""
     several = len(document["stores"]) > 1
     print_toned(document["verdict"], _tone(document))
     if not document["found"]:

@@ -66,7 +66,7 @@ def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int
 def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
     """Print the findings of several stores, one store after the other.
 
-    The result is the largest exit code of all stores.
+    Return the largest exit code of all stores.
     """
     done: list[VerifiedStore] = []
     if output == "table":
@@ -111,7 +111,7 @@ def _print_summary(verified: Sequence[VerifiedStore]) -> None:
 
 
 def _remarked(verified: Iterable[VerifiedStore], done: list[VerifiedStore]) -> Iterator[VerifiedStore]:
-    """Yield each store after its remarks on stderr. Add the store to `done`."""
+    """Print the remarks on each store, append the store to `done`, and yield it."""
     for one in verified:
         done.append(one)
         if one.report is not None:
@@ -148,7 +148,7 @@ def remark_summary(report: VerifyReport) -> None:
 
 
 def _remark_restart(report: VerifyReport) -> None:
-    """Report what a restart of the broker does at the damage, now and later."""
+    """Report what a restart now would drop, and what a later restart would drop."""
     now = report.restart_now
     later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
     if now is None:

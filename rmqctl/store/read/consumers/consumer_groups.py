@@ -13,8 +13,8 @@ A group reads a topic if one of the following files or topic names shows it:
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
 A group may have no stored offset for a queue that it reads. A group without an offset begins at the queue's first
-message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. Therefore a group without
-an offset may still need every message of the queue.
+message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. A group without an offset
+may need every message of the queue.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The consumer groups that are named in the files of a store.
 
-    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic,
-    except the groups that every broker adds by itself. A group that reads only %RETRY% topics is also in
-    `without_topic`. The parameter `topics` gives the topics of the store. Without `topics`, the topics of the store are
-    those that have queues or an entry in topics.json.
+    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic.
+    `without_topic` does not list the groups that every broker adds by itself. A group that reads %RETRY% topics and no
+    other topic is in `without_topic`. The parameter `topics` gives the topics of the store. Without `topics`, the
+    topics are read from the store's queues and from topics.json.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
@@ -98,7 +98,7 @@ class ConsumerGroups:
     def groups_of(self, topic: str) -> set[str]:
         """Return the consumer groups that read a topic.
 
-        The topic %RETRY%GROUP is read by GROUP, even if no file names this group.
+        For a %RETRY% topic, the result contains the group that `retry_owner` returns.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -109,7 +109,7 @@ class ConsumerGroups:
 
     @property
     def topics(self) -> set[str]:
-        """Return the topics that groups read according to the files in config/."""
+        """Return the topics that groups read, according to the files in config/."""
         return set(self._groups)
 
     def queues_with_offset(self) -> Iterator[QueueKey]:
@@ -166,7 +166,7 @@ class ConsumerGroups:
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
     """Return the consumer group files in config/ that cannot be loaded.
 
-    Files that do not exist are not returned. If only an unreadable file names a group, the group is missing in
+    Files that do not exist are not returned. Groups that are named only in unreadable files are missing in
     `ConsumerGroups`.
     """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
@@ -180,10 +180,10 @@ def is_broker_group(group: str) -> bool:
 def retry_owner(rest: str, known: Collection[str], topics: Collection[str] = ()) -> str:
     """Return the consumer group to which the topic %RETRY%`rest` belongs.
 
-    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. Otherwise the result is
-    the longest known group before a separator (`_` or `+`) in `rest`. If no known group is before a separator, the
-    result is the shortest text before a separator that is followed by one of `topics`. If no separator is followed by
-    one of `topics`, the result is `rest`.
+    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. If `rest` is not a
+    known group, the result is the longest known group before a separator (`_` or `+`) in `rest`. If `rest` has no known
+    group, `rest` is split into a group, a separator and one of `topics`, with the shortest possible group. If `rest`
+    cannot be split, the result is `rest`.
     """
     ends = [at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS]
     found = next((rest[:end] for end in [len(rest), *ends] if rest[:end] in known), None)

@@ -41,7 +41,7 @@ def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
     a key is a map from queueIds to offsets. In lmqOffsetTable, the value of a key is one offset, for queue 0.
 
     A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, and does not read
-    consumerOffset.json. The offsets of both files are returned, because the store does not show which file its broker
+    consumerOffset.json. The offsets of both files are returned, because the store does not show which file the broker
     reads.
     """
     found = []

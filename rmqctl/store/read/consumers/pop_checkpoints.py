@@ -1,22 +1,22 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-When a group pops messages, the group's offset moves past these messages, and the broker stores a POP checkpoint that
-points to them. POP checkpoints are messages in rmq_sys_REVIVE_LOG_CLUSTER, with tag `ck` and a JSON body. The broker's
-PopReviveService reads the POP checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a popped message was not
+When a group pops messages, the group's offset moves past the messages. The broker stores a POP checkpoint that points
+to the popped messages. POP checkpoints are messages in rmq_sys_REVIVE_LOG_CLUSTER, with tag `ck` and a JSON body. The
+broker's PopReviveService reads the POP checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a popped message was not
 acknowledged in time, PopReviveService copies the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed
-a POP checkpoint, the broker may still need the popped messages. The fields `t`, `q` and `so` of a POP checkpoint are
-the topic, the queueId and the first queue offset of the popped messages.
+a POP checkpoint, the broker may need the popped messages. The fields `t`, `q` and `so` of a POP checkpoint are the
+topic, the queueId and the first queue offset of the popped messages.
 
 A POP checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When a POP
-checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck shows up to which time
-the broker has copied the due messages. Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is
+checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck has the time up to
+which the broker has copied the due messages. Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is
 counted.
 
 Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as POP checkpoints. A broker reads an
-acknowledgement after the POP checkpoint of the same message. `popped_offsets` does not read acknowledgements, and
-counts a message until the broker has processed the message's POP checkpoint. `popped_messages` subtracts acknowledged
-messages. With popConsumerKVServiceEnable (5.3.2 and later), POP checkpoints are in the RocksDB database kvStore/
-instead. rmqctl cannot read kvStore/, and reports a problem if kvStore/ has data.
+acknowledgement after the POP checkpoint of the same message. `popped_offsets` does not read acknowledgements. For
+`popped_offsets`, a POP checkpoint is open until the broker has processed it. `popped_messages` subtracts acknowledged
+messages. With popConsumerKVServiceEnable (5.3.2 and later), POP checkpoints are in the RocksDB database kvStore/.
+rmqctl cannot read kvStore/, and reports a problem if kvStore/ has data.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerl
 class TimerProgress(NamedTuple):
     """The progress of a broker's timer message service (5.x).
 
-    The timer has delivered the messages that were due before `read_ms` (ms since 1970). The timer has not yet read the
-    units of rmq_sys_wheel_timer from `queue_offset` on.
+    The timer has delivered the messages that were due before `read_ms` (ms since 1970). The timer has read the units of
+    rmq_sys_wheel_timer before `queue_offset`.
     """
 
     read_ms: int
@@ -62,11 +62,10 @@ class TimerProgress(NamedTuple):
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return the lowest queue offset to which open POP checkpoints point.
+    """Return, for each queue and group, the lowest offset of open POP checkpoints.
 
-    The result has one queue offset for each queue and group. The last POP checkpoint that the broker has processed also
-    counts as open, because the broker may not have copied all of its messages. If a POP checkpoint or a file cannot be
-    read or parsed, an error text is appended to `problems`.
+    The last processed POP checkpoint counts as open, because the broker may not have copied all of its messages. If a
+    POP checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -76,10 +75,9 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
 
 def popped_messages(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return, for each queue and group, the number of unacknowledged messages.
+    """Return, for each queue and group, the number of unacknowledged popped messages.
 
-    Only popped messages are counted. If a POP checkpoint or a file cannot be read or parsed, an error text is appended
-    to `problems`.
+    If a POP checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
     """
     popped: dict[PopKey, set[int]] = {}
     acknowledged: dict[PopKey, set[int]] = {}
@@ -103,8 +101,7 @@ def _bodies(
     """Yield the POP checkpoints and acknowledgements that are not processed yet.
 
     Only messages with one of `tags` are decoded. With `with_last`, the message at the committed offset of
-    CID_RMQ_SYS_REVIVE_GROUP is also yielded. A broker commits the offset of the last POP checkpoint that it has
-    processed.
+    CID_RMQ_SYS_REVIVE_GROUP is yielded, too. A broker commits the offset of the POP checkpoint that it processed last.
     """
     revived = {
         (known.topic, known.queue_id): known.offset + (not with_last)
@@ -143,8 +140,8 @@ def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
     """Decode the body of a POP checkpoint or acknowledgement.
 
-    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. The same error in the
-    same queue is reported only once.
+    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. For each queue, an
+    error text is appended once.
     """
     try:
         return pop_message.decode(message.properties[TAGS], bytes(message.body))

@@ -1,12 +1,12 @@
 """The index of a store, which finds messages by topic and key.
 
-The index contains no keys, only their hashes. Therefore a message that the index finds may have another key with the
-same hash.
+The index contains no keys, only their hashes. If two keys have the same hash, a look-up by one key finds the messages
+of both keys.
 
 The index entries of a slot are a chain. The slot has the number of its newest entry, and each entry has the number of
-the next older entry. A look-up reads the chain from the newest entry on. In a damaged index file, an entry may point to
-itself or to a newer entry. A look-up stops at an entry that does not point to an older entry, because otherwise the
-chain could be endless.
+the next older entry. A look-up reads the chain from the newest entry on. In a damaged index file, the chain can be
+endless, because an entry can point to itself or to a newer entry. A look-up stops at an entry that points to itself or
+to a newer entry.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ class IndexFile:
         """Return the number of hash slots in the index file.
 
         If broker.conf sets the number of slots, the result is the number in broker.conf. If broker.conf does not set
-        the number of slots, the number for the length of this file and the number for the most common length of index
-        files are tried. The number for this file's length is tried first if an index file can have this length. The
-        result is the first number of slots that agrees with the header and the entries. If neither number of slots
-        agrees, the result is computed from the position of the last entry. If the last entry is not found, the result
-        is the number of slots that was tried first.
+        the number, the function tries two guesses: the number for this file's length, and `usual`. The number for this
+        file's length is the first guess if an index file can have this length. A guessed number is right if the header
+        and the entries agree with the number. If both guesses are wrong, the result is computed from the position of
+        the last entry. If the last entry is not found, the result is the first guess.
         """
         if self._configured:
             return self._configured
@@ -68,8 +67,8 @@ class IndexFile:
     def _fits(self, slots: int, header: IndexHeader) -> bool:
         """Return whether the header and the entries agree with a number of slots.
 
-        The first entry must have the physical offset beginPhyOffset of the header, and the last entry endPhyOffset. The
-        slot of the last entry must also point to the last entry.
+        The first entry must point to beginPhyOffset of the header, and the last entry to endPhyOffset. The slot of the
+        last entry must have the number of the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
@@ -85,8 +84,8 @@ class IndexFile:
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
         """Return the number of slots, computed from the position of the last entry.
 
-        The last entry is found by its physical offset, which is endPhyOffset of the header. The result is None if the
-        last entry is not found.
+        The function searches the file for endPhyOffset, which is the physical offset in the last entry. The result is
+        None if the last entry is not found.
         """
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
@@ -110,8 +109,8 @@ class IndexFile:
     def header(self) -> IndexHeader | None:
         """Return the file's header, or None if the file is too short for a header.
 
-        In an index file without entries, 4.x writes indexCount as 0, but reads the 0 as 1. The returned header of an
-        index file without entries always has indexCount 1.
+        4.x writes indexCount 0 to an index file without entries. For an index file without entries, the returned header
+        has indexCount 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -120,7 +119,7 @@ class IndexFile:
         return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
-        """Return the physical offsets in all entries with a key hash, newest first.
+        """Return the physical offsets of all entries with a given key hash, newest first.
 
         The result is empty if the file is shorter than a header.
         """
@@ -134,8 +133,8 @@ class IndexFile:
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
         """Return the store time (ms since 1970) that an index entry gives.
 
-        The store time in an entry is exact only to the second. The result is None if the file has no entry with
-        `key_hash` and `phy_offset`.
+        Store times in index entries have no milliseconds. The result is None if the file has no entry with `key_hash`
+        and `phy_offset`.
         """
         header = self.header()
         entries = self._chain(header, key_hash) if header is not None else iter(())
@@ -146,8 +145,8 @@ class IndexFile:
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key hash, newest first.
 
-        Only messages with store times in [begin, end] (ms since 1970) are included. The store time in an entry is exact
-        only to the second. IndexFile.selectPhyOffset has the same rules.
+        Only messages with store times in [begin, end] (ms since 1970) are included. Store times in index entries have
+        no milliseconds. The rules are those of RocketMQ's IndexFile.selectPhyOffset.
         """
         header = self.header()
         found: list[int] = []
@@ -166,7 +165,7 @@ class IndexFile:
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
         """Yield all entries in the slot of a key hash, newest first.
 
-        Several key hashes can share one slot, so entries with other hashes are also yielded.
+        Several key hashes can share one slot, so entries with other hashes are yielded, too.
         """
         if not self.slots:
             return
@@ -239,7 +238,7 @@ class IndexService:
     """All index files in `folder`, from the oldest to the newest.
 
     `foreign` lists the files and folders in `folder` that are not index files. `usual_size` is the most common length
-    of the index files, in bytes. A broker silently resizes an index file of another length.
+    of the index files, in bytes. A broker silently resizes index files of an unusual length.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
@@ -277,8 +276,8 @@ class IndexService:
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Return the physical offsets for a key in ascending order.
 
-        Each physical offset is returned once. Some offsets may belong to messages with another key, because two keys
-        can have the same hash. Raises OSError.
+        Each physical offset is returned once. Two keys can have the same hash, so some offsets may belong to messages
+        of another key. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
@@ -286,7 +285,7 @@ class IndexService:
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
         """Return the store time (ms since 1970) that the index gives for a message.
 
-        The store time in the index is exact only to the second. The result is None if no entry for the key points to
+        Store times in the index have no milliseconds. The result is None if no entry for the key points to
         `phy_offset`. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
@@ -296,8 +295,8 @@ class IndexService:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 
-        Only messages with store times in [begin, end] (ms since 1970) are included. IndexService.queryOffset has the
-        same rules. The same offset may appear twice. Raises OSError.
+        Only messages with store times in [begin, end] (ms since 1970) are included. The rules are those of RocketMQ's
+        IndexService.queryOffset. An offset may appear twice in the result. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []

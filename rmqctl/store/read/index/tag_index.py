@@ -1,11 +1,10 @@
-"""Functions that show whether the index of a store has entries for TAGS.
+"""Functions that find out whether the index of a store has entries for TAGS.
 
 Brokers write index entries for TAGS since 5.4.0 (IndexService.buildIndex).
 
-Two signs show that a store needs index entries for TAGS: the folder `rmqctl.store.config.store_path.SIGN_OF_5_4`, and
-existing entries for TAGS. If a 5.x store has no sign of 5.4, the user must give the broker version before the index is
-changed. Without the broker version, rmqctl might leave out the entries for TAGS, and the broker's query by tag would
-not find the messages.
+A store needs index entries for TAGS if its index already has some, or if the folder
+`rmqctl.store.config.store_path.SIGN_OF_5_4` exists. If the store may be of 5.3 or of 5.4, the user must give the broker
+version. Without entries for TAGS, the query by tag of a 5.4 broker does not find the messages.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class IndexedStore(Protocol):
 
 
 def signs_of_5_4(store: IndexedStore) -> list[str]:
-    """Return the signs of 5.4 and later, which no earlier version writes."""
+    """Return the signs that a broker of 5.4 or later wrote the store."""
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
     return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
@@ -68,13 +67,13 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    The result is True if at least one message of the sample has an index entry for its TAGS. A single message with an
-    index entry for its TAGS is enough, because other messages may be older, or may come from a broker of another
-    version. The result is False if messages of the sample have TAGS, but no message has an index entry for its TAGS.
-    The result is None if no message of the sample has TAGS, or if the TAGS have the same hashes as other keys.
+    The result is True if at least one message of the sample has an index entry for its TAGS. Older messages may have no
+    index entry for their TAGS. The result is False if messages of the sample have TAGS, but no message has an index
+    entry for its TAGS. A message is ignored if it has no TAGS, or if one of its keys has the hash of its TAGS. The
+    result is None if all messages of the sample are ignored.
 
-    The newest index file may have few entries, and the newest entries may all belong to messages without TAGS.
-    Therefore the sample also contains older entries from many places of the index. Raises Unreadable.
+    The sample has the newest entries of the index, and older entries from many places of the index. The newest entries
+    may all belong to messages without TAGS. Raises Unreadable.
     """
     found = None
     for entries in _samples(store):
@@ -89,8 +88,8 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
     """Return whether a message has an index entry for its TAGS.
 
-    `hashes` are the key hashes in the index entries of the message. The result is None if 5.4 does not index the
-    message by TAGS. The result is also None if another key of the message has the same hash as its TAGS.
+    `hashes` are the key hashes in the index entries of the message. The result is None if 5.4 writes no index entry for
+    the TAGS of the message. The result is None if one of the message's keys has the hash of the TAGS.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -116,19 +115,18 @@ def _tags_of(message: Message) -> str:
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages to which the newest index entries point.
 
-    Each message is yielded together with the key hashes of the entries that point to the message. Raises Unreadable.
+    Each set has the key hashes of the message's index entries. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
 
 
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
-    """Return whether entries for TAGS must be written to the index.
+    """Return whether rmqctl must write index entries for TAGS.
 
-    If `profile` is given, the result is True if brokers of this profile write index entries for TAGS. If `profile` is
-    None, signs in the store decide.
+    If `profile` is not None, the result is `profile.indexes_tags`. If `profile` is None, signs in the store decide.
 
-    Raises BadRequest if `profile` is None and a 5.x store with TAGS has no sign of its exact broker version.
+    Raises BadRequest if `profile` is None, and a 5.x store with TAGS may be of 5.3 or of 5.4.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -146,7 +144,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
     """Yield samples of the index: lists of successive index entries.
 
-    The first sample has the newest entries of the index. The other samples have entries from many places of the newest
+    The first sample has the newest entries of the index. All later samples have entries from many places of the newest
     index files.
     """
     files = store.index.files
@@ -179,10 +177,7 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield each message to which index entries point, with its key hashes.
-
-    The key hashes of a message come from all items of `entries` that point to the message.
-    """
+    """Yield the messages of index entries, with the key hashes of the entries."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
         found[entry.phy_offset].add(entry.key_hash)
@@ -200,7 +195,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether the log has messages for whose TAGS 5.4 writes index entries.
+    """Return whether 5.4 would write index entries for TAGS of the log's messages.
 
     Only the first records of some log files are examined.
     """
