@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import PeerError
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import (
@@ -85,20 +86,24 @@ def fetch_names(address: Address, requests: BrokerRequests) -> ConfigTexts:
     topics = _object(address, TOPICS_CONFIG, requests.topics())
     wanted = {key: topics[key] for key in (DATA_VERSION, TOPIC_TABLE) if key in topics}
     found = _checked(address, texts) | {TOPICS_CONFIG: fastjson_bytes(fastjson_dumps(wanted))}
-    mappings = topics.get(_MAPPINGS)
-    if mappings:
-        table = {DATA_VERSION: topics.get(_MAPPINGS_VERSION), QUEUE_MAPPING_TABLE: mappings}
+    if _MAPPINGS in topics and _MAPPINGS_VERSION in topics:
+        table = {DATA_VERSION: topics[_MAPPINGS_VERSION], QUEUE_MAPPING_TABLE: topics[_MAPPINGS]}
         found[QUEUE_MAPPINGS_CONFIG] = fastjson_bytes(fastjson_dumps(table))
     return found
 
 
 def write_texts(root: Path, texts: ConfigTexts) -> None:
-    """Replace files of config/, each in one step. Raises OSError."""
+    """Replace files of config/, each in one step.
+
+    A file without static topics is written only over an earlier file. Raises OSError.
+    """
     storage = WritableStorage(root)
     folder = root / store_path.CONFIG
     storage.make_folder(folder)
     for name, text in texts.items():
-        storage.replace_file(folder / name, text)
+        is_empty = name == QUEUE_MAPPINGS_CONFIG and not fastjson_loads(text.decode())[QUEUE_MAPPING_TABLE]
+        if not is_empty or storage.entry(folder / name).kind is Kind.FILE:
+            storage.replace_file(folder / name, text)
 
 
 def _checked(address: Address, texts: dict[str, str | None]) -> ConfigTexts:

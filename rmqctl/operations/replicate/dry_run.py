@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 WAIT = 0.1  # seconds to wait for bytes
 
 
-def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int) -> None:
-    """Compare the end of a store with the master's log.
+def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int, *, may_connect: bool) -> None:
+    """Check whether `replicate` would continue a store.
 
-    Raises the same errors as `replicate`. Raises BadRequest if the file sizes differ. Raises NeedsRecovery if the store
-    is damaged, if the master has deleted needed log files, or if the logs differ. Raises PeerError if the master breaks
-    the protocol.
+    If `may_connect` is True, the end of the store is compared with the master's log. Raises BadRequest if the file
+    sizes differ. Raises NeedsRecovery if the store is damaged, if the master has deleted needed log files, or if the
+    logs differ. Raises PeerError if the master breaks the protocol. Consume queue extensions are not checked.
     """
     end = end_after_start(root, master, threads)
     if end is None:
@@ -38,7 +38,7 @@ def check_can_continue(root: Path, master: Master, asked: LogRange, threads: int
         known = known_bytes(store.commit_log.queue.files, end, asked, str(master.address))
     finally:
         store.close()
-    if known is not None:
+    if known is not None and may_connect:
         time.sleep(master.longest_put)  # the first report must acknowledge no put
         _compare(root, master, asked, known)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SYNC_MASTER = "SYNC_MASTER"
 FILE_SIZE_MAX = 2**31 - 1  # bytes; a broker maps a file as a whole
 OFFSET_MAX, OFFSET_DIGITS = 2**63 - 1, 20
+JAVA_INT_MAX = 2**31 - 1
 # the master's settings for the format of its files; the mirror does not take its paths and its other settings
 _OF_FILES = (
     "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue",
@@ -107,7 +108,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
         profile=profile_of(version),
         conf=conf,
         controller_mode=lower.get("enablecontrollermode") == "true",
-        slave_timeout=_number(said, "slaveTimeout", address, usual=3000) / 1000,
+        slave_timeout=_number(said, "slaveTimeout", address, usual=3000, most=JAVA_INT_MAX) / 1000,
     )
 
 

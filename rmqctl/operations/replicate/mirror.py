@@ -21,7 +21,7 @@ from rmqctl.store.config import store_path
 from rmqctl.store.config.file_sizes import geometry_of_conf
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.engine.new_store import is_as_created
-from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
+from rmqctl.store.engine.opening import check_layout, check_queues, check_shut_down, end_of_log
 from rmqctl.store.journal.journals import JournalEntry, check_none_unfinished, check_not_in_use, list_journals
 from rmqctl.store.journal.transaction import drop, undo_last
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -139,7 +139,9 @@ def end_after_start(root: Path, master: Master, threads: int) -> int | None:
         if killed and store.path.has_abort:
             return _plan_start(store, master, threads).max_phy_offset
         check_shut_down(store)
-        return end_of_log(store, threads)
+        end = end_of_log(store, threads)
+        check_queues(store, end)
+        return end
     finally:
         store.close()
 

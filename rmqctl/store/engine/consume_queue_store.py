@@ -31,6 +31,34 @@ if TYPE_CHECKING:
 SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
+def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics: frozenset[str]) -> None:
+    """Raise NeedsRecovery if a queue cannot be opened for writing.
+
+    The queue must not point after the log's end `log_end`. `batch_topics` are the topics whose queues must be batch
+    consume queues. All queue files must have the right length.
+    """
+    queue, root = store.queues[key], str(store.path.root)
+    last = queue.last()
+    if last is not None and last.end > log_end:
+        raise NeedsRecovery(f"queue {key[0]}/{key[1]} points after the log's end {log_end}", path=root, hint=SEE_VERIFY)
+    if isinstance(queue, BatchConsumeQueue) != (key[0] in batch_topics):
+        what = (
+            f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
+        )
+        raise NeedsRecovery(what, path=root)
+    _check_lengths(queue.queue)
+
+
+def _check_lengths(queue: MappedFileQueue) -> None:
+    """Raise NeedsRecovery if a file has a wrong length.
+
+    A broker does not load a queue with a file of a wrong length.
+    """
+    for damage in queue.anomalies:
+        if damage.code == "file-length":
+            raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
+
+
 class ConsumeQueueStore:
     """The consume queues of the store `before`, open for writing.
 
@@ -51,16 +79,8 @@ class ConsumeQueueStore:
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
         self.offsets: dict[QueueKey, int] = {}
         for key, queue in before.queues.items():
+            check_queue(before, key, log_end, self.batch_topics)
             last = queue.last()
-            if last is not None and last.end > log_end:
-                what = f"queue {key[0]}/{key[1]} points after the log's end {log_end}"
-                raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
-            if isinstance(queue, BatchConsumeQueue) != (key[0] in self.batch_topics):
-                what = (
-                    f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does "
-                    "not load it"
-                )
-                raise NeedsRecovery(what, path=str(before.path.root))
             self.offsets[key] = queue.max_offset
             if isinstance(queue, (ConsumeQueue, BatchConsumeQueue)) and queue.queue.files:
                 self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
@@ -114,7 +134,6 @@ class ConsumeQueueStore:
     def _gone_on_with(
         self, key: QueueKey, queue: ConsumeQueue | BatchConsumeQueue, max_physical_offset: int
     ) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        self._check_lengths(queue.queue)
         folder = queue.queue.files[0].path.parent
         files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
         if isinstance(queue, ConsumeQueue):
@@ -132,7 +151,7 @@ class ConsumeQueueStore:
         if queue is None:
             return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], size))
         found = self._before.extensions.get(key) or ConsumeQueueExt(MappedFileQueue(self._storage, [folder]))
-        self._check_lengths(found.queue)
+        _check_lengths(found.queue)
         end = end_of_units(found, queue)
         if end is None:
             what = f"units of queue {key[0]}/{key[1]} have addresses that lead to no unit of its extension"
@@ -140,15 +159,6 @@ class ConsumeQueueStore:
         return ConsumeQueueExtWriter(
             WritableMappedFileQueue(self._storage, [folder], found.queue.file_size or size, found.queue, end)
         )
-
-    def _check_lengths(self, queue: MappedFileQueue) -> None:
-        """Raise NeedsRecovery if a file has a wrong length.
-
-        A broker does not load a queue with a file of a wrong length.
-        """
-        for damage in queue.anomalies:
-            if damage.code == "file-length":
-                raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
 
     def _folder(self, part: str, key: QueueKey) -> Path:
         return self._before.path.part(part) / key[0] / str(key[1])

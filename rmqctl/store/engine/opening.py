@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import READ_ALL_HINT, NeedsRecovery, Unreadable
 from rmqctl.format.message import Damage
-from rmqctl.store.engine.consume_queue_store import SEE_VERIFY
+from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
+from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, check_queue
 from rmqctl.store.read.commit_log import ScanSummary, is_served
 from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
 from rmqctl.store.recovery.rules import third_from_end
@@ -38,6 +39,16 @@ def check_shut_down(store: ReadOnlyStore) -> None:
         root = store.path.root
         hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
         raise NeedsRecovery("the store was not shut down cleanly: `abort` is there", path=str(root), hint=hint)
+
+
+def check_queues(store: ReadOnlyStore, log_end: int) -> None:
+    """Raise NeedsRecovery if a queue cannot be opened for writing.
+
+    `log_end` is the physical offset at which the log ends. Consume queue extensions are not checked.
+    """
+    batches = batch_topics(store.config(TOPICS_CONFIG))
+    for key in store.queues:
+        check_queue(store, key, log_end, batches)
 
 
 def end_of_log(store: ReadOnlyStore, threads: int) -> int:

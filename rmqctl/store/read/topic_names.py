@@ -24,7 +24,7 @@ def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     """
     if store.topic_queues(topic) or topic in store.listed_topics or store.is_unread(topic):
         return None
-    known = store.queue_topics | set(store.listed_topics)
+    known = (store.queue_topics | set(store.listed_topics)) - {topic}
     said = f"topic {topic!r} has no queue in this store, and topics.json does not list it"
     near = nearest_name(topic, sorted(known))
     return f"{said}; the nearest name is {near!r}" if near else said

@@ -59,15 +59,19 @@ def test_each_answer_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "config/consumerOffset.json").read_text() == '{"offsetTable":{"a@g":{0:5}}}'
 
 
-@pytest.mark.parametrize("mappings", ["{}", '{"s":{"hostedQueues":{0:[{"gen":0}]}}}'])
-def test_static_topics_have_a_file_of_their_own(mappings: str) -> None:
-    version = '"mappingDataVersion":{"counter":7}'
-    said = f'{{"topicConfigTable":{{}},"dataVersion":{{}},{version},"topicQueueMappingDetailMap":{mappings}}}'
-    found = fetch_names(MASTER, broker(Answers(said)))
-    assert set(fastjson_loads(found["topics.json"].decode())) == {"topicConfigTable", "dataVersion"}
-    own = fastjson_loads(found.get("topicQueueMapping.json", b"{}").decode())
-    expected = f'{{"dataVersion":{{"counter":7}},"topicQueueMappingInfoMap":{mappings}}}'
-    assert own == ({} if mappings == "{}" else fastjson_loads(expected))
+def test_static_topics_have_a_file_of_their_own(tmp_path: Path) -> None:
+    """The file is not written without static topics, but overwrites the last static topic when it is gone."""
+    file = tmp_path / "config" / "topicQueueMapping.json"
+    for mappings, expected in (("{}", None), ('{"s":{"hostedQueues":{0:[{"gen":0}]}}}', ["s"]), ("{}", [])):
+        version = '"mappingDataVersion":{"counter":7}'
+        said = f'{{"topicConfigTable":{{}},"dataVersion":{{}},{version},"topicQueueMappingDetailMap":{mappings}}}'
+        write_texts(tmp_path, fetch_names(MASTER, broker(Answers(said))))
+        topics = fastjson_loads((tmp_path / "config" / "topics.json").read_text())
+        assert set(topics) == {"topicConfigTable", "dataVersion"}
+        assert file.exists() == (expected is not None)
+        if expected is not None:
+            found = fastjson_loads(file.read_text())
+            assert (found["dataVersion"], list(found["topicQueueMappingInfoMap"])) == ({"counter": 7}, expected)
 
 
 def test_a_copy_has_no_timer_log() -> None:

@@ -271,6 +271,27 @@ def test_a_store_of_somebody_else_is_left_alone(tmp_path: Path, rmqctl: Rmqctl) 
         assert [entry.name for entry in (tmp_path / "full").iterdir()] == ["file"]
 
 
+def test_a_store_whose_queues_cannot_be_opened_is_refused(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
+    last = max((store / "consumequeue/OrderPaid/0").iterdir())
+    os.truncate(last, last.stat().st_size - 20)
+    with FakeMaster(log) as master:
+        assert "file-length" in refused_at_once(rmqctl, master, store, 1)
+
+
+def test_a_dry_run_beside_a_sync_master_of_4x_does_not_connect(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A connection that acknowledges nothing would slow down each put."""
+    log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
+
+    def behave(connection: socket.socket) -> None:
+        raise AssertionError("connected")
+
+    with FakeMaster(log, behave, settings={"brokerRole": "SYNC_MASTER"}) as master:
+        command = ("replicate", master.address, store, "--once", "--dry-run")
+        assert rmqctl(*command).code == 2
+        assert rmqctl(*command, "--as-slave", "-o", "json").document()["action"] == "continue"
+
+
 def test_a_copy_of_a_store_that_was_shut_down_goes_on(tmp_path: Path, rmqctl: Rmqctl) -> None:
     log, store = log_of("497-basic", tmp_path / "a"), unpack("497-basic", tmp_path)
     with FakeMaster(log) as master:

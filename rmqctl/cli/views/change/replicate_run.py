@@ -117,7 +117,8 @@ class ReplicateRun:
         new = is_new(root)
         if self.asked.dry_run:
             if not new:
-                check_can_continue(root, master, asked, self.threads)
+                may_connect = self.asked.allow_slow_puts or not master.slows_down_for_mirrors
+                check_can_continue(root, master, asked, self.threads, may_connect=may_connect)
             self._print_plan(root, master, asked, is_new=new)
             return int(ExitCode.FINDINGS)
         confirm(f"Copy {what} into {root}?", yes=self.asked.yes)
