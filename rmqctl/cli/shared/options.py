@@ -124,10 +124,13 @@ def id_options(command: F) -> F:
     key = click.option(
         "--key", multiple=True, callback=_once, help="A word of the message's KEYS, or the message's UNIQ_KEY."
     )
-    text = "The offset message id: 32 or 56 hex digits."
+    text = "The id that the broker gave the message (offsetMsgId of SendResult): 32 or 56 hex digits."
     msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
     unique_key = click.option(
-        "--unique-key", multiple=True, callback=_once, help="The message's UNIQ_KEY (client message id)."
+        "--unique-key",
+        multiple=True,
+        callback=_once,
+        help="The message's UNIQ_KEY: the id that the producer gave the message (msgId of SendResult).",
     )
     return key(msg_id(unique_key(command)))
 

@@ -155,7 +155,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         _wait_for_lock(store, asked)
         opened = open_store(store, broker_conf, follow_links)
         check_places(opened.path.commitlogs, files)
-        return CleanRun(opened, asked, output, gauges).run()
+        return CleanRun(opened, asked, output, gauges, has_conf=broker_conf is not None).run()
 
     return with_metrics(gauges, asked.metrics, run)
 

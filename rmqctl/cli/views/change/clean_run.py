@@ -101,7 +101,10 @@ class _Looked(NamedTuple):
 class CleanRun:
     """One run of `rmqctl clean`: show the plan, ask, and delete the files."""
 
-    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
+    def __init__(
+        self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics, *, has_conf: bool
+    ) -> None:
+        self._has_conf = has_conf
         self._store = store
         self._root = store.path.root
         self._asked = asked
@@ -122,6 +125,8 @@ class CleanRun:
         if is_shown or (looked.has_work and not is_refused):  # otherwise cron mails one line
             for warning in looked.plan.warnings:
                 remark(f"note: {warning}")
+        if is_shown:
+            self._note_defaults()
         in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"
         if is_refused:
             raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
@@ -134,6 +139,11 @@ class CleanRun:
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
         confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked.yes)
         return self._delete(looked)
+
+    def _note_defaults(self) -> None:
+        """Report that the broker's defaults decide which files expire."""
+        if not self._has_conf and self._asked.reserved_hours is None:
+            remark("note: no --broker-conf: log files expire after 72 hours, the broker's default fileReservedTime")
 
     def _note_kept(self) -> None:
         """Report how much disk space the journals of earlier repairs use."""

@@ -126,7 +126,9 @@ def test_what_is_left_answers_as_before(store: Path, rmqctl: Rmqctl) -> None:
 def test_nothing_is_done_without_a_yes(store: Path, rmqctl: Rmqctl) -> None:
     before = tree(store)
     result = rmqctl("clean", store, *KEEP_ONE)
-    assert (result.code, result.err.count("\n")) == (12, 1)
+    assert (result.code, result.err.count("\n")) == (12, 2)
+    assert "log files expire after 72 hours" in result.err
+    assert "72 hours" not in rmqctl("clean", store, *KEEP_ONE, "--reserved-hours", "48", "--dry-run").err
     assert f"commitlog/{0:020d}" in result.out
     assert tree(store) == before
 
