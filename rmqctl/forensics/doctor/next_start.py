@@ -106,7 +106,7 @@ def _filling(group: Group, facts: StoreFacts) -> str:
 
 
 def _reach(restart: RestartOutcome, group: Group) -> str:
-    """Say whether the recovery scans the place of a cause."""
+    """Say whether the recovery scan reaches the damage of a cause."""
     if restart.start_file_path is None:
         return ""
     begin = int(PurePosixPath(restart.start_file_path).name)

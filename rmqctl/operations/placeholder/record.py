@@ -459,9 +459,9 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 
 
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
-    """Return the size, in bytes, of the smallest placeholder for these claims.
+    """Return the size, in bytes, of the smallest placeholder for `claims`.
 
-    If no placeholder is possible for the claims, the result is larger than any record.
+    If no placeholder can stand for all of `claims`, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)

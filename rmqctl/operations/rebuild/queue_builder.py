@@ -15,10 +15,10 @@ of each message:
 
 (1) If the existing queue has another message at 0 and units of later messages, the QUEUEOFFSET 0 is damaged.
 
-(2) A higher queue offset leaves empty places in the queue. Empty places have a reason if the existing queue has units
-at these places. Damage in the log is another reason, if the damage is large enough for the missing messages. An empty
-place gets the existing queue's unit at this queue offset. Without an existing unit, the new unit points to the next
-message of the queue.
+(2) A higher queue offset leaves empty places in the new queue. One reason for empty places is that the existing queue
+has units at the same queue offsets. Another reason is damage in the log, if the damage is large enough for the missing
+messages. An empty place gets the existing queue's unit at the same queue offset. Without an existing unit, the new unit
+points to the next message of the queue.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides which QUEUEOFFSETs are damaged, and at which queue offset each
 queue begins.
