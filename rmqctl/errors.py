@@ -33,7 +33,9 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINDINGS: "findings: damage or differences",
     ExitCode.USAGE: "wrong usage",
     ExitCode.REPAIRED: "repaired: findings were fixed",
-    ExitCode.PARTIAL: "partial: some input could not be read",
+    ExitCode.PARTIAL: (
+        "partial or failed: some input could not be read, or a change could not be made; stderr says what"
+    ),
     ExitCode.NOT_A_STORE: "not a message store",
     ExitCode.IN_USE: "a broker, or another rmqctl, has the store open",
     ExitCode.NOT_CONFIRMED: "not confirmed, nothing changed",

@@ -2,8 +2,8 @@
 
 BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant first*, and 0x02. BODYCRC and `__CRC32#` are
-both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is
-reported.
+both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, a second implementation computes the checksum again before
+rmqctl reports the mismatch.
 """
 
 from __future__ import annotations

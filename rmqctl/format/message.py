@@ -63,7 +63,7 @@ def _head(born_host: int, store_host: int) -> Layout:
             Field("FLAG", "i", "the application's"),
             Field("QUEUEOFFSET", "q", "in units; 0 for prepared and rollback"),
             Field("PHYSICALOFFSET", "q", "its own position"),
-            Field("SYSFLAG", "i", "rmqctl/format/sys_flag.py"),
+            Field("SYSFLAG", "i", "flags: 1 compressed, 12 transaction, 16 and 32 V6"),  # rmqctl/format/sys_flag.py
             Field("BORNTIMESTAMP", "q", "ms since 1970"),
             Field("BORNHOST", f"{born_host}s", "address, port"),
             Field("STORETIMESTAMP", "q", "ms since 1970"),

@@ -89,8 +89,9 @@ EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
         "rmqctl verify STORE",
     ),
     ExitCode.PARTIAL: Advice(
-        "stderr names what could not be read. Correct the permissions, use --follow-links, or copy the disk. `verify` "
-        "lists every unreadable part.",
+        "stderr says what failed. If some input could not be read, correct the permissions, use --follow-links, or "
+        "copy the disk. `verify` lists every unreadable part. After a failed change, `rmqctl undo STORE --list` shows "
+        "whether a change is left.",
         "rmqctl verify STORE --follow-links",
     ),
     ExitCode.NOT_A_STORE: Advice(
@@ -102,7 +103,7 @@ EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
         "Stop the broker, or the other rmqctl. `info` shows which process has the store open.", "rmqctl info STORE"
     ),
     ExitCode.NOT_CONFIRMED: Advice(
-        "Look at the plan that the verb showed. Then run the same command with --yes.", "rmqctl VERB STORE --yes"
+        "Run the command with --dry-run to see the plan, then with --yes.", "rmqctl VERB STORE --yes"
     ),
     ExitCode.LAYOUT: Advice(
         "`info` shows the layout. `verify --level 1` and `dump` read the log of such a store.",
@@ -110,7 +111,7 @@ EXIT_CODE_ADVICE: dict[ExitCode, Advice] = {
     ),
     ExitCode.BUG: Advice("Report the bug with what --debug shows.", "rmqctl --debug VERB STORE"),
     ExitCode.INTERRUPTED: Advice(
-        "What reads only changed nothing. After a verb that changes a store, look whether it left a change.",
+        "A verb that only inspects changed nothing. After another verb, this command shows whether a change is left.",
         "rmqctl undo STORE --list",
     ),
     ExitCode.PIPE_CLOSED: Advice(

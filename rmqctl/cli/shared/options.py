@@ -28,6 +28,7 @@ THREADS_MAX = 256
 CORES_USED_MAX = 8  # more threads would wait for the disk, and each thread holds buffers
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
+VERSIONS_OF_PROFILES = "Profile 4.7: 4.0 to 4.9.0; 4.9: 4.9.1 to 4.9.8; 5.3: 5.0 to 5.3.4; 5.4: 5.4.0 and later."
 RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
@@ -171,7 +172,8 @@ def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> No
 
 def profile_option(text: str) -> Callable[[F], F]:
     """Return a decorator that adds --profile, a broker version, with the help `text`."""
-    return click.option("--profile", type=click.Choice(PROFILES), help=f"{text}  [default: as the store shows]")
+    whole = f"{text} {VERSIONS_OF_PROFILES}  [default: as the store shows]"
+    return click.option("--profile", type=click.Choice(PROFILES), help=whole)
 
 
 def progress_option(command: F) -> F:

@@ -2,8 +2,9 @@
 
 A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
 log files in an hour of deleteWhen, or while a disk is too full. After mqadmin's deleteExpiredCommitLog, a broker
-deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most `batch` files in a round.
-The first log file that must stay ends the round. A broker never deletes the last log file.
+deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most 10 files in a round (5.x:
+deleteFileBatchMax). `clean --batch` sets another number. The first log file that must stay ends the round. A broker
+never deletes the last log file.
 
 One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
 file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
@@ -11,9 +12,11 @@ used space of a disk, `clean` subtracts the disk space of the deleted files. If 
 `clean` does the work of one round. `clean` does the work of one round if deletion of log files frees no space on the
 full disk.
 
-Unlike a broker, `clean` stops at obstacles (`log_files.py`) and at protected messages. The operator can limit the size
-of the log (`keep_bytes`) or the number of log files (`keep_files`). With these limits, the age of a log file does not
-count. With or without limits, `clean` never deletes the last log file, and stops at obstacles and protected messages.
+Unlike a broker, `clean` stops at obstacles and at protected messages. An obstacle is a gap in the log after the file, a
+file of a wrong length, or a second file with the same offsets. `--protect-unconsumed` protects messages. `--keep-bytes`
+limits the size of the log, and `--keep-files` limits the number of log files. With these limits, the age of a log file
+does not count. With or without limits, `clean` never deletes the last log file, and stops at obstacles and protected
+messages.
 """
 
 from __future__ import annotations

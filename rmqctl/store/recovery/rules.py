@@ -1,4 +1,4 @@
-"""The effects of a broker's start on a store, as rules and pure functions.
+"""The rules of a broker's start, and its effects on a store.
 
 A broker's start has two parts: first load(), then start(). load() recovers first the queues and then the log. The
 broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end. In
@@ -36,7 +36,7 @@ first record without a unit.
 
 | what the scan finds                                   | 4.7, 4.9                | 5.3                     |
 |-------------------------------------------------------|-------------------------|-------------------------|
-| a good record (`rmqctl.format.broker_check`)          | the scan continues      | the scan continues      |
+| a good record                                         | the scan continues      | the scan continues      |
 | a V2 record                                           | **the log ends here**   | the scan continues      |
 | a blank                                               | next file               | next file               |
 | a blank of the last file                              | **the log ends here**   | **the log ends here**   |
@@ -76,17 +76,19 @@ scan does not dispatch the record.
 checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because the last index file is not
 full.
 
-**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
-it ends at or before the queue's max physical offset. A record is skipped if its QUEUEOFFSET is not 0 and is less than
-the queue's max offset. A dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET. If a queue
-has no files, the queue begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start
-of a file, pre-blank units fill the space before the first unit.
+**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo). A record is skipped if it ends at or before the queue's
+max physical offset. A record is skipped if its QUEUEOFFSET is not 0 and is less than the queue's max offset. A
+dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET. If a queue has no files, the queue
+begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start of a file, pre-blank
+units fill the space before the first unit.
 
 The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a log scan without `abort` begins at
 the same file as in 4.x, and dispatches nothing. The rules do not cover the settings duplicationEnable, controller mode,
 forceVerifyPropCRC, messageIndexSafe and recheckReputOffsetFromCq, which are off by default.
-`rmqctl.store.recovery.simulation` applies the rules to a store.
 """
+
+# `rmqctl.store.recovery.simulation` applies the rules to a store. The rule for a good record is in
+# `rmqctl.format.broker_check`, and the rule for the dispatch into a queue is in `rmqctl.kernels.queue_simulate`.
 
 from __future__ import annotations
 

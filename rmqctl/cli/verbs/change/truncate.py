@@ -88,7 +88,8 @@ def command(
     the broker may begin at an earlier file. Damage in an earlier file may then end the log. A message counts as lost if
     the broker would not serve the message after the next start.
 
-    While a broker has the store open, `truncate` exits with 11, even with --dry-run.
+    After a truncation, `truncate` exits with 3, or with 4 if a broker would not start on the store. If there is nothing
+    to do, `truncate` exits with 0. While a broker has the store open, `truncate` exits with 11, even with --dry-run.
     """
     _check_usage(to, dirty=dirty)
     opened = open_store(store, broker_conf, follow_links)
