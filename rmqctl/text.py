@@ -1,4 +1,4 @@
-"""Text for users: numbers with their nouns, and paths as shell words."""
+"""Text for users: numbers with nouns, hints for extras, and shell words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     `plural` is the plural of an irregular noun.
     """
     return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
+
+
+def install_extra(extra: str) -> str:
+    """Return the hint how to install an extra of rmqctl, such as `spark`."""
+    return f"install the extra `{extra}`: in the clone, `pipx install --force '.[{extra}]'`"
 
 
 def quoted(path: PurePath) -> str:

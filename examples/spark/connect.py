@@ -1,4 +1,4 @@
-"""The same tables by Spark Connect (pip install 'rmqctl[connect]').
+"""The same tables by Spark Connect (in the clone: pip install '.[connect]').
 
 Usage: `python examples/spark/connect.py sc://HOST:15002 STORE...`.
 

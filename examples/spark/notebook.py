@@ -1,4 +1,4 @@
-"""Stores as tables: cells for a notebook, or a script (pip install 'rmqctl[spark]').
+"""Stores as tables: cells for a notebook, or a script (in the clone: pip install '.[spark]').
 
 Usage as a script: `python examples/spark/notebook.py STORE...`.
 

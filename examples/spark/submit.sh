@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 master=$1 store=$2
 shift 2
 case $master in
-yarn) # venv.tar.gz by `venv-pack`, made where `pip install rmqctl pyarrow` was done; HADOOP_CONF_DIR says where YARN is
+yarn) # venv.tar.gz by `venv-pack`, after `pip install . pyarrow` in the clone; HADOOP_CONF_DIR says where YARN is
     set -- --deploy-mode client --archives venv.tar.gz#venv --conf spark.executorEnv.PYSPARK_PYTHON=./venv/bin/python \
         --num-executors 8 --executor-cores 4 --executor-memory 4g "$@"
     ;;

@@ -342,7 +342,7 @@ CATALOGUE: dict[str, Explanation] = {
     "offset-beyond-queue": Explanation(
         "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
         "queue was cut.",
-        "The group would skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
+        "The group may skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
         "sets the offset of the group to the end of each queue. For a delay level, there is nothing to do: a broker of "
         "a late 4.9 or of 5.x goes on at the queue's end when it starts.",
     ),

@@ -61,7 +61,7 @@ def test_no_pyspark(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPa
     is_one_line(
         rmqctl("job", "verify", unpack("533-basic", tmp_path)),
         2,
-        r"PySpark is not installed \(pip install 'rmqctl\[spark\]'\)",
+        r"PySpark is not installed \(install the extra `spark`: in the clone, `pipx install --force '\.\[spark\]'`\)",
     )
 
 
@@ -111,4 +111,4 @@ def test_executors_without_our_libraries(tmp_path: Path) -> None:
     (settings / "spark-defaults.conf").write_text(f"spark.executorEnv.PYTHONPATH {stub}\n")
     environ = {**os.environ, **LOOPBACK, "SPARK_CONF_DIR": str(settings)}
     found = ended(started_rmqctl(("job", "verify", unpack("533-basic", tmp_path), "--master", "local[1]"), environ))
-    is_one_line(found, 4, r"No module named 'numba' \([^\n]*pip install rmqctl")
+    is_one_line(found, 4, r"No module named 'numba' \([^\n]*pip install \.")

@@ -104,7 +104,8 @@ def command(
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
     rmqctl sends its own code to the executors. The tasks of Spark only read. rmqctl writes the new queues and the new
     index on this machine, beside the old files. After a check, the new files replace the old files. If a worker dies,
-    another worker runs the same task again. This job needs an extra: pip install 'rmqctl[spark]'.
+    another worker runs the same task again. This job needs the extra `spark`: in the clone,
+    `pipx install --force '.[spark]'`.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
     stores of a job must belong to one user. The owner of the stores must have the right to read Python, rmqctl and

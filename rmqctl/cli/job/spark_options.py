@@ -15,6 +15,7 @@ from rmqctl.cli.shared.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.remote_storage import is_remote, is_url, root_path
 from rmqctl.spark.scan.split_size import SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSessi
     if master and remote:
         raise click.UsageError("give --master or --remote, not both")
     if find_spec("pyspark") is None:
-        raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
+        raise BadRequest("PySpark is not installed", hint=install_extra("spark"))
     from rmqctl.spark.session.session import Target, session
 
     # after Ctrl-C, py4j logs a traceback to the root logger; real errors arrive as exceptions

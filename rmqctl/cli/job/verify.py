@@ -53,7 +53,8 @@ def command(
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Executors
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. rmqctl reads the
-    queues and the index on this machine. This job needs an extra: pip install 'rmqctl[spark]'.
+    queues and the index on this machine. This job needs the extra `spark`: in the clone,
+    `pipx install --force '.[spark]'`.
     """
     from rmqctl.cli.views.inspect.verify_view import print_report
     from rmqctl.spark.question.verify import verification

@@ -1,7 +1,8 @@
 """The command that rmqctl proposes next, for each finding, term and exit code.
 
-In a proposed command, STORE is the store, OFFSET is the finding's physical offset, VERB is the verb that was run, and
-FILE is the broker's broker.conf.
+In a proposed command, STORE is the store, OFFSET is the finding's physical offset, and VERB is the verb that was run.
+FILE is the broker's broker.conf after --broker-conf. After `config restore STORE`, FILE is the name of a file of
+config/. After `>`, FILE is any file for the output.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "rmqctl config show STORE": (
         "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-beyond-topic",
-        "backup-newer", "backup-larger", "config-empty", "config-missing",
+        "backup-newer", "backup-larger", "config-missing",
     ),
-    "rmqctl config restore STORE topics.json --dry-run": ("config-invalid",),
+    "rmqctl config restore STORE FILE --dry-run": ("config-invalid",),
+    "rmqctl config restore STORE FILE --from bak --dry-run": ("config-empty",),
     "rmqctl checkpoint STORE show": ("checkpoint-behind", "checkpoint-ahead"),
     "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
     "rmqctl queue STORE": ("log-start-missing", "timer-beyond-queue"),
@@ -63,9 +65,9 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "log-head-gone", "queues-gone", "queue-gone", "queue-damaged", "queue-behind",
     ),
     "rmqctl rebuild STORE index --dry-run": ("index-gone", "index-damaged"),
-    "rmqctl config restore STORE topics.json --dry-run": (
-        "config-damaged", "config-rolled-back", "config-lost", "config-shrunk", "topics-lost",
-    ),
+    "rmqctl config restore STORE FILE --dry-run": ("config-damaged", "config-lost"),
+    "rmqctl config restore STORE FILE --from bak --dry-run": ("config-emptied", "config-rolled-back", "config-shrunk"),
+    "rmqctl config restore STORE topics.json --from store --dry-run": ("topics-lost",),
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
     "rmqctl lag STORE": ("group-ahead",),
     "rmqctl queue STORE": ("timer-ahead",),

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 AS_ROOT = "rmqctl.as-root"
 ROOT_BECOMES_THE_OWNER = (
-    "As root, rmqctl becomes the owner of STORE before it opens a file for writing, and reports this in one line. New "
-    "files belong to "
-    "that user. It then has no more rights than that user, whatever links that user puts into the store meanwhile. If "
-    "the files of the "
-    "store belong to several users, nothing is changed (exit 4): chown them, or give --as-root to stay root."
+    "If root starts rmqctl, rmqctl switches to the user that owns STORE before the first write, and says so in one "
+    "line. New files belong to that user. rmqctl then has only the rights of that user. Therefore a symbolic link in "
+    "the store cannot lead rmqctl to a file that only root may change. If the files of the store belong to several "
+    "users, rmqctl changes nothing (exit 4): chown the files, or give --as-root to stay root."
 )
 WHICH_USER = (
     "Run it as the user that the broker runs as, or as root.",

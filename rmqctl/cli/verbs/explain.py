@@ -29,8 +29,9 @@ def command(code: str | None) -> int:
     """Explain a finding, a cause, a term or an exit code, and name the next command.
 
     In the command that `explain` proposes, STORE is the store, and OFFSET is the physical offset of the finding. VERB
-    is the verb that you ran. FILE is the broker's broker.conf after --broker-conf, otherwise another file. Without
-    CODE, `explain` lists all codes.
+    is the verb that you ran. After --broker-conf, FILE is the broker's broker.conf. After `config restore STORE`, FILE
+    is the name of the file of config/ that the finding names, for example topics.json. After `>`, FILE is any file for
+    the output. Without CODE, `explain` lists all codes.
     """
     from rmqctl.cli.shared.next_commands import COMMANDS_OF_CAUSES, EXIT_CODE_ADVICE, LOOK_FURTHER, NEXT_COMMANDS
     from rmqctl.forensics.doctor.causes import CAUSES

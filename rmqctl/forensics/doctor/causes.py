@@ -231,7 +231,9 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "group-ahead": CauseKind(
         "The offset of a consumer group is after the end of its queue: {subjects}{places}",
-        "The group gets no message until the queue reaches its offset, and skips all that are stored until then.",
+        "When a consumer of the group pulls, the broker sends the consumer to the end of the queue. A broker up to "
+        "4.9.3 sends the consumer to offset 0 if the queue begins at 0, and the group reads all messages of the queue "
+        "again. The group may skip messages that are stored before the pull.",
     ),
     "broker-died": CauseKind(
         "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",

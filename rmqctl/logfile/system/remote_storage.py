@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage
+from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,7 +229,7 @@ def _system_of(url: str) -> tuple[Any, str]:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
     except ImportError as error:
-        raise BadRequest(f"a store by a URL needs pyarrow: {url}", hint="pip install 'rmqctl[spark]'") from error
+        raise BadRequest(f"a store by a URL needs pyarrow: {url}", hint=install_extra("spark")) from error
     try:
         found: tuple[Any, str] = FileSystem.from_uri(_that_ends(url))
     except OSError as error:

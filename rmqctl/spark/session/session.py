@@ -20,6 +20,7 @@ from rmqctl.spark.session.java import java_home
 from rmqctl.spark.session.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
 from rmqctl.spark.session.spark_answer import check_answers
 from rmqctl.spark.session.spark_error import one_line, spark_errors
+from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
@@ -134,7 +135,7 @@ def _remote(url: str) -> SparkSession:
         return SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:
         raise BadRequest(
-            f"Spark Connect needs another package: {one_line(error)}", hint="pip install 'rmqctl[connect]'"
+            f"Spark Connect needs another package: {one_line(error)}", hint=install_extra("connect")
         ) from error
 
 

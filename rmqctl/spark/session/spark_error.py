@@ -21,8 +21,8 @@ _HINTS = (
     (
         re.compile(r"ModuleNotFoundError: No module named"),
         (
-            "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON sets "
-            "which Python they use"
+            "the Python of the executors needs what `pip install .` installs in the clone of rmqctl, and pyarrow; "
+            "PYSPARK_PYTHON sets which Python they use"
         ),
     ),
     (

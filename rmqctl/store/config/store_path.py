@@ -115,8 +115,8 @@ class StorePath:
             self.commitlogs = [*older, self.entries_in]
         self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage, root, conf)
         if self.layout in _ONLY_THE_LOG and not log_only:
-            hint = "`info`, `verify --level 1`, `dump`, `query --scan` and `query --msg-id` read its log"
-            raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=hint)
+            verbs = "`info`, `doctor`, `dump`, `trace`, `verify --level 1`, `query --scan` and `query --msg-id`"
+            raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=f"{verbs} read its log")
         _check_is_store(
             root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
         )

@@ -56,7 +56,8 @@ def test_a_master_or_a_server(golden: Golden, rmqctl: Rmqctl) -> None:
 def test_without_pyspark(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.cli.job.spark_options.find_spec", lambda _: None)
     result = rmqctl("job", "stats", golden("533-basic"))
-    assert (result.code, result.err) == (2, "rmqctl: PySpark is not installed (pip install 'rmqctl[spark]')\n")
+    hint = "install the extra `spark`: in the clone, `pipx install --force '.[spark]'`"
+    assert (result.code, result.err) == (2, f"rmqctl: PySpark is not installed ({hint})\n")
 
 
 def test_a_copy_and_itself(golden: Golden, rmqctl: Rmqctl) -> None:

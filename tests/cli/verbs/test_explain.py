@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from rmqctl.cli.shared.next_commands import (
 from rmqctl.errors import ExitCode
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.finding import CATALOGUE, TERMS
-from tests.conftest import Rmqctl
+from tests.conftest import Rmqctl, unpack
 
 COMMANDS = sorted(
     {
@@ -67,10 +66,12 @@ def test_a_code_in_another_case_or_misspelt(rmqctl: Rmqctl) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_next_command_works(command: str, golden: Callable[[str], Path], rmqctl: Rmqctl, tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
+def test_the_next_command_works(command: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    conf, store = tmp_path / "broker.conf", unpack("497-basic", tmp_path)
     conf.touch()
-    words = {"STORE": str(golden("497-basic")), "OFFSET": "0", "FILE": str(conf), "VERB": "recover"}
+    (store / "config/topics.json.bak").write_text('{"topicConfigTable":{}}')
+    file = "topics.json" if " config restore " in command else str(conf)
+    words = {"STORE": str(store), "OFFSET": "0", "FILE": file, "VERB": "recover"}
     program, *line = [words.get(word, word) for word in shlex.split(command.partition(" > ")[0])]
     assert program == "rmqctl"
     result = rmqctl(*line)

