@@ -41,7 +41,7 @@ _LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 _SAFE_PATH = "PYTHONSAFEPATH"
 # Failures reach rmqctl as exceptions, except that a cluster has no workers or loses its workers. PySpark sets the root
 # logger to WARN, and prints this if the logger had another level. Spark replaces settings of a root logger without an
-# appender by its own settings.
+# appender by its own settings. A scheduler that is ended by a signal may refuse the last results ("statusUpdate").
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.none.ref = none
@@ -52,6 +52,10 @@ logger.scheduler.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
+appender.console.filter.end.type = RegexFilter
+appender.console.filter.end.regex = Exception in statusUpdate
+appender.console.filter.end.onMatch = deny
+appender.console.filter.end.onMismatch = accept
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %m%n%ex{0}
 """

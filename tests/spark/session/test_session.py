@@ -36,6 +36,10 @@ with session(Target("local[1]"), os.environ) as spark:
     spark.sparkContext.parallelize([1], 1).foreach(lambda _: sys.stderr.write("a worker's words"))
     spark.sql("SELECT 1").collect()
     print(*sorted(addresses_of_children()))
+    loggers = spark._jvm.org.apache.logging.log4j.LogManager
+    scheduler = loggers.getLogger("org.apache.spark.scheduler.TaskSchedulerImpl")
+    for words in ("Exception in statusUpdate", "no worker takes the tasks"):
+        scheduler.warn(words)
 """
 TRAP = "import os\nopen('trapped', 'w').close()\n"
 IMPORTED_BY_WORKERS = (
@@ -54,7 +58,7 @@ IMPORTED_BY_WORKERS = (
 
 def test_a_session_in_a_folder_of_someone_else_s(tmp_path: Path) -> None:
     """No module there is imported, nothing is written there; no other host reaches the JVM; what a worker prints is not
-    heard.
+    heard, nor what the scheduler logs when a signal ends it.
     """
     here = tmp_path / "commitlog"
     for folder in (here, tmp_path / "bin", tmp_path / "jars"):
@@ -69,5 +73,5 @@ def test_a_session_in_a_folder_of_someone_else_s(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-P", "-c", IN_A_STORE]
     ended = subprocess.run(command, cwd=here, env=environ, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "127.0.0.1\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "127.0.0.1\n", "spark: no worker takes the tasks\n")
     assert sorted(tmp_path.rglob("*")) == before
