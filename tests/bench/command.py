@@ -5,6 +5,7 @@ Watching costs time.
 
 from __future__ import annotations
 
+import resource
 import shutil
 import statistics
 import subprocess
@@ -19,10 +20,11 @@ TIMEOUT_SECONDS = 900
 
 
 class Run(NamedTuple):
-    """Seconds from start to end, and what it wrote to stdout."""
+    """Seconds from start to end, what it wrote to stdout, and its CPU seconds (user and system)."""
 
     seconds: float
     out: str
+    cpu: float
 
 
 def rmqctl() -> str:
@@ -35,12 +37,18 @@ def run(arguments: list[str], *, keep_output: bool = True) -> Run:
 
     Raises RuntimeError when it ends otherwise than clean, with findings, or repaired.
     """
-    started = time.perf_counter()
+    cpu_before, started = _cpu_of_ended(), time.perf_counter()
     with _started(arguments, keep_output=keep_output) as process:
         out = process.communicate(timeout=TIMEOUT_SECONDS)[0] or ""
         seconds = time.perf_counter() - started
     _check(arguments, process)
-    return Run(seconds, out)
+    return Run(seconds, out, _cpu_of_ended() - cpu_before)
+
+
+def _cpu_of_ended() -> float:
+    """The CPU seconds of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def peak_memory(arguments: list[str]) -> int:

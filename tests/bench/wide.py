@@ -6,7 +6,6 @@ CPU time is measured, of the whole command: on a busy machine the time that pass
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -83,14 +82,4 @@ def _wide_store(work: Path, queues: int) -> Path:
 
 def _cpu_seconds(arguments: list[str], runs: int) -> float:
     """The median of the CPU time (user and system) of a command."""
-    found = []
-    for _ in range(runs):
-        before = _children_seconds()
-        run(arguments, keep_output=False)
-        found.append(_children_seconds() - before)
-    return median(found)
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return median(run(arguments, keep_output=False).cpu for _ in range(runs))

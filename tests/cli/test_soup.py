@@ -60,7 +60,7 @@ def target(store: Path, kind: str) -> Path:
 
 
 def is_object(data: bytes) -> bool:
-    """Whether a broker loads these bytes as a configuration, such as the empty one `{}`."""
+    """Return whether a broker loads these bytes as a configuration, such as `{}`."""
     with suppress(ValueError, RecursionError):
         return isinstance(fastjson_loads(data.decode("utf-8", "replace")), dict)
     return False

@@ -1,1 +1,1 @@
-"""How rmqctl prints documents, tables and errors."""
+"""Printing of documents, tables and errors."""

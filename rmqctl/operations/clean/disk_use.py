@@ -1,4 +1,4 @@
-"""How full the disks of a store are, and whether log files must be deleted.
+"""The disk usage of a store, and the decision to delete log files.
 
 The rules for full disks are the same as in isSpaceToDelete of RocketMQ's CleanCommitLogService.
 """

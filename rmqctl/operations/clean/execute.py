@@ -1,4 +1,4 @@
-"""How `clean` deletes the expired files of its plan.
+"""The deletion of the expired files in the plan of `clean`.
 
 `clean` deletes expired files one after the other, the oldest first. Therefore an interrupted `clean` leaves no gap in
 the log. `clean` deletes each file in three steps.

@@ -129,14 +129,14 @@ def end_after_start(root: Path, master: Master, threads: int) -> int | None:
     _check_file_size(root, master)
     storage = WritableStorage(root)
     check_not_in_use(storage, root)
-    killed = is_mirror(root)
-    if killed and _is_start_unfinished(list_journals(storage, root)):
+    can_recover = is_mirror(root)
+    if can_recover and _is_start_unfinished(list_journals(storage, root)):
         return None
     check_none_unfinished(storage, root)
     store = ReadOnlyStore(root, master.conf)
     try:
         check_layout(store)
-        if killed and store.path.has_abort:
+        if can_recover and store.path.has_abort:
             return _plan_start(store, master, threads).max_phy_offset
         check_shut_down(store)
         end = end_of_log(store, threads)

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
-def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics: frozenset[str]) -> None:
-    """Raise NeedsRecovery if a queue cannot be opened for writing.
+def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics: frozenset[str]) -> int:
+    """Return the max physical offset of a queue that can be opened for writing.
+
+    The result is 0 for a queue without a unit. Raises NeedsRecovery if the queue cannot be opened for writing.
 
     The queue must not point after the log's end `log_end`. `batch_topics` are the topics whose queues must be batch
     consume queues. All queue files must have the right length.
@@ -47,6 +49,7 @@ def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics:
         )
         raise NeedsRecovery(what, path=root)
     _check_lengths(queue.queue)
+    return last.end if last is not None else 0
 
 
 def _check_lengths(queue: MappedFileQueue) -> None:
@@ -79,11 +82,10 @@ class ConsumeQueueStore:
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
         self.offsets: dict[QueueKey, int] = {}
         for key, queue in before.queues.items():
-            check_queue(before, key, log_end, self.batch_topics)
-            last = queue.last()
+            max_physical_offset = check_queue(before, key, log_end, self.batch_topics)
             self.offsets[key] = queue.max_offset
             if isinstance(queue, (ConsumeQueue, BatchConsumeQueue)) and queue.queue.files:
-                self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
+                self._queues[key] = self._gone_on_with(key, queue, max_physical_offset)
 
     @property
     def max_physical_offset(self) -> int:

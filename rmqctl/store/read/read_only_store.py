@@ -75,45 +75,39 @@ class ReadOnlyStore:
         self.commit_log = CommitLog(log_files, self.path.entries_in)
         self._configs: dict[str, ConfigFile] = {}
         self._topic_folders: dict[str, dict[str, Path]] = {}
-        self._topic_files: dict[Path, dict[int, MappedFileQueue]] = {}
+        self._topic_queues: dict[str, dict[QueueKey, UnitQueue]] = {}
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
         """Return all readable consume queues, by (topic, queueId).
 
-        The queues are found by listing folders. Topic names in messages are never used in paths.
+        As in a broker, all consume queues come before the batch consume queues. The queues are found by listing
+        folders. Topic names in messages are never used in paths.
         """
-        found: dict[QueueKey, UnitQueue] = {}
-        for topic in self._folders_of(store_path.CONSUMEQUEUE):
-            found |= self._consume_queues(topic)
-        plain_topics = {topic for topic, _ in found}
-        for topic in self._folders_of(store_path.BATCHCONSUMEQUEUE):
-            batch_queues = self._batch_queues(topic)
-            if topic in plain_topics:
-                self.conflicting_queues += batch_queues
-            found |= {key: queue for key, queue in batch_queues.items() if key not in found}
-        return found
+        topics = (*self._folders_of(store_path.CONSUMEQUEUE), *self._folders_of(store_path.BATCHCONSUMEQUEUE))
+        found = {key: queue for topic in topics for key, queue in self.topic_queues(topic).items()}
+        return dict(sorted(found.items(), key=lambda item: isinstance(item[1], BatchConsumeQueue)))
 
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
         """Return the readable consume queues of one topic, by (topic, queueId).
 
-        If `queues` was not used before, only the folders of this topic are listed.
+        Only the folders of this topic are listed, and only by the first call.
         """
-        if "queues" in vars(self):
-            return {key: queue for key, queue in self.queues.items() if key[0] == topic}
-        consume_queues = self._consume_queues(topic)
-        return consume_queues | {
-            key: queue for key, queue in self._batch_queues(topic).items() if key not in consume_queues
-        }
+        if topic not in self._topic_queues:
+            found = self._files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
+            plain = {(topic, queue_id): ConsumeQueue(topic, queue_id, files) for queue_id, files in found}
+            found = self._files_of(store_path.BATCHCONSUMEQUEUE, topic, self.conf.batchconsumequeue_file_size)
+            batch = {(topic, queue_id): BatchConsumeQueue(topic, queue_id, files) for queue_id, files in found}
+            self.conflicting_queues += batch if plain else ()
+            self._topic_queues[topic] = {**batch, **plain}
+        return self._topic_queues[topic]
 
     def queue(self, topic: str, queue_id: int) -> UnitQueue | None:
         """Return one consume queue.
 
-        The result is None if the queue does not exist or cannot be read. If `queues` was not used before,
-        only the folders of this topic are listed.
+        The result is None if the queue does not exist or cannot be read. Only the folders of the topic are listed.
         """
-        known = self.queues if "queues" in vars(self) else self.topic_queues(topic)
-        return known.get((topic, queue_id))
+        return self.topic_queues(topic).get((topic, queue_id))
 
     @property
     def queue_topics(self) -> set[str]:
@@ -165,7 +159,7 @@ class ReadOnlyStore:
         return {
             (topic, queue_id): ConsumeQueueExt(files)
             for topic in self._folders_of(part)
-            for queue_id, files in self._files_of(part, topic, size).items()
+            for queue_id, files in self._files_of(part, topic, size)
         }
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
@@ -219,13 +213,14 @@ class ReadOnlyStore:
 
         Call this function if the queue is new, or if another program writes to the queue. Raises OSError.
         """
-        if key in self.queues:
-            self.queues[key].queue.refresh()
-        else:
-            folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
-            files = self._files(folder, self.conf.consumequeue_file_size)
-            if files is not None:
-                self.queues[key] = ConsumeQueue(*key, files)
+        queue = self.queue(*key)
+        if queue is not None:
+            queue.queue.refresh()
+            return
+        folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
+        files = self._files(folder, self.conf.consumequeue_file_size)
+        if files is not None:
+            self.topic_queues(key[0])[key] = self.queues[key] = ConsumeQueue(*key, files)
 
     def reopen_index(self) -> None:
         """Close the index files; the next look-up lists the files again."""
@@ -379,11 +374,9 @@ class ReadOnlyStore:
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""
         self.commit_log.queue.close()
-        for queues in self._topic_files.values():
-            for files in queues.values():
-                files.close()
         opened = vars(self)  # has a cached property only after its first use
-        for queue in opened.get("queues", {}).values():
+        queues = [queue for of_topic in self._topic_queues.values() for queue in of_topic.values()]
+        for queue in (*queues, *opened.get("extensions", {}).values()):
             queue.queue.close()
         if "index" in opened:
             self.index.close()
@@ -406,14 +399,6 @@ class ReadOnlyStore:
             self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)
         ]
 
-    def _consume_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
-        found = self._files_of(store_path.CONSUMEQUEUE, topic, self.conf.consumequeue_file_size)
-        return {(topic, queue_id): ConsumeQueue(topic, queue_id, files) for queue_id, files in found.items()}
-
-    def _batch_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
-        found = self._files_of(store_path.BATCHCONSUMEQUEUE, topic, self.conf.batchconsumequeue_file_size)
-        return {(topic, queue_id): BatchConsumeQueue(topic, queue_id, files) for queue_id, files in found.items()}
-
     def _folders_of(self, part: str) -> dict[str, Path]:
         """Return the folders of the topics in a queue folder, by topic.
 
@@ -423,26 +408,20 @@ class ReadOnlyStore:
             self._topic_folders[part] = {folder.name: folder for folder in self._folders(self.path.part(part))}
         return self._topic_folders[part]
 
-    def _files_of(self, part: str, topic: str, configured: int | None) -> dict[int, MappedFileQueue]:
-        """Return the files of each readable queue of a topic, by queueId.
+    def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
+        """Yield (queueId, files) of each readable queue of a topic.
 
         Files and folders in the topic's folder that belong to no queue are added to `foreign`.
         """
         folder = self._folders_of(part).get(topic)
-        if folder is None:
-            return {}
-        if folder not in self._topic_files:
-            found: dict[int, MappedFileQueue] = {}
-            for queue in self._folders(folder):
-                name = queue.name
-                if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
-                    self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
-                    continue
-                files = self._files(queue, configured)
-                if files is not None:
-                    found[int(name)] = files
-            self._topic_files[folder] = found
-        return self._topic_files[folder]
+        for queue in self._folders(folder) if folder is not None else ():
+            name = queue.name
+            if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
+                self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
+                continue
+            files = self._files(queue, configured)
+            if files is not None:
+                yield int(name), files
 
     def _folders(self, folder: Path) -> list[Path]:
         kind = self.storage.entry(folder).kind

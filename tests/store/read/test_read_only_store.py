@@ -15,7 +15,7 @@ from rmqctl.format.properties import hash_code
 from rmqctl.logfile.system.storage import Entry, Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
-from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore, has_key
 from tests.conftest import expected, tree_hash
 from tests.logfile.system.test_storage import HOLDS_LOCK
@@ -173,6 +173,21 @@ def test_a_batch_queue_is_found_in_its_own_folder(root: Path) -> None:
     queue = ReadOnlyStore(root).queues["Batched", 0]
     assert isinstance(queue, BatchConsumeQueue)
     assert (queue.min_offset(0), queue.max_offset) == (5, 8)
+
+
+def test_consume_queues_are_listed_before_batch_queues(root: Path) -> None:
+    for folder, topic, queue_id in (
+        ("batch", "A", 0),
+        ("batch", "A", 1),
+        ("batch", "B", 0),
+        ("", "A", 0),
+        ("", "C", 0),
+    ):
+        put(root / f"{folder}consumequeue" / topic / str(queue_id) / f"{0:020d}")
+    store = ReadOnlyStore(root)
+    assert list(store.queues) == [("A", 0), ("C", 0), ("A", 1), ("B", 0)]
+    assert [type(store.queues[key]) for key in (("A", 0), ("A", 1))] == [ConsumeQueue, BatchConsumeQueue]
+    assert sorted(store.conflicting_queues) == [("A", 0), ("A", 1)]
 
 
 def test_a_log_folder_that_cannot_be_listed_is_unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

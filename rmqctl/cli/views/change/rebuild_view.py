@@ -39,7 +39,7 @@ class NextStart(NamedTuple):
 
 
 class RebuildView:
-    """What a rebuild changes, as tables and as JSON.
+    """The changes of a rebuild, as tables and as JSON.
 
     The view is made before the store is changed. Raises BadRequest if the store contains nothing that can be rebuilt.
     """
