@@ -11,6 +11,7 @@ from contextlib import chdir
 from pathlib import Path
 
 from examples.pictures import fixed_surroundings, recorded, screen_of, unpack_damaged_store
+from tests.support.disks import half_full_disks
 
 FOLDER = Path(__file__).parents[1] / "data" / "pictures"
 WIDTHS = (80, 100, 160)
@@ -31,7 +32,7 @@ COMMANDS = {
 
 def draw(command: tuple[str, ...], columns: int) -> str:
     """Return the picture of a command on a terminal of `columns` columns; `store` is in the current folder."""
-    with fixed_surroundings(columns):
+    with fixed_surroundings(columns), half_full_disks():
         return recorded(screen_of(command), columns).export_text(styles=True)
 
 

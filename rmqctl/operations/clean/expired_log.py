@@ -46,7 +46,7 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 class ExpiredLog:
     """Decides which log files are deleted at the time `now_ms`.
 
-    `hour` is the hour of `now_ms` in the time zone of this host. `decide` fills `removed` with a reason for each file
+    `hour` is the hour that is compared with deleteWhen. `decide` fills `removed` with a reason for each file
     to delete, oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted. If no log file
     is deleted, `reason` says why.
     """

@@ -47,10 +47,13 @@ def plan_expiry(
     profile: Profile,
     *,
     now_ms: int,
+    hour: int | None = None,
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
     """Return the plan of the files to delete at the time `now_ms`.
+
+    `hour` is compared with deleteWhen. Without `hour`, the hour of `now_ms` is compared.
 
     The caller must check first that all of `store` is readable. An unreadable part of the log may look like a gap.
     `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues'
@@ -58,6 +61,7 @@ def plan_expiry(
     but cannot be counted.
     """
     local = _local(now_ms)
+    hour = local.hour if hour is None else hour
     files = log_files(store)
     outstanding = Outstanding(store, [one.file for one in files[:-1]])
     unknown = [*_unknown_offsets(store), *outstanding.problems]
@@ -67,7 +71,7 @@ def plan_expiry(
             path=str(store.path.root),
         )
     room = Room(settings, profile, disks, logics_disk, stored_bytes(store))
-    log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
+    log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=hour)
     log.decide()
     if settings.protect_unconsumed:
         _check_queues(store, [one.file for one in files[: len(log.removed)]])
@@ -91,7 +95,7 @@ def plan_expiry(
     return ExpiryPlan(
         trigger=log.trigger,
         reason=log.reason,
-        hour=local.hour,
+        hour=hour,
         time_zone=f"{local.tzname()} (UTC{local:%z})",
         files=decisions,
         min_phy_offset=min_offset,

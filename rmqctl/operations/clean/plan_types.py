@@ -127,9 +127,9 @@ class ExpiryPlan:
 
     `files` are in the order of deletion: the log, each queue and then its extension, the index. `trigger` is the reason
     for the deletion, and `reason` is the reason as text. If `trigger` is None, no log file is deleted, but queue files
-    and index files may be deleted. `hour` and `time_zone` are the local hour and time zone of this host at the time of
-    the plan. `folders` are folders of queues and topics that are deleted as a whole, after their files. `unread` lists
-    topics that lose messages, and that no group reads.
+    and index files may be deleted. `hour` is the hour that is compared with deleteWhen, in the time zone of this host.
+    `time_zone` is this time zone as text. `folders` are folders of queues and topics that are deleted as a whole, after
+    their files. `unread` lists topics that lose messages, and that no group reads.
     """
 
     trigger: Trigger | None

@@ -1,7 +1,7 @@
-"""The situation of a store: its lagging groups and its next cleanup.
+"""The situation of a store: its lagging groups and its expired files.
 
 A group that is behind is not damage, and a broker deletes old files every day. But an operator wants to know which
-groups are behind, and which files the next cleanup deletes.
+groups are behind, and how many files have expired.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ class GroupBehind(NamedTuple):
     behind: int
 
 
-class NextCleanup(NamedTuple):
-    """What a broker would delete now, and how many messages are still needed."""
+class ExpiredFiles(NamedTuple):
+    """The files that a broker would delete if an hour of deleteWhen began now.
+
+    `waiting` are the messages in these files that are still needed.
+    """
 
     files: int
     bytes: int
@@ -39,19 +42,19 @@ class NextCleanup(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The groups that are behind, and the next cleanup if it can be planned."""
+    """The groups that are behind, and the expired files if they can be found."""
 
     groups: tuple[GroupBehind, ...] = ()
-    cleanup: NextCleanup | None = None
+    expired: ExpiredFiles | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the situation for a JSON document."""
-        cleanup = self.cleanup
+        expired = self.expired
         return {
             "groups": [group._asdict() for group in self.groups],
             "expiry": None
-            if cleanup is None
-            else {"fileCount": cleanup.files, "bytes": cleanup.bytes, "waiting": cleanup.waiting._asdict()},
+            if expired is None
+            else {"fileCount": expired.files, "bytes": expired.bytes, "waiting": expired.waiting._asdict()},
         }
 
 
@@ -64,20 +67,21 @@ def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
     behind = tuple(
         GroupBehind(total.group, total.behind) for total in totals if total.behind and not is_broker_group(total.group)
     )
-    return Situation(tuple(sorted(behind, key=lambda group: -group.behind)), _next_cleanup(store, profile))
+    return Situation(tuple(sorted(behind, key=lambda group: -group.behind)), _expired_files(store, profile))
 
 
-def _next_cleanup(store: ReadOnlyStore, profile: Profile) -> NextCleanup | None:
-    storage = store.storage
+def _expired_files(store: ReadOnlyStore, profile: Profile) -> ExpiredFiles | None:
+    storage, settings = store.storage, known_to(profile, store.conf.expiry)
     try:
         plan = plan_expiry(
             store,
-            known_to(profile, store.conf.expiry),
+            settings,
             profile,
             now_ms=time.time_ns() // 1_000_000,
+            hour=next((hour for hour in settings.delete_when if 0 <= hour < 24), None),
             disks=[disk_use(storage, path, profile) for path in store.path.commitlogs],
             logics_disk=disk_use(storage, store.path.part(CONSUMEQUEUE), profile),
         )
     except (RmqctlError, OSError):
         return None
-    return NextCleanup(len(plan.going), plan.bytes, plan.waiting)
+    return ExpiredFiles(len(plan.going), plan.bytes, plan.waiting)

@@ -32,7 +32,7 @@ GAUGES = {
     "restart_fails": "Whether a start of the broker now fails, or never ends: 1 or 0.",
     "restart_lost_messages": "Messages that a start of the broker now loses.",
     "behind_messages": "Messages that a consumer group has not consumed yet.",
-    "expired_files": "Files that a broker would delete now.",
+    "expired_files": "Files that a broker would delete if an hour of deleteWhen began now.",
     "waiting_messages": "Messages in these files that are still needed.",
 }
 
@@ -95,9 +95,9 @@ def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[C
         gauges.set("restart_lost_messages", restart.lost.records)
     for group, behind in situation.groups:
         gauges.set("behind_messages", behind, group=group)
-    if situation.cleanup is not None:
-        gauges.set("expired_files", situation.cleanup.files)
-        gauges.set("waiting_messages", situation.cleanup.waiting.total)
+    if situation.expired is not None:
+        gauges.set("expired_files", situation.expired.files)
+        gauges.set("waiting_messages", situation.expired.waiting.total)
 
 
 def _situation_in_words(situation: Situation) -> Iterator[str]:
@@ -105,11 +105,11 @@ def _situation_in_words(situation: Situation) -> Iterator[str]:
     more = len(situation.groups) - GROUPS_NAMED
     if named:
         yield f"groups behind: {named}" + (f" and {more} more" if more > 0 else "") + " (`rmqctl lag`)"
-    cleanup = situation.cleanup
-    if cleanup is not None and cleanup.files:
-        what = f"{counted(cleanup.files, 'file')}, {counted(cleanup.bytes, 'byte')}"
-        waiting = f", with {counted(cleanup.waiting.total, 'message')} still needed" if cleanup.waiting.total else ""
-        yield f"a broker would delete now: {what}{waiting} (`rmqctl clean --dry-run`)"
+    expired = situation.expired
+    if expired is not None and expired.files:
+        what = f"{counted(expired.files, 'file')}, {counted(expired.bytes, 'byte')}"
+        waiting = f", {counted(expired.waiting.total, 'message')} still needed" if expired.waiting.total else ""
+        yield f"expired: {what}{waiting} (`rmqctl clean --manual --dry-run`)"
 
 
 def _print_cause(number: int, cause: Cause) -> None:
