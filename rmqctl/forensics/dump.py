@@ -59,16 +59,19 @@ class Dump:
         self._on_cut = on_cut
         self._threads = threads
 
-    def warm_up(self) -> None:
-        """Compile or load the kernels that `rows` and `lines` need."""
+    def warm_up(self, *, with_lines: bool) -> None:
+        """Compile or load the kernels that `rows` needs.
+
+        With `with_lines`, also compile or load the kernels that only `lines` needs.
+        """
         from rmqctl.kernels import filter_scan, json_lines, scan
         from rmqctl.kernels.warm_up import warm_up
 
-        warm_up(scan, filter_scan, json_lines)
+        warm_up(scan, filter_scan, *([json_lines] if with_lines else []))
 
     def rows(self, end: int | None = None) -> Iterator[Row]:
         """Yield all rows, in the order of the log, up to physical offset `end`."""
-        self.warm_up()
+        self.warm_up(with_lines=False)
 
         def take(columns: Columns) -> tuple[str, list[Message]]:
             return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
@@ -88,7 +91,7 @@ class Dump:
         """
         from rmqctl.forensics.line_writer import LineWriter
 
-        self.warm_up()
+        self.warm_up(with_lines=True)
         writer = LineWriter(self._wanted, self._body)
         for item in self._scan(writer.take):
             if not isinstance(item, RecordRun):

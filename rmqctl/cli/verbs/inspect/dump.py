@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,11 @@ class DumpOptions:
     around: int | None
     context: int
     follow: bool
+
+    @property
+    def follows_from_start(self) -> bool:
+        """Return whether --follow first prints the records since an offset or time."""
+        return self.follow and self.tail is None and (self.from_offset, self.since) != (None, None)
 
 
 @click.command(
@@ -197,13 +203,14 @@ def command(
         on_cut=_remark_cut,
         threads=threads,
     )
-    whole_files = asked.around is None and not asked.tail and not asked.follow
-    if whole_files:
-        warmed_up(dump.warm_up)
+    whole_log = asked.around is None and not asked.tail and not asked.follow
+    as_lines = whole_log and output == "jsonl"
+    if whole_log or asked.follows_from_start:
+        warmed_up(partial(dump.warm_up, with_lines=as_lines))
     quiet = asked.follow or (output == "table" and is_terminal(sys.stdout))
     try:
         with scan_progress(opened, "none" if quiet else progress_mode, "dump"):
-            if output == "jsonl" and whole_files:
+            if as_lines:
                 print_lines(dump.lines(to_json), asked.limit)
             else:
                 rows = islice(_rows(dump, asked), asked.limit)
@@ -228,7 +235,7 @@ def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
     if asked.around is not None:
         return dump.around(asked.around, asked.context)
     if asked.follow:
-        return dump.follow(tail=asked.tail, from_start=(asked.from_offset, asked.since) != (None, None))
+        return dump.follow(tail=asked.tail, from_start=asked.follows_from_start)
     return dump.rows() if asked.tail is None else dump.tail(asked.tail)
 
 
