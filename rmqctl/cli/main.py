@@ -16,7 +16,7 @@ import click
 
 from rmqctl import __version__
 from rmqctl.cli.output.complaint import report_error
-from rmqctl.cli.shared.interruption import not_ignored
+from rmqctl.cli.shared.interruption import not_ignored, repeat_dropped_interrupts, stop_repeating
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
 # name -> (module in rmqctl.cli, short help): `--help` imports no verb
@@ -104,8 +104,10 @@ def main() -> None:
     """Run the command line (the entry point of the program `rmqctl`)."""
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    repeat_dropped_interrupts()
     gc.set_threshold(GARBAGE_THRESHOLD)
     status = run(sys.argv[1:])
+    stop_repeating()
     gc.freeze()  # no search for garbage at the end, because the end of the process frees all memory
     sys.exit(status)
 
@@ -137,6 +139,7 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:  # from click: the reader of a help text is gone, or a shell completion ended
         return int(ExitCode.PIPE_CLOSED) if end.code else int(ExitCode.CLEAN)
     except (Exception, KeyboardInterrupt) as error:  # even a bug of rmqctl is reported in one line
+        stop_repeating()
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise
         return report_error(error)

@@ -6,6 +6,7 @@ The first signal is only recorded, so that the verb can end its work cleanly.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REPEAT_SECONDS = 0.01
+_IS_OVER = threading.Event()  # the command has ended, or is reporting its end
+_IS_REPETITION = threading.Event()  # the next signal is a repetition
 
 
 def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
@@ -26,6 +30,39 @@ def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
     A command under nohup ignores SIGHUP. A background command of a shell ignores SIGINT.
     """
     return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def repeat_dropped_interrupts() -> None:
+    """Repeat a signal if Python dropped its KeyboardInterrupt.
+
+    Python drops any exception in a destructor or in a weakref callback, and calls sys.unraisablehook. A signal can
+    arrive at such a moment. Without the repetition, the command would ignore the signal. The process must have handlers
+    of its own for SIGTERM and SIGHUP.
+    """
+    report = sys.unraisablehook
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            report(dropped)
+            return
+        timer = threading.Timer(REPEAT_SECONDS, _repeat)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = hook
+
+
+def stop_repeating() -> None:
+    """Repeat no signal from now on, because the command ends anyway."""
+    _IS_OVER.set()
+
+
+def _repeat() -> None:
+    main_thread = threading.main_thread().ident
+    for number in not_ignored(signal.SIGTERM, signal.SIGHUP)[:1]:
+        if main_thread is not None and not _IS_OVER.is_set():
+            _IS_REPETITION.set()
+            signal.pthread_kill(main_thread, number)
 
 
 class Interruption:
@@ -66,7 +103,8 @@ class Interruption:
             self._is_waiting = False
 
     def _note(self, *_: object) -> None:
-        again, self.noted = self.noted, True
+        again, self.noted = self.noted and not _IS_REPETITION.is_set(), True
+        _IS_REPETITION.clear()
         if again or self._is_waiting:
             raise KeyboardInterrupt
 
@@ -91,6 +129,7 @@ class ChangeInterruption(Interruption):
         Raises KeyboardInterrupt if a signal arrived before the change.
         """
         if self.noted:
+            self._at_once = False  # a repetition of the signal must not interrupt what this exception ends
             raise KeyboardInterrupt
         self._is_committed = True
         for number in self._before:
