@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -30,13 +30,12 @@ from rmqctl.remoting.broker_requests import BrokerRequests
 from rmqctl.remoting.client import RemotingClient
 from tests.real_store import java_build
 from tests.real_store.harness import FOR_A_SHORT_LIFE, JDK_PACKAGES, LOGBACK_CONF, NO_SETTINGS, Geometry, broker_conf
+from tests.real_store.ports import held_port
 
 LOOPBACK = "127.0.0.1"
 SMALL = Geometry(commitlog_file_size=65536, queue_file_units=50, index_slots=100, index_entries=400)
 GET_BROKER_CLUSTER_INFO = 106
 START_SECONDS, STOP_SECONDS = 90, 30
-FIRST_PORT, LAST_PORT = 12_000, 32_000
-PORT_TRIES = 200
 # both 4.x and 5.x look for these in $ROCKETMQ_HOME/conf
 LOGBACK_FILES = ("logback_broker.xml", "logback_namesrv.xml", "rmq.broker.logback.xml", "rmq.namesrv.logback.xml")
 SETTINGS = {
@@ -195,9 +194,10 @@ class Cluster:
         self.folder = folder
         self.geometry = geometry
         self.brokers: dict[str, Broker] = {}
-        self.name_server = name_server or f"{LOOPBACK}:{free_port()}"
+        self._ports = ExitStack()
+        self.name_server = name_server or f"{LOOPBACK}:{self._free_port()}"
         self._own_name_server = name_server is None
-        self._controller = f"{LOOPBACK}:{free_port()}" if controller else ""
+        self._controller = f"{LOOPBACK}:{self._free_port()}" if controller else ""
         self._others: list[JavaProcess] = []
         self._sender: JavaProcess | None = None
 
@@ -214,6 +214,7 @@ class Cluster:
             broker.kill()
         for process in self._others:
             process.end(signal.SIGKILL)
+        self._ports.close()
 
     def start(
         self,
@@ -226,7 +227,7 @@ class Cluster:
         version: str = "",
     ) -> Broker:
         """Start a new broker: `role` is ASYNC_MASTER, SYNC_MASTER or SLAVE."""
-        port = free_port()
+        port = self._free_port()
         own = {
             "brokerId": str(broker_id),
             "brokerRole": role,
@@ -280,6 +281,9 @@ class Cluster:
                 return [_put(row) for row in json.loads(line[5:])]
         raise RuntimeError(f"the sender ended; see {self._sender.log}")
 
+    def _free_port(self) -> int:
+        return self._ports.enter_context(held_port())
+
     def _start_name_server(self) -> None:
         conf = self.folder / "name-server.conf"
         port = int(self.name_server.rpartition(":")[2])
@@ -299,28 +303,10 @@ class Cluster:
         process.wait_until("the name server listens", lambda: listens(port))
 
 
-def free_port() -> int:
-    """A port P such that P-2 to P+1 are free, and stay free: below the ports that a system gives to connections."""
-    for _ in range(PORT_TRIES):
-        port = random.randrange(FIRST_PORT, LAST_PORT)
-        if all(_is_free(near) for near in range(port - 2, port + 2)):
-            return port
-    raise RuntimeError("no free ports on loopback")
-
-
 def listens(port: int) -> bool:
     """Whether somebody listens on a port of loopback."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-        return True
 
 
 def _put(row: dict[str, Any]) -> Put:

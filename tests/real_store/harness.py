@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import javaproperties
 
 from tests.real_store import java_build
+from tests.real_store.ports import held_port
 
 VERSIONS = ("4.7.1", "4.9.7", "5.3.3")
 KILLED = 137
@@ -401,11 +402,16 @@ class RealRocketMQ:
 
     def _run_program(self, program: str, options: Mapping[str, int | str], *, exit_code: int = 0) -> Any:
         class_path = self.prepare()
-        with tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder,
+            held_port() as name_server_port,
+            held_port() as broker_port,
+        ):
             # the real store logs below user.home
             files = {"user.home": folder, "out": f"{folder}/out.json"}
             files |= dict.fromkeys(LOGBACK_CONF_KEYS, str(LOGBACK_CONF))
-            properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
+            ports = {"nameServerPort": name_server_port, "brokerPort": broker_port}
+            properties = [f"-D{key}={value}" for key, value in (*files.items(), *ports.items(), *options.items())]
             opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
             options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
             command = [java_build.tool("java"), *options_of_java, *properties, "-cp", class_path, program]

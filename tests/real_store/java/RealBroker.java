@@ -1,8 +1,5 @@
-import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
 import java.util.Properties;
-import java.util.concurrent.ThreadLocalRandom;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
@@ -18,20 +15,12 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.MessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** A name server and a broker over the store that -Dconf names, on free ports of the loopback interface. */
+/** A name server and a broker over the store that -Dconf names, on the loopback ports -DnameServerPort and -DbrokerPort. */
 final class RealBroker {
     static final String HOST = "127.0.0.1";
     static final String NAME = "broker-a";
 
     private static final long NEVER_MS = 1_000_000_000L;
-
-    /** Brokers listen on a second port, so much below the first. */
-    private static final int SECOND_PORT_BELOW = 2;
-    private static final int PORT_TRIES = 100;
-
-    /** Below the ports that a system gives to connections: a port that is free stays free until the broker binds it. */
-    private static final int FIRST_PORT = 12_000;
-    private static final int LAST_PORT = 32_000;
 
     final String nameServer;
     final InetSocketAddress address;
@@ -48,7 +37,7 @@ final class RealBroker {
         System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
         // nobody here speaks TLS, and a certificate takes seconds to make
         System.setProperty(TlsSystemConfig.TLS_SERVER_MODE, "disabled");
-        RealBroker broker = new RealBroker(freePort(), freePort());
+        RealBroker broker = new RealBroker(Program.number("nameServerPort"), Program.number("brokerPort"));
         broker.startNameServer();
         broker.startBroker();
         return broker;
@@ -101,19 +90,5 @@ final class RealBroker {
             throw new IllegalStateException("the broker does not load the store");
         }
         controller.start();
-    }
-
-    private static int freePort() throws IOException {
-        for (int attempt = 0; attempt < PORT_TRIES; attempt++) {
-            int port = ThreadLocalRandom.current().nextInt(FIRST_PORT, LAST_PORT);
-            try (ServerSocket first = new ServerSocket(port)) {
-                try (ServerSocket second = new ServerSocket(port - SECOND_PORT_BELOW)) {
-                    return port;
-                }
-            } catch (IOException taken) {
-                continue;
-            }
-        }
-        throw new IOException("no two free ports");
     }
 }
