@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import random
 import socket
-from contextlib import ExitStack
 
 import pytest
 
-from tests.real_store.ports import BLOCK, FIRST_PORT, held_port
+from tests.real_store.ports import ABOVE, BELOW, BLOCK, FIRST_PORT, held_port
 
 
 def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,17 +13,21 @@ def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "randrange", lambda *_: next(drawn))
     monkeypatch.setattr("tests.real_store.ports._is_free", lambda port: True)
     with held_port() as first, held_port() as second:
-        assert (first, second) == (FIRST_PORT + 2, FIRST_PORT + BLOCK + 2)
+        assert (first, second) == (FIRST_PORT + BELOW, FIRST_PORT + BLOCK + BELOW)
     with held_port() as again:
         assert again == first
 
 
-def test_a_port_that_somebody_uses_is_not_given() -> None:
-    with ExitStack() as stack:
-        port = stack.enter_context(held_port())
-        for near in range(port - 2, port + 2):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("", near))
+@pytest.mark.parametrize("near", range(-BELOW, ABOVE + 1))
+def test_a_port_beside_a_used_one_is_not_given(near: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_port() as used, held_port() as free:
+        pass
+    drawn = iter([used - BELOW, free - BELOW])
+    monkeypatch.setattr(random, "randrange", lambda *_: next(drawn))
+    with socket.socket() as taken:
+        taken.bind(("", used + near))
+        with held_port() as port:
+            assert port == free
 
 
 def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,15 +37,15 @@ def repeat_dropped_interrupts() -> None:
 
     Python drops any exception in a destructor or in a weakref callback, and calls sys.unraisablehook. A signal can
     arrive at such a moment. Without the repetition, the command would ignore the signal. The process must have handlers
-    of its own for SIGTERM and SIGHUP.
+    of its own for SIGTERM and SIGHUP. Call this function in the main thread.
     """
-    report = sys.unraisablehook
+    report, main_thread = sys.unraisablehook, threading.get_ident()
 
     def hook(dropped: sys.UnraisableHookArgs) -> None:
         if dropped.exc_type is not KeyboardInterrupt:
             report(dropped)
             return
-        timer = threading.Timer(REPEAT_SECONDS, _repeat)
+        timer = threading.Timer(REPEAT_SECONDS, _repeat, [main_thread])
         timer.daemon = True
         timer.start()
 
@@ -57,12 +57,11 @@ def stop_repeating() -> None:
     _IS_OVER.set()
 
 
-def _repeat() -> None:
-    main_thread = threading.main_thread().ident
-    for number in not_ignored(signal.SIGTERM, signal.SIGHUP)[:1]:
-        if main_thread is not None and not _IS_OVER.is_set():
-            _IS_REPETITION.set()
-            signal.pthread_kill(main_thread, number)
+def _repeat(main_thread: int) -> None:
+    handled = not_ignored(signal.SIGTERM, signal.SIGHUP)
+    if handled and not _IS_OVER.is_set():
+        _IS_REPETITION.set()
+        signal.pthread_kill(main_thread, handled[0])
 
 
 class Interruption:

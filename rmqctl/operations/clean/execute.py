@@ -1,7 +1,6 @@
-"""The deletion of the expired files in the plan of `clean`.
+"""`clean` deletes the expired files of its plan, one by one, the oldest first.
 
-`clean` deletes expired files one after the other, the oldest first. Therefore an interrupted `clean` leaves no gap in
-the log. `clean` deletes each file in three steps.
+Therefore an interrupted `clean` leaves no gap in the log. `clean` deletes each file in three steps.
 
 Step 1 moves the file to STORE/.rmqctl/expired, which no broker reads. Both folders are flushed to disk. Step 2 appends
 the receipt for the file to the receipt files, and flushes the receipt to disk. Step 3 unlinks the file.

@@ -46,9 +46,9 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 class ExpiredLog:
     """Decides which log files are deleted at the time `now_ms`.
 
-    `hour` is the hour that is compared with deleteWhen. `decide` fills `removed` with a reason for each file
-    to delete, oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted. If no log file
-    is deleted, `reason` says why.
+    `hour` is the hour that is compared with deleteWhen. `decide` fills `removed` with a reason for each file to delete,
+    oldest file first. After `decide`, `trigger` and `reason` say why log files are deleted. If no log file is deleted,
+    `reason` says why.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class ExpiredLog:
         """Return warnings that an operator should read before confirming a deletion."""
         found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
-        if not any(0 <= hour < 24 for hour in self._settings.delete_when):
+        if not self._settings.hours_of_day:
             found.append(
                 f"deleteWhen ({self._hours}) is no hour of a day: as for a broker, time alone never deletes anything"
             )

@@ -78,7 +78,7 @@ def _expired_files(store: ReadOnlyStore, profile: Profile) -> ExpiredFiles | Non
             settings,
             profile,
             now_ms=time.time_ns() // 1_000_000,
-            hour=next((hour for hour in settings.delete_when if 0 <= hour < 24), None),
+            hour=next(iter(settings.hours_of_day), None),
             disks=[disk_use(storage, path, profile) for path in store.path.commitlogs],
             logics_disk=disk_use(storage, store.path.part(CONSUMEQUEUE), profile),
         )

@@ -47,6 +47,11 @@ class ExpirySettings(NamedTuple):
     unused_topics: bool = False
     """Delete the whole folder of an empty queue if topics.json does not list the topic of the queue."""
 
+    @property
+    def hours_of_day(self) -> tuple[int, ...]:
+        """Return the values of deleteWhen from 0 to 23; a broker ignores all others."""
+        return tuple(hour for hour in self.delete_when if 0 <= hour < 24)
+
 
 USUAL_EXPIRY = ExpirySettings()
 

@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from rmqctl.logfile.system.storage import DiskSpace, Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.cli.verbs.change.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.operations.repair.test_repair_crashes import Ran, failed, ran
 from tests.store.journal.test_transaction import tree
+from tests.support.disks import half_full_disks
 from tests.support.faulty_system import Fault, every_fault
 from tests.support.log_maker import Record, encode
 
@@ -250,12 +251,8 @@ def test_broker_conf_and_options(
     store: Path,
     tmp_path: Path,
     rmqctl: Rmqctl,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The files are old; an hour that is not now and a disk that is not full: nothing goes."""
-    monkeypatch.setattr(
-        Storage, "disk_space", lambda *_: DiskSpace(total=1 << 30, free=1 << 29, usable=1 << 29, device=1)
-    )
     hour = str(time.localtime().tm_hour)
     for path in (store / "commitlog").iterdir():
         os.utime(path, (0, 0))
@@ -265,7 +262,8 @@ def test_broker_conf_and_options(
     if "--max-disk-percent" not in options:
         options = (*options, "--max-disk-percent", "95", "--force-percent", "100")
     words = [hour if word == "HOUR" else word for word in options]
-    assert rmqctl("clean", store, "--broker-conf", tmp_path / "broker.conf", *words, "--dry-run").code == code
+    with half_full_disks():
+        assert rmqctl("clean", store, "--broker-conf", tmp_path / "broker.conf", *words, "--dry-run").code == code
 
 
 @pytest.mark.parametrize("when", ["", "four", "4,5", "4 5"])
