@@ -2,7 +2,7 @@
 
 A broker's start has two parts: first load(), then start(). load() recovers first the queues and then the log. The
 broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end. In
-this text, `4.7, 4.9` means all versions from 4.0 to 4.9, and `5.3` means 5.0 and later.
+this text, `4.7, 4.9` means all versions of 4.x, and `5.3` means 5.0 and later.
 
 **1. Load.** The store does not load if a log file or a queue file does not have the configured length. The store does
 not load if a file name is not an offset.

@@ -290,7 +290,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the values of the options that cannot be combined with --around."""
+    """Return the values of the options that cannot be combined with --around: those that are set."""
     of_messages = (
         *asked.topics,
         asked.queue_id,
@@ -298,10 +298,10 @@ def _conditions(asked: DumpOptions) -> list[object]:
         asked.tag,
         asked.transaction,
         asked.body_match,
-        asked.group,
+        asked.unconsumed,
     )
     ranges = (asked.queue_offsets, asked.since, asked.until, asked.from_offset, asked.to_offset)
-    return [value for value in (*of_messages, *ranges) if value is not None]
+    return [value for value in (*of_messages, *ranges) if value is not None and value is not False]
 
 
 def _check_order(low: int | None, high: int | None, low_option: str, high_option: str) -> None:

@@ -181,7 +181,8 @@ def test_a_zip_bomb_is_shown_as_stored(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_bad_conditions_are_usage(store: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("dump", store, "--body-match", "(").code == 2
-    assert rmqctl("dump", store, "--around", 5, "--tail", 3).code == 2
+    for words in ("--tail 3", "--follow", "--queue 0", "--from-offset 0", "--topic T", "--group g --unconsumed"):
+        assert rmqctl("dump", store, "--around", 5, *words.split()).code == 2
     assert rmqctl("dump", store, "--transaction", "maybe").code == 2
     for words in ("--queue-offset 3..1", "--queue-offset ..", "--queue-offset 1...2", "--queue-offset -1"):
         assert rmqctl("dump", store, *words.split()).code == 2
