@@ -27,6 +27,8 @@ from rmqctl.format.layout import Field, Layout
 from rmqctl.format.properties import hash_code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rmqctl.format.message import Message
 
 INDEX_HEADER = Layout(
@@ -128,8 +130,23 @@ def key_hash(topic: str, key: str) -> int:
 
     The keyHash is |hashCode|, and 0 for Integer.MIN_VALUE.
     """
-    positive = abs(hash_code(f"{topic}#{key}"))
-    return 0 if positive == 2**31 else positive
+    return _positive(hash_code(f"{topic}#{key}"))
+
+
+def key_hashes(topics: Iterable[str], key: str) -> dict[str, int]:
+    """Return the keyHash of `topic#key` for each topic.
+
+    The key is hashed once: hashCode(a + b) is hashCode(a) * 31^(length of b) + hashCode(b), with Java's overflow.
+    """
+    of_key = hash_code(key)
+    factor = pow(31, len(key.encode("utf-16-be", "surrogatepass")) // 2, 2**32)
+    return {topic: _positive(hash_code(f"{topic}#") * factor + of_key) for topic in topics}
+
+
+def _positive(hash_sum: int) -> int:
+    """Return |h|, where h is `hash_sum` as a Java int; 0 for Integer.MIN_VALUE."""
+    low = hash_sum & 0xFFFFFFFF
+    return low if low < 2**31 else -low & 0x7FFFFFFF
 
 
 def unique_key_hash(message: Message) -> int | None:

@@ -37,6 +37,13 @@ def test_the_hash_without_a_positive_counterpart_is_0() -> None:
 
 
 @PROPERTY
+@given(st.sets(st.text(max_size=20)), st.text(max_size=20))
+def test_the_hashes_of_many_topics_are_those_of_each(topics: set[str], key: str) -> None:
+    assert index_entry.key_hashes(topics, key) == {topic: index_entry.key_hash(topic, key) for topic in topics}
+    assert index_entry.key_hashes(["T"], "DWHcafb") == {"T": 0}
+
+
+@PROPERTY
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_a_key_hash_is_never_negative(topic: str, key: str) -> None:
     assert 0 <= index_entry.key_hash(topic, key) <= 2**31 - 1

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.properties import TAGS
 from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
-from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqctl.forensics.trace.stage import Stage
+    from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 CONSUMED, WAITING, UNKNOWN = "consumed", "waiting", "unknown"
@@ -40,9 +40,11 @@ class GroupState(NamedTuple):
     filtered: bool | None
 
 
-def group_states(stages: Iterable[Stage], store: ReadOnlyStore) -> list[GroupState]:
-    """Return the state of each group at each queue offset of a message in a store."""
-    groups = ConsumerGroups(store)
+def group_states(stages: Iterable[Stage], store: ReadOnlyStore, groups: ConsumerGroups) -> list[GroupState]:
+    """Return the state of each group at each queue offset of a message in a store.
+
+    `groups` are the consumer groups of the store.
+    """
     places = {(stage.topic, stage.queue_id, stage.queue_offset): stage for stage in stages}
     return [
         _state(known.group, stage, known.offset, _is_filtered(store, known.group, stage))

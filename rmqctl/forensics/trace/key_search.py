@@ -9,6 +9,7 @@ the search reads the parts of the log that no index file covers.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.trace.log_scan import has_queue_files
@@ -20,6 +21,7 @@ from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
 from rmqctl.store.config.topics import (
     GROUP_PREFIXES,
     SCHEDULE_TOPIC,
+    SYSTEM_PREFIXES,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
     TRACE_TOPIC,
@@ -74,21 +76,25 @@ class KeySearch:
             if not self.uses_index:
                 return self.by_scan(key)
             self._outside[key] = [record for part in self._not_covered() for record in self._part(key, *part)]
-            self._found[key] = self._together(self._indexed(key), self._outside[key])
+            self._found[key] = self._together(self._indexed(key, self._topics), self._outside[key])
         if any(record.unique_key is None for record in self._found[key]):
             return self.by_scan(key)
         return self._found[key]
 
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
-        """Return the records with a UNIQ_KEY.
+        """Return the records with a UNIQ_KEY, and perhaps records of other messages.
 
         `key` is the word of KEYS in the question of the user, or None. All records of the message have `key` in their
-        KEYS. Therefore a part of the log that was read for `key` is not read for the UNIQ_KEY.
+        KEYS. Therefore a part of the log that was read for `key` is not read for the UNIQ_KEY. For the same reason, the
+        index is asked only for topics that can have records which the index lacks under `key`.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
         if unique_key not in self._found and key is not None and key in self._outside:
-            self._found[unique_key] = self._together(self._indexed(unique_key), self._outside[key])
+            known = [record for record in self._found[key] if record.unique_key == unique_key]
+            own = (record.message.topic for record in known)
+            topics = self._copy_topics.union(own, _named_topics(known)) if known else self._topics
+            self._found[unique_key] = self._together(self._indexed(unique_key, topics), self._found[key])
         return self.records(unique_key)
 
     def by_scan(self, key: str) -> list[Record]:
@@ -104,28 +110,39 @@ class KeySearch:
             ]
         return self._found[key]
 
-    def _together(self, indexed: list[Record], outside: list[Record]) -> list[Record]:
-        return list({record.place: record for record in [*outside, *indexed]}.values())
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        """Return every topic of which the store may have messages."""
+        return frozenset(_topics(self._store))
 
-    def _indexed(self, key: str) -> list[Record]:
-        """Return the records that the index has for a key, in all topics.
+    @cached_property
+    def _copy_topics(self) -> frozenset[str]:
+        """Return the topics in which brokers and clients store something of messages of other topics."""
+        prefixes = (*SYSTEM_PREFIXES, *GROUP_PREFIXES)
+        return frozenset(topic for topic in self._topics if topic in SYSTEM_TOPICS or topic.startswith(prefixes))
 
-        The search covers the topics of the store, and the topics in the properties of found records.
+    def _together(self, indexed: list[Record], others: list[Record]) -> list[Record]:
+        return list({record.place: record for record in [*others, *indexed]}.values())
+
+    def _indexed(self, key: str, topics: frozenset[str]) -> list[Record]:
+        """Return the records that the index has for a key in `topics`.
+
+        The search also covers the topics in the properties of found records.
         """
         self.was_asked = True
         found: list[Record] = []
-        topics = sorted(_topics(self._store))
-        asked = set(topics)
-        for topic in topics:
-            of_topic = list(self._of_topic(topic, key))
-            found += of_topic
-            named = {name for record in of_topic for name in map(record.properties.get, TOPIC_NAMES) if name} - asked
-            topics += sorted(named)
-            asked |= named
+        asked: frozenset[str] = frozenset()
+        while topics:
+            asked |= topics
+            offsets = self._store.index.phy_offsets_by_topic(sorted(topics), key)
+            fresh = [record for topic in offsets for record in self._of_topic(topic, key, offsets[topic])]
+            topics = _named_topics(fresh) - asked
+            found += fresh
         return found
 
-    def _of_topic(self, topic: str, key: str) -> Iterator[Record]:
-        for offset in self._store.index.phy_offsets(topic, key):
+    def _of_topic(self, topic: str, key: str, offsets: list[int]) -> Iterator[Record]:
+        """Yield the records at the offsets that the index has for a topic and a key."""
+        for offset in offsets:
             record = record_at(self.scan, offset, indexed=True)
             if record is None:
                 stored_at = self._store.index.stored_at(topic, key, offset)
@@ -191,3 +208,8 @@ def _topics(store: ReadOnlyStore) -> set[str]:
     for group in table(store.config(GROUPS_CONFIG), GROUP_TABLE):
         known |= {prefix + group for prefix in GROUP_PREFIXES}
     return known | SYSTEM_TOPICS | {SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRACE_TOPIC}
+
+
+def _named_topics(records: list[Record]) -> frozenset[str]:
+    """Return the topics that the properties of records name."""
+    return frozenset(name for record in records for name in map(record.properties.get, TOPIC_NAMES) if name)

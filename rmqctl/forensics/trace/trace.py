@@ -20,6 +20,7 @@ from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.host import parse_msg_id
 from rmqctl.store.config.topics import TRACE_TOPIC
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,6 +103,7 @@ class Trace:
         self._ops = [OpMessages(scan) for scan in self.scans]
         self._client_records_at: dict[tuple[int, int], bool] = {}
         self._of_searches: dict[int, _Found] = {}
+        self._groups: dict[int, ConsumerGroups] = {}
         self.left_out = 0
         self.other_topics: list[str] = []
         self.unlike: list[tuple[Record, Record]] = []
@@ -279,11 +281,16 @@ class Trace:
         states = [
             state
             for scan in self.scans
-            for state in group_states([stage for stage in stages if stage.record.store == scan.number], scan.store)
+            for state in self._group_states([stage for stage in stages if stage.record.store == scan.number], scan)
         ]
         return Life(
             unique_key, stages, states, list(self._client_records(unique_key)), self._commit_may_be_lost(stages)
         )
+
+    def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:
+        if scan.number not in self._groups:
+            self._groups[scan.number] = ConsumerGroups(scan.store)
+        return group_states(stages, scan.store, self._groups[scan.number])
 
     def _commit_may_be_lost(self, stages: Sequence[Stage]) -> bool:
         """Return whether a record is lost between a half message and its rollback.

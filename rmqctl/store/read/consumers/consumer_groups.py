@@ -75,12 +75,12 @@ class ConsumerGroups:
     `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic.
     `without_topic` does not list the groups that every broker adds by itself. A group that reads %RETRY% topics and no
     other topic is in `without_topic`. The parameter `topics` gives the topics of the store. Without `topics`, the
-    topics are read from the store's queues and from topics.json.
+    topics are those with a folder of queues, and those of topics.json.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
         self._store = store
-        self._topics = {topic for topic, _ in store.queues} | set(store.listed_topics) if topics is None else topics
+        self._topics = store.queue_topics | set(store.listed_topics) if topics is None else topics
         self._offsets: dict[QueueKey, dict[str, int]] = {}
         for stored in consumer_offsets(store):
             offsets = self._offsets.setdefault((stored.topic, stored.queue_id), {})
@@ -124,7 +124,7 @@ class ConsumerGroups:
 
         The error proposes the most similar group name.
         """
-        retried = [topic for topic, _ in self._store.queues if topic.startswith(RETRY_PREFIX)]
+        retried = [topic for topic in self._store.queue_topics if topic.startswith(RETRY_PREFIX)]
         known = self.known.union(*map(self.groups_of, retried))
         if group in known:
             return

@@ -21,12 +21,13 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from rmqctl.logfile.system.storage import Storage
 
 SLOTS_PER_BLOCK = 65536
+MANY_HASHES = 1000  # from here on, a look-up reads the whole slot table, by default 20 MB
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 SLOTS_MAX = 50_000_000  # ten times the default; a damaged file could claim any number
 
@@ -123,12 +124,17 @@ class IndexFile:
 
         The result is empty if the file is shorter than a header.
         """
+        return self.phy_offsets_of([key_hash])[key_hash]
+
+    def phy_offsets_of(self, key_hashes: Collection[int]) -> dict[int, list[int]]:
+        """Return the physical offsets of all entries with the given key hashes, by key hash, newest first."""
         header = self.header()
-        return (
-            []
-            if header is None
-            else [entry.phy_offset for entry in self._chain(header, key_hash) if entry.key_hash == key_hash]
-        )
+        if header is None:
+            return {key_hash: [] for key_hash in key_hashes}
+        return {
+            key_hash: [entry.phy_offset for entry in self._chain(header, newest) if entry.key_hash == key_hash]
+            for key_hash, newest in self._newest_of(key_hashes)
+        }
 
     def stored_at(self, key_hash: int, phy_offset: int) -> int | None:
         """Return the store time (ms since 1970) that an index entry gives.
@@ -137,7 +143,7 @@ class IndexFile:
         and `phy_offset`.
         """
         header = self.header()
-        entries = self._chain(header, key_hash) if header is not None else iter(())
+        entries = self._chain(header, self._newest(key_hash)) if header is not None else iter(())
         times = (entry.time_diff for entry in entries if (entry.key_hash, entry.phy_offset) == (key_hash, phy_offset))
         seconds = next(times, None)
         return None if header is None or seconds is None else header.begin_timestamp + seconds * 1000
@@ -152,7 +158,7 @@ class IndexFile:
         found: list[int] = []
         if header is None or not header.is_time_matched(begin, end):
             return found
-        for entry in self._chain(header, key_hash):
+        for entry in self._chain(header, self._newest(key_hash)):
             if len(found) >= max_num or entry.time_diff < 0:
                 break
             stored = header.begin_timestamp + entry.time_diff * 1000
@@ -162,14 +168,36 @@ class IndexFile:
                 break
         return found
 
-    def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
-        """Yield all entries in the slot of a key hash, newest first.
+    def _newest(self, key_hash: int) -> int:
+        """Return the number of the newest entry in the slot of a key hash, or 0 if the slot is empty."""
+        return self._slot_of(self.slots, key_hash) if self.slots else 0
 
-        Several key hashes can share one slot, so entries with other hashes are yielded, too.
+    def _newest_of(self, key_hashes: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield each key hash, with the number of the newest entry in its slot.
+
+        For many key hashes, the whole slot table is read: this takes less time than a read for each slot.
         """
-        if not self.slots:
+        if len(key_hashes) < MANY_HASHES or not self.slots:
+            yield from ((key_hash, self._newest(key_hash)) for key_hash in key_hashes)
             return
-        number = self._slot_of(self.slots, key_hash)
+        waiting = sorted(key_hashes, key=self._slot_number, reverse=True)
+        for first, block in self.slot_blocks():
+            end = first + len(block) // SLOT_SIZE
+            while waiting and self._slot_number(waiting[-1]) < end:
+                at = (self._slot_number(waiting[-1]) - first) * SLOT_SIZE
+                yield waiting.pop(), int.from_bytes(block[at : at + SLOT_SIZE], "big", signed=True)
+        yield from ((key_hash, 0) for key_hash in waiting)  # the file ends inside its slot table
+
+    def _slot_number(self, key_hash: int) -> int:
+        return key_hash % self.slots
+
+    def _chain(self, header: IndexHeader, newest: int) -> Iterator[IndexEntry]:
+        """Yield all entries of a slot, newest first.
+
+        `newest` is the number of the slot's newest entry. Several key hashes can share one slot, so the entries may
+        have other hashes.
+        """
+        number = newest
         below = min(header.index_count, self.capacity)
         while 0 < number < below:
             entry = self._entry(number)
@@ -279,8 +307,19 @@ class IndexService:
         Each physical offset is returned once. Two keys can have the same hash, so some offsets may belong to messages
         of another key. Raises OSError.
         """
-        key_hash = index_entry.key_hash(topic, key)
-        return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
+        return self.phy_offsets_by_topic([topic], key).get(topic, [])
+
+    def phy_offsets_by_topic(self, topics: Iterable[str], key: str) -> dict[str, list[int]]:
+        """Return the physical offsets for a key in ascending order, by topic, as `phy_offsets` does for one topic.
+
+        Topics without an index entry for the key are left out. Raises OSError.
+        """
+        hashes = index_entry.key_hashes(topics, key)
+        found: dict[int, set[int]] = {}
+        for file in self.files:
+            for key_hash, offsets in file.phy_offsets_of(set(hashes.values())).items():
+                found.setdefault(key_hash, set()).update(offsets)
+        return {topic: sorted(found[key_hash]) for topic, key_hash in hashes.items() if found.get(key_hash)}
 
     def stored_at(self, topic: str, key: str, phy_offset: int) -> int | None:
         """Return the store time (ms since 1970) that the index gives for a message.

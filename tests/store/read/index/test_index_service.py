@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rmqctl.format.index_entry import INDEX_ENTRY, IndexEntry, key_hash
 from rmqctl.logfile.system.storage import Kind, Storage
+from rmqctl.store.read.index import index_service
 from rmqctl.store.read.index.index_service import IndexFile, IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
@@ -157,6 +158,21 @@ def test_every_key_that_was_put_is_found(hits: list[tuple[int, int]]) -> None:
         assert found.phy_offsets(hash_of_key) == [phy for other, phy in reversed(hits) if other == hash_of_key]
 
 
+@pytest.mark.parametrize("end", [None, 40 + 4 * 5, 40 + 4 * 5 + 2, 40, 39, 0])
+@pytest.mark.parametrize("slots_of_block", [3, 65536])
+def test_many_hashes_are_found_as_each_alone(
+    end: int | None, slots_of_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a file that ends inside its slot table."""
+    hits = [(number % 26, 100 * number) for number in range(1, CAPACITY)]
+    found = index_file(index_bytes(hits)[:end])
+    alone = {hash_of_key: found.phy_offsets(hash_of_key) for hash_of_key in range(30)}
+    assert any(alone.values()) == (end is None)
+    monkeypatch.setattr(index_service, "MANY_HASHES", 1)
+    monkeypatch.setattr(index_service, "SLOTS_PER_BLOCK", slots_of_block)
+    assert found.phy_offsets_of(range(29, -1, -1)) == alone
+
+
 def put(folder: Path, files: dict[str, bytes]) -> IndexService:
     folder.mkdir(exist_ok=True)
     for name, data in files.items():
@@ -173,6 +189,7 @@ def test_a_key_is_looked_up_in_every_file(tmp_path: Path) -> None:
     assert index.phy_offsets("OrderPaid", "k1") == [500, 900]
     assert index.phy_offsets("OrderPaid", "k2") == [100]
     assert index.phy_offsets("Other", "k1") == []
+    assert index.phy_offsets_by_topic(["Other", "OrderPaid"], "k1") == {"OrderPaid": [500, 900]}
     index.close()
 
 
