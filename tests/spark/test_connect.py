@@ -24,3 +24,12 @@ def test_verify(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
     there = ended(connect.start("job", "verify", root, "--remote", connect.url, "-o", "json"))
     assert there.code == here.code == 1
     assert without_seconds(there.document()) == without_seconds(here.document())
+
+
+def test_verify_several_stores(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    names = ["471-basic", "497-lmq", "497-batch", "533-basic", "533-propcrc"]
+    roots = [unpack(name, tmp_path / name) for name in names]
+    here = rmqctl("verify", *roots, "-o", "jsonl")
+    there = ended(connect.start("job", "verify", *roots, "--remote", connect.url, "-o", "jsonl"))
+    assert (there.code, there.out) == (here.code, here.out)
+    assert there.err.count("scanned") == len(roots)

@@ -35,11 +35,6 @@ class StoreParam(LocalPath):
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
 
 
-def store_argument(command: F) -> F:
-    """Add the argument STORE, and the options --broker-conf and --follow-links."""
-    return click.argument("store", type=StoreParam())(layout_options(command))
-
-
 def stores_argument(command: F) -> F:
     """Add the argument STORE..., and the options --broker-conf and --follow-links."""
     return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(

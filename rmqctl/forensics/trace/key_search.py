@@ -117,7 +117,7 @@ class KeySearch:
 
     @cached_property
     def _copy_topics(self) -> frozenset[str]:
-        """Return the topics in which brokers and clients store something of messages of other topics."""
+        """Return the topics that can have records of messages of other topics."""
         prefixes = (*SYSTEM_PREFIXES, *GROUP_PREFIXES)
         return frozenset(topic for topic in self._topics if topic in SYSTEM_TOPICS or topic.startswith(prefixes))
 

@@ -1,15 +1,10 @@
-"""Read a split in a Spark task, and send the result to the driver.
-
-Each task reads one split.
-"""
+"""Read a split of a log in a Spark task."""
 
 from __future__ import annotations
 
 import gc
-import io
-import pickle
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.kernels import dispatch_scan, scan
 from rmqctl.kernels.kernel_cache import find_folder
@@ -20,8 +15,6 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.parallel_scan import Part, scan_part
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from rmqctl.spark.scan.split import Split
 
 
@@ -46,35 +39,6 @@ class Reading(NamedTuple):
     described: bool
     with_keys: bool
     with_tags: bool
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that writes memoryviews as bytes.
-
-    Bodies of messages are memoryviews, which Python's own pickler refuses.
-    """
-
-    def reducer_override(self, value: Any) -> Any:
-        return (memoryview, (bytes(value),)) if isinstance(value, memoryview) else NotImplemented
-
-
-def packed(found: Found) -> bytes:
-    """Return the result of a task as bytes.
-
-    The task sends the bytes to the driver.
-    """
-    buffer = io.BytesIO()
-    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
-    return buffer.getvalue()
-
-
-def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """Return the result of a task, unpacked from the bytes that `packed` made.
-
-    The bytes must come from a task of the same job, because unpickling can run code.
-    """
-    found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
-    return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:

@@ -45,13 +45,19 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """Divide the whole log into splits of `split_size` bytes, in log order."""
     found = []
     for number, file in enumerate(log.queue.files):
-        path = root_text(file.path.absolute())
-        whole = Split(
-            root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size
-        )
+        whole = whole_file(file, number, root)
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found
+
+
+def whole_file(file: MappedFile, number: int, root: Path) -> Split:
+    """Return the split that is a whole file of the log, with the number `number`.
+
+    `root` is the folder of the store.
+    """
+    place = root_text(root.absolute()), root_text(file.path.absolute())
+    return Split(*place, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
 
 
 def head_of(file: MappedFile) -> str:

@@ -49,6 +49,38 @@ def test_a_damage_case(spark: SparkSession, name: str, tmp_path: Path, rmqctl: R
     assert without_seconds(there.document()) == without_seconds(here.document())
 
 
+@pytest.fixture
+def fleet(tmp_path: Path) -> list[Path]:
+    """Stores of several brokers: whole ones, a damaged one, one in RocksDB, none, and a large one."""
+    names = ["471-basic", "497-lmq", "broker-533-rocksdb", "533-basic", "broker-533"]
+    case = CASES["497-basic--body-flip-first-abnormal"]
+    damaged = unpack(case["base"], tmp_path / "damaged")
+    apply_damage(damaged, case["ops"])
+    return [damaged, tmp_path / "none", *(unpack(name, tmp_path / name) for name in names)]
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_several_stores(spark: SparkSession, level: int, fleet: list[Path], rmqctl: Rmqctl) -> None:
+    """The large one is read by splits, each other one by one task."""
+    before = [tree_hash(root) for root in fleet if root.exists()]
+    words = [*fleet, "--level", level, "-o", "json"]
+    here, there = rmqctl("verify", *words), rmqctl("job", "verify", *words)
+    assert there.code == here.code == (10 if level == 1 else 13)
+    documents = [there.document(), here.document()]
+    assert len(documents[0]["reports"]) == len(fleet)
+    for document in documents:
+        document["reports"] = [without_seconds(report) for report in document["reports"]]
+    assert documents[0] == documents[1]
+    assert [tree_hash(root) for root in fleet if root.exists()] == before
+
+
+def test_no_store_of_several(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Spark is not started."""
+    result = rmqctl("job", "verify", tmp_path / "a", tmp_path / "b", "-o", "jsonl", "--master", "spark://127.0.0.1:1")
+    assert (result.code, result.out) == (10, "")
+    assert result.err.count("no such folder") == 2
+
+
 @pytest.mark.parametrize("option", ["--master=spark://127.0.0.1:{}", "--remote=sc://127.0.0.1:{}"])
 def test_nobody_answers(option: str, nobody: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("job", "verify", unpack("533-basic", tmp_path), option.format(nobody))

@@ -13,8 +13,9 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.verify import Verification, verify
 from rmqctl.spark.scan.cluster_scan import ClusterScan
-from rmqctl.spark.scan.log_split import Found, Reading, packed, read_split, unpacked
+from rmqctl.spark.scan.log_split import Found, Reading, read_split
 from rmqctl.spark.scan.split import Split
+from rmqctl.spark.scan.task_answers import packed, unpacked
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.spark.conftest import without_seconds

@@ -290,7 +290,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the values of the options that cannot be combined with --around: those that are set."""
+    """Return what is set of the options that cannot be combined with --around."""
     of_messages = (
         *asked.topics,
         asked.queue_id,

@@ -35,10 +35,15 @@ class VerifiedStore(NamedTuple):
     report: VerifyReport | None
     error: str = ""
 
+    @property
+    def name(self) -> str:
+        """Return the path or the URL of the store."""
+        return root_text(self.store)
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object for the store, an element of the list `reports`."""
         found = self.report.to_json() if self.report is not None else {"error": self.error}
-        return {"store": str(self.store), "exitCode": self.exit_code} | found
+        return {"store": self.name, "exitCode": self.exit_code} | found
 
 
 def exit_code_of(report: VerifyReport) -> ExitCode:
@@ -75,13 +80,13 @@ def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
             _print_store(one)
         _print_summary(done)
     elif output == "json":
-        stores = [str(one.store) for one in _remarked(verified, done)]
+        stores = [one.name for one in _remarked(verified, done)]
         print_document("verify", {"stores": stores, "reports": [one.to_json() for one in done]})
     else:
         from rmqctl.forensics.finding import FINDING_KEYS
 
         rows = (
-            {"store": str(one.store)} | finding.to_json()
+            {"store": one.name} | finding.to_json()
             for one in _remarked(verified, done)
             for finding in (one.report.findings if one.report is not None else ())
         )
@@ -92,9 +97,9 @@ def print_stores(verified: Iterable[VerifiedStore], output: str) -> int:
 def _print_store(one: VerifiedStore) -> None:
     if one.report is None:
         return
-    print(printable(f"{one.store}:"))
+    print(printable(f"{one.name}:"))
     if not is_terminal(sys.stdout):
-        remark(f"{one.store}:")
+        remark(f"{one.name}:")
     _print_findings(one.report)
     remark_report(one.report)
     print()
@@ -102,9 +107,15 @@ def _print_store(one: VerifiedStore) -> None:
 
 def _print_summary(verified: Sequence[VerifiedStore]) -> None:
     rows = [
-        [one.store, RESULTS[ExitCode(one.exit_code)], report.summary.messages, len(report.findings), one.exit_code]
+        [
+            one.name,
+            RESULTS[ExitCode(one.exit_code)],
+            report.summary.messages,
+            len(report.findings),
+            one.exit_code,
+        ]
         if (report := one.report) is not None
-        else [one.store, NOT_VERIFIED, None, None, one.exit_code]
+        else [one.name, NOT_VERIFIED, None, None, one.exit_code]
         for one in verified
     ]
     print_table(["STORE", "RESULT", "MESSAGES", "FINDINGS", "EXIT CODE"], rows)
@@ -115,7 +126,7 @@ def _remarked(verified: Iterable[VerifiedStore], done: list[VerifiedStore]) -> I
     for one in verified:
         done.append(one)
         if one.report is not None:
-            remark(f"{one.store}:")
+            remark(f"{one.name}:")
             remark_report(one.report)
         yield one
 

@@ -127,7 +127,7 @@ class IndexFile:
         return self.phy_offsets_of([key_hash])[key_hash]
 
     def phy_offsets_of(self, key_hashes: Collection[int]) -> dict[int, list[int]]:
-        """Return the physical offsets of all entries with the given key hashes, by key hash, newest first."""
+        """Return, for each key hash, what `phy_offsets` returns."""
         header = self.header()
         if header is None:
             return {key_hash: [] for key_hash in key_hashes}
@@ -169,7 +169,7 @@ class IndexFile:
         return found
 
     def _newest(self, key_hash: int) -> int:
-        """Return the number of the newest entry in the slot of a key hash, or 0 if the slot is empty."""
+        """Return the number of the newest entry in a key hash's slot; 0 for none."""
         return self._slot_of(self.slots, key_hash) if self.slots else 0
 
     def _newest_of(self, key_hashes: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -310,7 +310,7 @@ class IndexService:
         return self.phy_offsets_by_topic([topic], key).get(topic, [])
 
     def phy_offsets_by_topic(self, topics: Iterable[str], key: str) -> dict[str, list[int]]:
-        """Return the physical offsets for a key in ascending order, by topic, as `phy_offsets` does for one topic.
+        """Return, for each topic, what `phy_offsets` returns.
 
         Topics without an index entry for the key are left out. Raises OSError.
         """
