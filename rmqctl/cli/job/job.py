@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.job import diff, duplicates, export, lost, rebuild, sql, stats, timeline, verify
+from rmqctl.cli.job import diff, doctor, duplicates, export, lost, rebuild, sql, stats, timeline, verify
 
 JOBS = {
     "verify": verify.command,
+    "doctor": doctor.command,
     "stats": stats.command,
     "timeline": timeline.command,
     "export": export.command,
@@ -35,4 +36,4 @@ class Jobs(click.Group):
     commands=JOBS,
 )
 def command() -> None:
-    """Run a job with Spark, for stores that are too large for one machine."""
+    """Run a job with Spark, for huge stores, and for many stores at once."""

@@ -52,13 +52,18 @@ def spark_options(command: F) -> F:
         show_default=True,
         help="The size, in MiB, of the part of the log that each task reads.",
     )
+    return spark_target_options(split(command))
+
+
+def spark_target_options(command: F) -> F:
+    """Add --master and --remote."""
     remote = click.option("--remote", help="The URL of a Spark Connect server, such as sc://HOST:15002.")
     master = click.option(
         "--master",
         help="The Spark master, such as spark://HOST:7077, yarn or local[4].  [default: local[*], or the master of "
         "spark-submit]",
     )
-    return master(remote(split(command)))
+    return master(remote(command))
 
 
 @contextmanager

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.cli.job.each_store import Failed, open_each, results
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
-from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import ignore_receipts_option, open_store, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores
-from rmqctl.errors import RmqctlError
 from rmqctl.spark.scan.split_size import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -85,8 +84,9 @@ def command(
         with spark_session(master, remote) as spark:
             report = _by_splits(spark, opened, asked)
         return print_report(opened, report, output)
-    found = {store: _opened(partial(open_one, store)) for store in dict.fromkeys(stores)}
-    return print_stores(_verified(found, asked, partial(spark_session, master, remote)), output)
+    found = open_each(stores, open_one)
+    verified = results(found, partial(spark_session, master, remote), partial(_begun, asked=asked))
+    return print_stores(starmap(_verified, verified), output)
 
 
 @dataclass(frozen=True)
@@ -99,52 +99,38 @@ class HowToVerify:
     progress_mode: str
 
 
-def _opened(open_one: Callable[[], ReadOnlyStore]) -> ReadOnlyStore | Exception:
-    """Return an opened store, or the error that prevents opening it."""
-    try:
-        return open_one()
-    except (RmqctlError, OSError) as error:
-        return error
+def _verified(path: Path, result: VerifyReport | Failed) -> VerifiedStore:
+    if isinstance(result, Failed):
+        return VerifiedStore(path, result.exit_code, None, result.error)
+    return VerifiedStore(path, int(exit_code_of(result)), result)
 
 
-def _verified(
-    found: dict[Path, ReadOnlyStore | Exception],
-    asked: HowToVerify,
-    spark_session: Callable[[], AbstractContextManager[SparkSession]],
-) -> Iterator[VerifiedStore]:
-    """Verify several stores at once, and yield each with its report or error."""
-    from rmqctl.spark.question.whole_stores import reports_of
+@contextmanager
+def _begun(
+    spark: SparkSession, stores: list[ReadOnlyStore], *, asked: HowToVerify
+) -> Iterator[Callable[[ReadOnlyStore], VerifyReport]]:
+    """Begin to verify all stores that are not too large for one task.
 
-    opened = [store for store in found.values() if not isinstance(store, Exception)]
-    with ExitStack() as stack:
-        if opened:
-            spark = stack.enter_context(spark_session())
-            _warm_up(max(opened, key=lambda store: store.commit_log.size), asked)
-            reports = stack.enter_context(reports_of(spark, opened, level=asked.level, receipts=asked.receipts))
-        for path, store in found.items():
-            try:
-                if isinstance(store, Exception):
-                    raise store
-                report = _waited(reports[store], store, asked) if store in reports else _by_splits(spark, store, asked)
-            except (RmqctlError, OSError) as error:
-                yield VerifiedStore(path, report_error(error), None, str(error))
-            else:
-                yield VerifiedStore(path, int(exit_code_of(report)), report)
-
-
-def _warm_up(store: ReadOnlyStore, asked: HowToVerify) -> None:
-    """Compile the kernels once, before the tasks on this machine need them."""
+    The block gets a function that waits for the report of a store, or verifies a large store.
+    """
     from rmqctl.forensics.verify import Verification
+    from rmqctl.spark.question.verify import is_whole, whole_report
+    from rmqctl.spark.scan.store_tasks import in_tasks
 
-    warmed_up(Verification(store, asked.level).warm_up)
+    largest = max(stores, key=lambda store: store.commit_log.size)
+    warmed_up(Verification(largest, asked.level).warm_up)  # once, before the tasks on this machine need the kernels
+    work = partial(whole_report, level=asked.level, receipts=asked.receipts)
+    with in_tasks(spark, {store: work for store in stores if is_whole(store, stores)}) as jobs:
 
+        def waited(store: ReadOnlyStore) -> VerifyReport:
+            if store not in jobs:
+                return _by_splits(spark, store, asked)
+            with progress(asked.progress_mode, store.commit_log.size, "verify") as told:
+                report = jobs[store]()
+                told(store.commit_log.size)
+            return report
 
-def _waited(report: Callable[[], VerifyReport], store: ReadOnlyStore, asked: HowToVerify) -> VerifyReport:
-    """Return the report of a task, and show the progress of its store."""
-    with progress(asked.progress_mode, store.commit_log.size, "verify") as told:
-        found = report()
-        told(store.commit_log.size)
-    return found
+        yield waited
 
 
 def _by_splits(spark: SparkSession, store: ReadOnlyStore, asked: HowToVerify) -> VerifyReport:

@@ -76,8 +76,8 @@ class Examiner:
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
-        self._store = store
-        self._profile = profile
+        self.store = store
+        self.profile = profile
         self._threads = threads
         self._blocked = blocked
         self._simulation: RestartSimulation | None = None
@@ -101,7 +101,7 @@ class Examiner:
         restart = self._restart()
         repairs = self._repairs() if findings or _is_troubled(restart) else Repairs()
         facts = facts_of(
-            self._store,
+            self.store,
             findings,
             report.summary.end,
             self._verification.last_stored,
@@ -113,23 +113,23 @@ class Examiner:
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` does not report at the level of the examination."""
         try:
-            check_none_unfinished(self._store.storage, self._store.path.root)
+            check_none_unfinished(self.store.storage, self.store.path.root)
         except NeedsRecovery as error:
             yield Finding("unfinished-change", RMQCTL_FOLDER, None, error.what)
         except RmqctlError:  # a journal that cannot be read: verify reports it
             pass
         if self._level < LEVEL_ALL:
-            yield from audit_abort(self._store)
+            yield from audit_abort(self.store)
         else:
-            yield from audit_config_against_queues(self._store)
+            yield from audit_config_against_queues(self.store)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Scan the log, for the verification and for the simulated start."""
-        if builder is not None and self._store.path.layout is Layout.FILES:
+        if builder is not None and self.store.path.layout is Layout.FILES:
             with suppress(OSError):  # verify reports what cannot be read
-                self._simulation = RestartSimulation(self._store, self._profile, builder)
+                self._simulation = RestartSimulation(self.store, self.profile, builder)
         take = builder.take if builder else None
-        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads):
+        for item in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
             if self._simulation is not None:
                 self._simulation.hear(item)
             yield item
@@ -137,9 +137,9 @@ class Examiner:
     def _restart(self) -> RestartOutcome | None:
         if self._simulation is not None:
             return self._simulation.finish()
-        if self._store.path.layout is not Layout.FILES or self._store.commit_log.queue.files:
+        if self.store.path.layout is not Layout.FILES or self.store.commit_log.queue.files:
             return None
-        return plan_restart(self._store, self._profile)
+        return plan_restart(self.store, self.profile)
 
     def _repairs(self) -> Repairs:
         if self._blocked:
@@ -164,13 +164,13 @@ class Examiner:
         `recover` needs no profile if the store shows whether its broker writes TAGS into the index.
         """
         try:
-            indexes_tags(self._store, None)
+            indexes_tags(self.store, None)
         except BadRequest:
-            return self._profile.name
+            return self.profile.name
         return ""
 
     def _plan(self, *, keep_going: bool) -> RecoveryPlan:
-        return RecoveryPlanner(self._store, self._profile, None, self._threads, keep_going=keep_going).plan()
+        return RecoveryPlanner(self.store, self.profile, None, self._threads, keep_going=keep_going).plan()
 
 
 def _is_troubled(restart: RestartOutcome | None) -> bool:

@@ -1,7 +1,8 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-Spark's tasks read the log. The driver compares the log with the queues and the index. The findings are the same as
-those of `rmqctl verify`.
+The findings are the same as those of `rmqctl verify`. A store is verified in one of two ways. Spark's tasks read a
+large store by splits, and the driver compares the log with the queues and the index. One task verifies each of several
+smaller stores.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from rmqctl.kernels.warm_up import cache_in
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, scan_by_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+WHOLE_MAX = 4
 
 
 def verify(
@@ -39,3 +44,18 @@ def verification(
 ) -> Verification:
     """Return the verification of a store, prepared but not started."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)
+
+
+def is_whole(store: ReadOnlyStore, stores: Sequence[ReadOnlyStore]) -> bool:
+    """Return whether one task verifies a store of `stores`.
+
+    A store with more than a quarter of all bytes would keep one task busy for too long.
+    """
+    return store.commit_log.size * WHOLE_MAX <= sum(one.commit_log.size for one in stores)
+
+
+def whole_report(store: ReadOnlyStore, *, level: int, receipts: bool) -> VerifyReport:
+    """Verify a store in one task, and return the report."""
+    found = Verification(store, level, receipts=receipts)
+    found.run()
+    return found.report

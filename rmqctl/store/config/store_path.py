@@ -102,6 +102,7 @@ class StorePath:
         storage: Storage | None = None,
     ) -> None:
         self.root = root
+        self.log_only = log_only
         self.storage = storage or _storage_of(root, follow_links=follow_links)
         entries = _entries(self.storage, root)
         named = named_commitlogs(root, conf)

@@ -11,7 +11,7 @@ from rmqctl.cli.job.job import JOBS
 from tests.conftest import Rmqctl
 
 Golden = Callable[[str], Path]
-NAMES = [name for name in JOBS if name not in ("verify", "rebuild")]
+NAMES = [name for name in JOBS if name not in ("verify", "doctor", "rebuild")]
 
 
 def words(name: str, *stores: Path) -> list[str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqctl.spark.question.verify import WHOLE_MAX, is_whole
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.spark.conftest import without_seconds
 
@@ -72,6 +74,15 @@ def test_several_stores(spark: SparkSession, level: int, fleet: list[Path], rmqc
         document["reports"] = [without_seconds(report) for report in document["reports"]]
     assert documents[0] == documents[1]
     assert [tree_hash(root) for root in fleet if root.exists()] == before
+
+
+def test_a_store_with_more_than_a_quarter_of_all_bytes_is_read_by_splits(tmp_path: Path) -> None:
+    names = ["471-basic", "497-lmq", "533-basic", "497-basic"]
+    stores = [ReadOnlyStore(unpack(name, tmp_path / name)) for name in names]
+    sizes = {name: store.commit_log.size for name, store in zip(names, stores, strict=True)}
+    assert [is_whole(store, stores) for store in stores] == [4 * sizes[name] <= sum(sizes.values()) for name in names]
+    assert [is_whole(store, [store] * WHOLE_MAX) for store in stores] == [True] * 4
+    assert not any(is_whole(store, [store] * (WHOLE_MAX - 1)) for store in stores)
 
 
 def test_no_store_of_several(tmp_path: Path, rmqctl: Rmqctl) -> None:

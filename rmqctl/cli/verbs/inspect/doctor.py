@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -29,7 +29,12 @@ from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.format.profile import Profile
+    from rmqctl.operations.doctor.diagnosis import Cause
+    from rmqctl.operations.doctor.examination import Examination, Examiner
+    from rmqctl.operations.doctor.situation import Situation
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
@@ -96,39 +101,70 @@ def command(
     gauges = MetricsFile("doctor", store, GAUGES)
 
     def run() -> int:
-        opened = _open(store, broker_conf, follow_links)
+        opened = open_for_doctor(store, broker_conf, follow_links)
         check_places(opened.path.commitlogs, {"--watch": watch})
-        return _examine(opened, _target(store, broker_conf, follow_links), asked, gauges)
+        return _examine(opened, target_words(store, broker_conf, follow_links), asked, gauges)
 
     return with_metrics(gauges, watch, run)
 
 
-def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
-    from rmqctl.operations.doctor.diagnosis import diagnose
+class Diagnosed(NamedTuple):
+    """The diagnosis of a store; `profile` is that of the simulated start."""
+
+    examination: Examination
+    causes: Sequence[Cause]
+    situation: Situation
+    profile: Profile
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the exit code of `rmqctl doctor`."""
+        if self.examination.report.incomplete:
+            return ExitCode.PARTIAL
+        return ExitCode.FINDINGS if self.causes else ExitCode.CLEAN
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document, without the store."""
+        return report_json(self.examination, self.causes, self.situation, self.profile)
+
+
+def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Examiner:
+    """Return the examiner of a store, for a profile or for the guessed one."""
     from rmqctl.operations.doctor.examination import Examiner
-    from rmqctl.operations.doctor.situation import Situation, situation_of
     from rmqctl.store.read.version_guess import guess_profile
 
-    profile = _profile(asked.profile) or guess_profile(store)
-    examiner = Examiner(store, profile, asked.threads, _blocked(store))
+    return Examiner(store, _profile(profile) or guess_profile(store), threads, _blocked(store))
+
+
+def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed:
+    """Examine a store, and find the causes.
+
+    `target` is the store with its options, as words of a command line.
+    """
+    from rmqctl.operations.doctor.diagnosis import diagnose
+    from rmqctl.operations.doctor.situation import Situation, situation_of
+
+    examination = examiner.run()
+    causes = diagnose(examination, target, f" --profile {profile}" if profile else "")
+    situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
+    return Diagnosed(examination, causes, situation, examiner.profile)
+
+
+def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
+    examiner = examiner_of(store, asked.profile, asked.threads)
     warmed_up(examiner.warm_up)
     with scan_progress(store, asked.progress_mode, "doctor"):
-        examination = examiner.run()
-    causes = diagnose(examination, target, f" --profile {asked.profile}" if asked.profile else "")
-    situation = situation_of(store, profile) if examiner.reads_queues else Situation()
-    set_gauges(gauges, examination, causes, situation)
+        found = diagnosed(examiner, target, asked.profile)
+    set_gauges(gauges, found.examination, found.causes, found.situation)
     if asked.output == "json":
-        document = report_json(examination, causes, situation, profile)
-        print_document("doctor", {"store": root_text(store.path.root)} | document)
+        print_document("doctor", {"store": root_text(store.path.root)} | found.to_json())
     else:
-        print_page(examination, causes, situation)
+        print_page(found.examination, found.causes, found.situation)
     note_unfinished_change(store)
-    if examination.report.incomplete:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if causes else ExitCode.CLEAN)
+    return int(found.exit_code)
 
 
-def _open(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
+def open_for_doctor(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
     """Open the store, or only its log if rmqctl does not support its queues."""
     try:
         return open_store(store, broker_conf, follow_links)
@@ -151,7 +187,7 @@ def _blocked(store: ReadOnlyStore) -> str:
     return ""
 
 
-def _target(store: Path, broker_conf: Path | None, follow_links: bool) -> str:
+def target_words(store: Path, broker_conf: Path | None, follow_links: bool) -> str:
     """Return the store and its options as text, for the proposed command."""
     words = [quoted(store)]
     if broker_conf is not None:

@@ -1,0 +1,141 @@
+"""`rmqctl job doctor`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.job.each_store import Failed, open_each, results
+from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
+from rmqctl.cli.output.render import print_document, print_rows, progress
+from rmqctl.cli.output.tone import Tone, Toned
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.options import output_option, profile_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor, target_words
+from rmqctl.errors import ExitCode
+from rmqctl.logfile.system.remote_storage import root_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Row = dict[str, Any]
+RESULTS = {
+    int(ExitCode.CLEAN): Toned("healthy", Tone.GOOD),
+    int(ExitCode.FINDINGS): Toned("not healthy", Tone.BAD),
+    int(ExitCode.PARTIAL): Toned("partly read", Tone.ATTENTION),
+}
+NOT_EXAMINED = Toned("not examined", Tone.BAD)
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "STORE": lambda row: row["store"],
+    "RESULT": lambda row: NOT_EXAMINED if "error" in row else RESULTS[row["exitCode"]],
+    "MESSAGES": lambda row: row.get("messages"),
+    "CAUSES": lambda row: " ".join(cause["code"] for cause in row.get("causes", ())),
+    "NEXT": lambda row: next((cause["next"].split("\n")[0] for cause in row.get("causes", ())), ""),
+}
+
+
+@click.command(
+    cls=Verb,
+    short_help="The diagnosis of `rmqctl doctor` for many stores, one row each.",
+    exit_codes=SCAN_VERB,
+    examples="""
+        # which of a hundred brokers are not healthy, and what to type next
+        rmqctl job doctor /mnt/incident/*/store --master spark://spark1:7077
+        # all of what `doctor` says of the stores that are not healthy
+        rmqctl job doctor /mnt/incident/*/store -o jsonl | jq 'select(.exitCode != 0)'
+    """,
+)
+@stores_argument
+@profile_option("Say what a start of a broker of this version would do.")
+@spark_target_options
+@output_option("table", "json", "jsonl")
+@progress_option
+def command(
+    stores: tuple[Path, ...],
+    broker_conf: Path | None,
+    follow_links: bool,
+    profile: str | None,
+    master: str | None,
+    remote: str | None,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Say why stores are not healthy, and what to do next, in one row a store.
+
+    STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task
+    of Spark examines a whole store, as `rmqctl doctor` does. The table shows the causes of each store, the most
+    important first, and the next command for the first cause. -o json and -o jsonl print all that `rmqctl doctor -o
+    json` prints of each store.
+
+    If one store cannot be examined, the job continues with the other stores. The exit code is the largest exit code of
+    all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors.
+    This job needs the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
+    """
+    targets = {store: target_words(store, broker_conf, follow_links) for store in stores}
+    found = open_each(stores, partial(open_for_doctor, broker_conf=broker_conf, follow_links=follow_links))
+    begin = partial(_begun, targets=targets, profile=profile, progress_mode=progress_mode)
+    codes: list[int] = []
+    rows = _rows(results(found, partial(spark_session, master, remote), begin), codes)
+    if output == "json":
+        reports = list(rows)
+        print_document("job.doctor", {"stores": [row["store"] for row in reports], "reports": reports})
+    else:
+        print_rows("job.doctor", "reports", rows, output, (), COLUMNS, head={}, live=output == "jsonl")
+    return max(codes)
+
+
+def _rows(found: Iterable[tuple[Path, Row | Failed]], codes: list[int]) -> Iterator[Row]:
+    """Yield a JSON object for each store, and append its exit code to `codes`."""
+    for path, result in found:
+        row: Row = {"exitCode": result.exit_code, "error": result.error} if isinstance(result, Failed) else result
+        codes.append(row["exitCode"])
+        yield {"store": root_text(path)} | row
+
+
+@contextmanager
+def _begun(
+    spark: SparkSession,
+    stores: list[ReadOnlyStore],
+    *,
+    targets: dict[Path, str],
+    profile: str | None,
+    progress_mode: str,
+) -> Iterator[Callable[[ReadOnlyStore], Row]]:
+    """Begin to examine all stores.
+
+    The block gets a function that waits for the row of a store.
+    """
+    from rmqctl.spark.scan.store_tasks import in_tasks
+
+    largest = max(stores, key=lambda store: store.commit_log.size)
+    warmed_up(examiner_of(largest, profile, 1).warm_up)  # once, before the tasks on this machine need the kernels
+    work = {store: partial(report_of, target=targets[store.path.root], profile=profile) for store in stores}
+    with in_tasks(spark, work) as jobs:
+
+        def waited(store: ReadOnlyStore) -> Row:
+            with progress(progress_mode, store.commit_log.size, "doctor") as told:
+                row = jobs[store]()
+                told(store.commit_log.size)
+            return row
+
+        yield waited
+
+
+def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:
+    """Examine a store in a task, and return the JSON object that describes it.
+
+    `target` is the store with its options, as words of a command line.
+    """
+    examiner = examiner_of(store, profile, 1)
+    examiner.warm_up()
+    found = diagnosed(examiner, target, profile)
+    return {"exitCode": int(found.exit_code)} | found.to_json()

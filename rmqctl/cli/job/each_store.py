@@ -1,0 +1,65 @@
+"""Examine several stores with Spark; an error with one ends no other."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rmqctl.cli.output.complaint import report_error
+from rmqctl.errors import RmqctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+T = TypeVar("T")
+
+
+class Failed(NamedTuple):
+    """A store that could not be examined: the exit code, and the reason."""
+
+    exit_code: int
+    error: str
+
+
+def open_each(
+    stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]
+) -> dict[Path, ReadOnlyStore | Exception]:
+    """Return each store, opened, or the error that prevents opening it."""
+    found: dict[Path, ReadOnlyStore | Exception] = {}
+    for store in dict.fromkeys(stores):
+        try:
+            found[store] = open_one(store)
+        except (RmqctlError, OSError) as error:
+            found[store] = error
+    return found
+
+
+def results(
+    found: dict[Path, ReadOnlyStore | Exception],
+    open_spark: Callable[[], AbstractContextManager[SparkSession]],
+    begin: Callable[[SparkSession, list[ReadOnlyStore]], AbstractContextManager[Callable[[ReadOnlyStore], T]]],
+) -> Iterator[tuple[Path, T | Failed]]:
+    """Yield each store of `found` with its result, in order.
+
+    `begin` begins to examine the opened stores, and gives a function that waits for the result of a store. An error
+    with a store is reported when its turn comes. Spark starts only if a store was opened.
+    """
+    opened = [store for store in found.values() if not isinstance(store, Exception)]
+    with ExitStack() as stack:
+        if opened:
+            result_of = stack.enter_context(begin(stack.enter_context(open_spark()), opened))
+        for path, store in found.items():
+            result: T | Failed
+            try:
+                if isinstance(store, Exception):
+                    raise store
+                result = result_of(store)
+            except (RmqctlError, OSError) as error:
+                result = Failed(report_error(error), str(error))
+            yield path, result

@@ -1,0 +1,87 @@
+"""Examine whole stores in Spark's tasks, with one job and one task for each.
+
+A task sends only its result to the driver. Therefore the driver has no part in the work, and the stores are examined as
+fast as the executors can read them.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
+from rmqctl.logfile.system.remote_storage import root_path, root_text
+from rmqctl.spark.scan.log_split import warm_up_once
+from rmqctl.spark.scan.split import Split, opened, whole_file
+from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.session.spark_error import spark_errors
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.store.config.broker_conf import BrokerConf
+
+JOBS_MAX = 64  # Spark jobs at once, one a store; more tasks than cores wait in Spark
+T = TypeVar("T")
+
+
+class StoreTask(NamedTuple):
+    """What a task needs to examine a store.
+
+    `root` is the path or the URL of the store. `first` is the first file of the log as the driver sees it, or None if
+    the log has no file.
+    """
+
+    root: str
+    conf: BrokerConf
+    follow_links: bool
+    log_only: bool
+    first: Split | None
+
+    def run(self, work: Callable[[ReadOnlyStore], T]) -> T:
+        """Open the store in a task, and return the result of `work`.
+
+        Raises Unreadable if the store cannot be read, or if the task sees another store than the driver.
+        """
+        warm_up_once(scan, dispatch_scan, cq_unit_compare, index_match)
+        if self.first is not None:
+            with opened(self.first):  # raises if it is not the driver's file
+                pass
+        path = root_path(self.root)
+        with closing(ReadOnlyStore(path, self.conf, follow_links=self.follow_links, log_only=self.log_only)) as store:
+            return work(store)
+
+
+def task_of(store: ReadOnlyStore) -> StoreTask:
+    """Return the task that opens a store as the driver has opened it."""
+    root, files = store.path.root.absolute(), store.commit_log.queue.files
+    first = whole_file(files[0], 0, root) if files else None
+    return StoreTask(root_text(root), store.conf, store.storage.follow_links, store.path.log_only, first)
+
+
+@contextmanager
+def in_tasks(
+    spark: SparkSession, work: Mapping[ReadOnlyStore, Callable[[ReadOnlyStore], T]]
+) -> Iterator[dict[ReadOnlyStore, Callable[[], T]]]:
+    """Begin to examine stores, each by one task.
+
+    `work` has, for each store, the function that the task calls with the store. The block gets a function for each
+    store, which waits for the result of the task and returns it. The function raises RmqctlError if the store could not
+    be examined. Jobs that still wait when the block ends are cancelled.
+    """
+    executor = ThreadPoolExecutor(min(len(work), JOBS_MAX) or 1, "store")
+    try:
+        jobs = {store: executor.submit(_in_task, spark, task_of(store), one) for store, one in work.items()}
+        yield {store: job.result for store, job in jobs.items()}
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)  # a running job ends with its session
+
+
+def _in_task(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
+    with spark_errors(f"{task.root}: Spark could not examine the store"):
+        return answers(spark, [partial(StoreTask.run, task, work)])[0]()
