@@ -46,7 +46,7 @@ VERBS = {
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
 # number of objects; a scan and numba create no cycles, and a search for cycles would take a tenth of the time
-GARBAGE_THRESHOLD = 100_000
+GARBAGE_THRESHOLD = 1_000_000
 
 
 class Verbs(click.Group):

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from tests.bench.jobs import (
     FIXED_HEADINGS,
+    FLEET_HEADINGS,
     JOBS_HEADINGS,
     QUESTION_HEADINGS,
     SPLIT_HEADINGS,
     fixed_rows,
+    fleet_rows,
     jobs_rows,
     question_rows,
     split_rows,
@@ -77,6 +79,7 @@ def main() -> None:
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
+    print(markdown(FLEET_HEADINGS, fleet_rows(arguments.work, arguments.runs)))
     print(markdown(QUESTION_HEADINGS, question_rows(arguments.work, arguments.runs)))
     print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
@@ -24,8 +25,9 @@ from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.session.session import Target, session
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
-from tests.bench.large_log import large_log
+from tests.bench.large_log import FILE_SIZE, FILES, large_log
 from tests.conftest import unpack
+from tests.support import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 JOBS_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of local", "x one worker")
 SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
 QUESTION_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of job verify --level 1")
+FLEET_HEADINGS = ("4 GiB on a cluster of two workers, level 3", "seconds", "GiB/s", "x one store")
+FLEET = 40
 FIXED_HEADINGS = ("whole command, 200 KB", "seconds")
 LEVELS = {1: "--level 1", 3: "all levels"}
 QUESTIONS = {
@@ -71,6 +75,25 @@ def split_rows(work: Path, runs: int) -> list[list[str]]:
     with _warm(store, WORKERS) as spark:
         found = {mib: median(_job_seconds(spark, store, 3, mib) for _ in range(runs)) for mib in SPLITS_MIB}
     return [[str(mib), f"{seconds:.2f}", f"{size / seconds / GIB:.2f}"] for mib, seconds in found.items()]
+
+
+def fleet_rows(work: Path, runs: int) -> list[list[str]]:
+    """A row for the same bytes in one store and in many, on a standalone cluster of two workers, in one warm driver."""
+    whole = large_log(work)
+    parts = [large_log(work, f"fleet-{number:02}", 1, FILES * FILE_SIZE // FLEET) for number in range(FLEET)]
+    commands = {"one store": [whole], f"{FLEET} stores": parts}
+    lines = [["job", "verify", *stores, "-o", "json"] for stores in commands.values()] * (runs + 1)
+    with TemporaryDirectory() as folder, spark_cluster.started(Path(folder)) as cluster:
+        done = cluster.run(lines)[len(commands) :]
+    bad = [job.result.err for job in done if job.result.code]
+    if bad:
+        raise RuntimeError(f"a job failed: {bad[0]}")
+    seconds = {
+        what: median((job.end - job.begin) / 1000 for job in done[first :: len(commands)])
+        for first, what in enumerate(commands)
+    }
+    size, single = _size(whole), seconds["one store"]
+    return [[what, f"{own:.2f}", f"{size / own / GIB:.2f}", f"{own / single:.2f}"] for what, own in seconds.items()]
 
 
 def question_rows(work: Path, runs: int) -> list[list[str]]:

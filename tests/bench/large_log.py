@@ -1,5 +1,6 @@
-"""A log of 4 GiB with its queues, generated: 1 KiB bodies, each record with its own offsets and the checksum of its
-body, no keys.
+"""A log with its queues, generated, by default of 4 GiB.
+
+The bodies have 1 KiB; each record has its own offsets and the checksum of its body, and no keys.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ UNIT_SIZE, UNITS = 20, 300_000
 QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET = 12, 20, 28  # where they are in a record
 
 
-def large_log(work: Path) -> Path:
+def large_log(work: Path, name: str = "large-log", files: int = FILES, file_size: int = FILE_SIZE) -> Path:
     """The store; made once."""
-    store = work / "large-log"
+    store = work / name
     if not store.exists():
         print(f"bench: {store} is generated", file=sys.stderr, flush=True)
-        making = work / "large-log.making"
+        making = work / f"{name}.making"
         shutil.rmtree(making, ignore_errors=True)
         (making / "commitlog").mkdir(parents=True)
-        offsets = [_write_file(making / "commitlog" / f"{number * FILE_SIZE:020d}", number) for number in range(FILES)]
+        log = making / "commitlog"
+        offsets = [_write_file(log / f"{number * file_size:020d}", number, file_size) for number in range(files)]
         _write_queues(making / "consumequeue" / Record().topic, np.concatenate(offsets))
         (making / "checkpoint").write_bytes(
             struct.pack(">qqq", *3 * [Record().store_timestamp]).ljust(CHECKPOINT_SIZE, b"\0")
@@ -42,12 +44,12 @@ def large_log(work: Path) -> Path:
     return store
 
 
-def _write_file(path: Path, number: int) -> npt.NDArray[np.int64]:
+def _write_file(path: Path, number: int, file_size: int) -> npt.NDArray[np.int64]:
     """A file of the log; the physical offsets of its messages."""
     record = np.frombuffer(_record(), np.uint8)
-    count = (FILE_SIZE - BLANK_SIZE) // len(record)
+    count = (file_size - BLANK_SIZE) // len(record)
     messages = np.arange(number * count, (number + 1) * count)
-    offsets = number * FILE_SIZE + np.arange(count) * len(record)
+    offsets = number * file_size + np.arange(count) * len(record)
     records = np.tile(record, (count, 1))
     for at, values in (
         (QUEUE_ID, (messages % QUEUES).astype(">i4")),
@@ -55,7 +57,7 @@ def _write_file(path: Path, number: int) -> npt.NDArray[np.int64]:
     ):
         records[:, at : at + values.itemsize] = values.view(np.uint8).reshape(count, -1)
     records[:, PHYSICAL_OFFSET : PHYSICAL_OFFSET + 8] = offsets.astype(">i8").view(np.uint8).reshape(count, 8)
-    room = FILE_SIZE - records.nbytes
+    room = file_size - records.nbytes
     with path.open("wb") as file:
         file.write(records.data)
         file.write(struct.pack(">iI", room, BLANK) + bytes(room - BLANK_SIZE))

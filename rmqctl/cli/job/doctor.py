@@ -14,7 +14,7 @@ from rmqctl.cli.job.spark_options import spark_session, spark_target_options, st
 from rmqctl.cli.output.render import print_document, print_rows, progress
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.options import output_option, profile_option, progress_option
+from rmqctl.cli.shared.options import note_unfinished_change, output_option, profile_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor, target_words
 from rmqctl.errors import ExitCode
@@ -45,7 +45,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 
 @click.command(
     cls=Verb,
-    short_help="The diagnosis of `rmqctl doctor` for many stores, one row each.",
+    short_help="The diagnosis of `rmqctl doctor` for many stores.",
     exit_codes=SCAN_VERB,
     examples="""
         # which of a hundred brokers are not healthy, and what to type next
@@ -69,16 +69,17 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Say why stores are not healthy, and what to do next, in one row a store.
+    """Say why stores are not healthy, and what to do next, in a row for each store.
 
     STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task
     of Spark examines a whole store, as `rmqctl doctor` does. The table shows the causes of each store, the most
     important first, and the next command for the first cause. -o json and -o jsonl print all that `rmqctl doctor -o
     json` prints of each store.
 
-    If one store cannot be examined, the job continues with the other stores. The exit code is the largest exit code of
-    all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors.
-    This job needs the extra `spark`: in the clone, `pipx install --force '.[spark]'`.
+    If one store cannot be examined, the reason is printed on stderr, and the job continues with the other stores. The
+    exit code is the largest exit code of all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl
+    sends its own code to the executors. This job needs the extra `spark`: in the clone,
+    `pipx install --force '.[spark]'`.
     """
     targets = {store: target_words(store, broker_conf, follow_links) for store in stores}
     found = open_each(stores, partial(open_for_doctor, broker_conf=broker_conf, follow_links=follow_links))
@@ -118,6 +119,7 @@ def _begun(
 
     largest = max(stores, key=lambda store: store.commit_log.size)
     warmed_up(examiner_of(largest, profile, 1).warm_up)  # once, before the tasks on this machine need the kernels
+    largest.close()
     work = {store: partial(report_of, target=targets[store.path.root], profile=profile) for store in stores}
     with in_tasks(spark, work) as jobs:
 
@@ -125,6 +127,7 @@ def _begun(
             with progress(progress_mode, store.commit_log.size, "doctor") as told:
                 row = jobs[store]()
                 told(store.commit_log.size)
+            note_unfinished_change(store)
             return row
 
         yield waited

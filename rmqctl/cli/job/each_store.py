@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+    Opened = tuple[Path, ReadOnlyStore | Exception]
+
 T = TypeVar("T")
 
 
@@ -27,21 +29,19 @@ class Failed(NamedTuple):
     error: str
 
 
-def open_each(
-    stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]
-) -> dict[Path, ReadOnlyStore | Exception]:
-    """Return each store, opened, or the error that prevents opening it."""
-    found: dict[Path, ReadOnlyStore | Exception] = {}
-    for store in dict.fromkeys(stores):
+def open_each(stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]) -> list[Opened]:
+    """Return each store, opened, or with the error that prevents opening it."""
+    found: list[Opened] = []
+    for store in stores:
         try:
-            found[store] = open_one(store)
+            found.append((store, open_one(store)))
         except (RmqctlError, OSError) as error:
-            found[store] = error
+            found.append((store, error))
     return found
 
 
 def results(
-    found: dict[Path, ReadOnlyStore | Exception],
+    found: list[Opened],
     open_spark: Callable[[], AbstractContextManager[SparkSession]],
     begin: Callable[[SparkSession, list[ReadOnlyStore]], AbstractContextManager[Callable[[ReadOnlyStore], T]]],
 ) -> Iterator[tuple[Path, T | Failed]]:
@@ -50,11 +50,11 @@ def results(
     `begin` begins to examine the opened stores, and gives a function that waits for the result of a store. An error
     with a store is reported when its turn comes. Spark starts only if a store was opened.
     """
-    opened = [store for store in found.values() if not isinstance(store, Exception)]
+    opened = [store for _, store in found if not isinstance(store, Exception)]
     with ExitStack() as stack:
         if opened:
             result_of = stack.enter_context(begin(stack.enter_context(open_spark()), opened))
-        for path, store in found.items():
+        for path, store in found:
             result: T | Failed
             try:
                 if isinstance(store, Exception):

@@ -15,7 +15,13 @@ from rmqctl.cli.job.each_store import Failed, open_each, results
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.options import ignore_receipts_option, open_store, output_option, progress_option
+from rmqctl.cli.shared.options import (
+    ignore_receipts_option,
+    note_unfinished_change,
+    open_store,
+    output_option,
+    progress_option,
+)
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, print_report, print_stores
 from rmqctl.spark.scan.split_size import MIB
@@ -72,10 +78,11 @@ def command(
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the
     extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
-    One store is read by many tasks, and rmqctl compares its log with the queues and the index on this machine. Several
-    stores are verified at the same time. Each task verifies a whole store, except a store that has more than a quarter
-    of all bytes. The output and the exit code are those of `rmqctl verify` for the same stores. If one store cannot be
-    verified, the job continues with the other stores.
+    A single store is read by many tasks, and rmqctl compares its log with the queues and the index on this machine.
+    The same holds for each store that has more than a quarter of the bytes of all stores: such stores are verified one
+    after the other. Each other store is verified by one task, and these stores are verified at the same time. The
+    output and the exit code are those of `rmqctl verify` for the same stores. If one store cannot be verified, the job
+    continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
     open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=level == 1)
@@ -119,6 +126,7 @@ def _begun(
 
     largest = max(stores, key=lambda store: store.commit_log.size)
     warmed_up(Verification(largest, asked.level).warm_up)  # once, before the tasks on this machine need the kernels
+    largest.close()
     work = partial(whole_report, level=asked.level, receipts=asked.receipts)
     with in_tasks(spark, {store: work for store in stores if is_whole(store, stores)}) as jobs:
 
@@ -128,6 +136,7 @@ def _begun(
             with progress(asked.progress_mode, store.commit_log.size, "verify") as told:
                 report = jobs[store]()
                 told(store.commit_log.size)
+            note_unfinished_change(store)
             return report
 
         yield waited
@@ -142,4 +151,5 @@ def _by_splits(spark: SparkSession, store: ReadOnlyStore, asked: HowToVerify) ->
         store.commit_log.on_progress = told
         warmed_up(found.warm_up)
         found.run()
+    note_unfinished_change(store)
     return found.report

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 ROWS_PER_TABLE = 500
+TABULATE_PADDING = 2  # tabulate.MIN_PADDING, for the headings
+ROWS_OF_TABULATE = 1000  # for more rows, tabulate takes ten times the time and memory
 LARGE_DOCUMENT = 256 * 1024  # characters
 RAW_CSV = "rmqctl.cli.output.render.raw_csv"
 _IMPORTED_LATE = (
@@ -168,16 +170,20 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
         print(aligned(map(_cell, cells), widths, cell_len))
 
 
-def _print_plain(headings: list[str], rows: list[list[Any]]) -> None:
+def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -> None:
     """Print rows in the layout of tabulate, without tabulate.
 
-    The import of tabulate would take a third of the time of a whole message look-up.
+    A column is wider than its heading by `padding` or more characters. The import of tabulate would take a third of the
+    time of a whole message look-up. The cells are made twice, because
+    the texts of all cells would need more memory than the rows.
     """
-    lines = [headings, ["-" * len(heading) for heading in headings], *([_cell(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for number, line in enumerate(lines):
-        filler = "-" if number == 1 else " "
-        print("  ".join(cell.ljust(width, filler) for cell, width in zip(line, widths, strict=True)).rstrip())
+    widths = [len(heading) + padding for heading in headings]
+    for row in rows:
+        widths = [max(width, len(_cell(value))) for width, value in zip(widths, row, strict=True)]
+    print(aligned(headings, widths, len))
+    print(aligned(["-" * width for width in widths], widths, len))
+    for row in rows:
+        print(aligned(map(_cell, row), widths, len))
 
 
 def _print_json_rows(verb: str, head: Row, name: str, rows: Iterable[Row]) -> None:
@@ -214,6 +220,9 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
     """Print a table: with rich on a terminal, otherwise as plain text."""
     if is_terminal(sys.stdout):
         _print_on_terminal(*_used_columns(headings, rows), 0)
+        return
+    if len(rows) > ROWS_OF_TABULATE:
+        _print_plain(headings, rows, TABULATE_PADDING)
         return
     from tabulate import tabulate
 

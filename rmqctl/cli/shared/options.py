@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.output.render import RAW_CSV, remark
-from rmqctl.logfile.system.remote_storage import is_url
+from rmqctl.logfile.system.remote_storage import is_url, root_text
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -250,14 +250,14 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
     click.get_current_context().call_on_close(opened.close)
     if opened.path.layout is Layout.ROCKSDB:
         remark(
-            "note: the queues of this store are in RocksDB: only its log is read, not the queues and not the "
+            f"note: {root_text(store)}: its queues are in RocksDB: only its log is read, not the queues and not the "
             "configuration in RocksDB"
         )
     elif opened.path.layout is Layout.DLEDGER:
         remark(
-            "note: the log of this store is a DLedger group's: entries that the group has not agreed on are shown, "
-            "too. The log alone is "
-            "checked: not the queues, not the index, and not DLedger's own index and checkpoint"
+            f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "
+            "shown, too. The log alone is checked: not the queues, not the index, and not DLedger's own index and "
+            "checkpoint"
         )
     return opened
 

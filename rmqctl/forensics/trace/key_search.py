@@ -2,12 +2,15 @@
 
 A broker indexes every message by UNIQ_KEY and by each word of KEYS. The index includes half messages, delayed messages
 and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
-every topic that the store knows. The index may begin later or end earlier than the log, or may lack a file. Therefore
-the search reads the parts of the log that no index file covers.
+every topic that the store knows. If a message was found by one of its KEYS, the search looks up its UNIQ_KEY only for
+the topics of the found records, and for topics in which brokers and clients store records of other topics' messages.
+The index may begin later or end earlier than the log, or may lack a file. Therefore the search reads the parts of the
+log that no index file covers.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +19,7 @@ from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.queue_records import record_at
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import Damage, Message
-from rmqctl.format.properties import REAL_TOPIC
+from rmqctl.format.properties import REAL_TOPIC, UNIQ_KEY, keys
 from rmqctl.store.config.config_file import GROUP_TABLE, GROUPS_CONFIG, table
 from rmqctl.store.config.topics import (
     GROUP_PREFIXES,
@@ -68,6 +71,7 @@ class KeySearch:
         self._store = scan.store
         self._found: dict[str, list[Record]] = {}
         self._outside: dict[str, list[Record]] = {}
+        self._also_by: dict[str, defaultdict[str, list[Record]]] = {}
         self._scanned: set[str] = set()
 
     def records(self, key: str) -> list[Record]:
@@ -82,19 +86,19 @@ class KeySearch:
         return self._found[key]
 
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
-        """Return the records with a UNIQ_KEY, and perhaps records of other messages.
+        """Return the records with a UNIQ_KEY.
 
-        `key` is the word of KEYS in the question of the user, or None. All records of the message have `key` in their
-        KEYS. Therefore a part of the log that was read for `key` is not read for the UNIQ_KEY. For the same reason, the
-        index is asked only for topics that can have records which the index lacks under `key`.
+        After a scan of the whole log for `key`, the result has all records with `key`. `key` is the word of KEYS in the
+        question of the user, or None. All records of the message have `key` in their KEYS. Therefore a part of the log
+        that was read for `key` is not read for the UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
             return self._found[key]
         if unique_key not in self._found and key is not None and key in self._outside:
-            known = [record for record in self._found[key] if record.unique_key == unique_key]
+            known = self._found_also_by(key).get(unique_key, [])
             own = (record.message.topic for record in known)
             topics = self._copy_topics.union(own, _named_topics(known)) if known else self._topics
-            self._found[unique_key] = self._together(self._indexed(unique_key, topics), self._found[key])
+            self._found[unique_key] = self._together(self._indexed(unique_key, topics), known)
         return self.records(unique_key)
 
     def by_scan(self, key: str) -> list[Record]:
@@ -109,6 +113,15 @@ class KeySearch:
                 replace(record, indexed=record.place in known if self.uses_index else None) for record in found
             ]
         return self._found[key]
+
+    def _found_also_by(self, key: str) -> dict[str, list[Record]]:
+        """Return the records that were found by a key, by all their keys."""
+        if key not in self._also_by:
+            of_words = self._also_by[key] = defaultdict(list)
+            for record in self._found[key]:
+                for word in {record.properties.get(UNIQ_KEY, ""), *keys(record.properties)}:
+                    of_words[word].append(record)
+        return self._also_by[key]
 
     @cached_property
     def _topics(self) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-The findings are the same as those of `rmqctl verify`. A store is verified in one of two ways. Spark's tasks read a
-large store by splits, and the driver compares the log with the queues and the index. One task verifies each of several
-smaller stores.
+The findings are the same as those of `rmqctl verify`. A store is verified in one of two ways. A single store is read by
+many tasks, and the driver compares the log with the queues and the index. Of several stores, each store that is not too
+large is verified by one task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Examine whole stores in Spark's tasks, with one job and one task for each.
 
 A task sends only its result to the driver. Therefore the driver has no part in the work, and the stores are examined as
-fast as the executors can read them.
+fast as the executors can read them. At most JOBS_MAX stores are examined at once, in any order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.broker_conf import BrokerConf
 
-JOBS_MAX = 64  # Spark jobs at once, one a store; more tasks than cores wait in Spark
+JOBS_MAX = 256  # a job needs a thread; if Spark has fewer cores, its tasks wait
 T = TypeVar("T")
 
 
@@ -61,6 +61,8 @@ def task_of(store: ReadOnlyStore) -> StoreTask:
     """Return the task that opens a store as the driver has opened it."""
     root, files = store.path.root.absolute(), store.commit_log.queue.files
     first = whole_file(files[0], 0, root) if files else None
+    if files:
+        files[0].close()  # the driver may have very many stores
     return StoreTask(root_text(root), store.conf, store.storage.follow_links, store.path.log_only, first)
 
 
@@ -79,7 +81,8 @@ def in_tasks(
         jobs = {store: executor.submit(_in_task, spark, task_of(store), one) for store, one in work.items()}
         yield {store: job.result for store, job in jobs.items()}
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)  # a running job ends with its session
+        # a running job ends with its session, if rmqctl has begun the session
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _in_task(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:

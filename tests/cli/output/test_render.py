@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from examples.pictures import Terminal
-from rmqctl.cli.output.render import indented_json, print_fields, print_rows, print_table
+from rmqctl.cli.output.render import ROWS_OF_TABULATE, indented_json, print_fields, print_rows, print_table
 from rmqctl.cli.output.tone import Tone, Toned
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -34,6 +34,17 @@ def on_terminal(columns: int, show: Callable[[], None]) -> list[str]:
 
 def live(rows: list[dict[str, Any]]) -> None:
     print_rows("dump", "items", iter(rows), "table", (), COLUMNS, head={}, live=True)
+
+
+def test_a_long_table_is_laid_out_as_a_short_one(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[f"topic-{number}", number, None, Toned("good", Tone.GOOD)] for number in range(ROWS_OF_TABULATE)]
+    headings = ["TOPIC", "N", "NOTHING", "TONE"]
+    print_table(headings, rows)
+    short = capsys.readouterr().out.splitlines()
+    print_table(headings, [*rows, rows[-1]])
+    assert capsys.readouterr().out.splitlines() == [*short, short[-1]]
+    print_table(headings[:1], [["wide" * 9]] * (ROWS_OF_TABULATE + 1))
+    assert capsys.readouterr().out.splitlines()[1:3] == ["-" * 36, "wide" * 9]
 
 
 def test_live_rows_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:

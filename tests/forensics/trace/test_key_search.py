@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics.trace.key_search import KeySearch
+from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.trace import Question, Trace
 from rmqctl.format.index_entry import key_hash
 from rmqctl.format.message import Message
 from rmqctl.logfile.system.storage import Entry, Storage
+from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import Rmqctl
 
 
 def places(store: ReadOnlyStore, question: Question) -> list[tuple[str | None, list[int]]]:
@@ -64,3 +70,20 @@ def test_a_record_is_found_by_either_key_in_the_index(lost: str, golden: Callabl
     hash_of_key = key_hash(message.topic, message.properties["UNIQ_KEY"] if lost == "UNIQ_KEY" else key)
     assert forget(root, hash_of_key, message.physical_offset) == 1
     assert places(ReadOnlyStore(root), Question(key=key)) == whole
+
+
+def test_each_message_of_many_with_one_key_gets_its_own_records(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """If each got those of all, a trace of N messages would take N * N steps."""
+    lines = [
+        {"topic": "T", "body": "x", "properties": {"KEYS": f"same k{number}", "UNIQ_KEY": f"U{number}"}}
+        for number in range(60)
+    ]
+    messages, conf = tmp_path / "messages.jsonl", tmp_path / "broker.conf"
+    messages.write_text("\n".join(map(json.dumps, lines)))
+    conf.write_text("mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=400\n")
+    words = ["--create", "--profile", "4.9", "--broker-conf", conf, "--from", messages]
+    assert rmqctl("append", tmp_path / "store", *words).code == 0
+    with closing(ReadOnlyStore(tmp_path / "store", read_broker_conf(conf))) as store:
+        search = KeySearch(LogScan(store, 0, threads=1, warm_up=lambda: None), by_scan=False)
+        assert len(search.records("same")) == 60
+        assert [len(search.records_of_message(f"U{number}", "same")) for number in range(60)] == [1] * 60

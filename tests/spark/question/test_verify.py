@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,21 @@ def test_a_store_with_more_than_a_quarter_of_all_bytes_is_read_by_splits(tmp_pat
     assert [is_whole(store, stores) for store in stores] == [4 * sizes[name] <= sum(sizes.values()) for name in names]
     assert [is_whole(store, [store] * WHOLE_MAX) for store in stores] == [True] * 4
     assert not any(is_whole(store, [store] * (WHOLE_MAX - 1)) for store in stores)
+
+
+def test_a_store_given_twice_and_one_that_is_half_changed(spark: SparkSession, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """As `verify` says it."""
+    roots = [unpack(name, tmp_path / name) for name in ("471-basic", "497-lmq", "533-basic", "497-batch")]
+    shutil.rmtree(roots[0] / "consumequeue")
+    assert rmqctl("rebuild", roots[0], "all", "--yes").code == 3
+    (done,) = (roots[0] / ".rmqctl").rglob("done")
+    done.unlink()
+    here, there = (rmqctl(*words, *roots, roots[1], "-o", "jsonl") for words in (["verify"], ["job", "verify"]))
+    assert (there.code, there.out) == (here.code, here.out)
+    notes = [[line for line in one.err.splitlines() if line.startswith("note: ")] for one in (here, there)]
+    assert notes[0] == notes[1]
+    assert "half changed" in notes[0][0]
+    assert there.err.count(f"{roots[1]}:") == 2
 
 
 def test_no_store_of_several(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -290,7 +290,7 @@ def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return what is set of the options that cannot be combined with --around."""
+    """Return the values of the given options that select messages."""
     of_messages = (
         *asked.topics,
         asked.queue_id,
