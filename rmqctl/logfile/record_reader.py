@@ -21,7 +21,7 @@ from rmqctl.format.message import (
     Damage,
     Message,
 )
-from rmqctl.logfile.mapped_file import BLOCK_SIZE, is_zeros
+from rmqctl.logfile.system.zeros import BLOCK_SIZE, is_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.logfile.mapped_file import BLOCK_SIZE, MappedFile
+from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Storage
+from rmqctl.logfile.system.zeros import BLOCK_SIZE
 from tests.support.memory_storage import FOLDER, MemoryStorage, memory_file
 from tests.support.property_settings import PROPERTY
 

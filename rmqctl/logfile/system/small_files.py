@@ -11,8 +11,6 @@ from typing import Protocol
 SMALL_FILE = 8192  # largest content in bytes, without the zeros at the end of the file
 ROOM = 64 * 1024 * 1024  # bytes of memory for all contents
 _OVERHEAD = 200  # bytes of memory that each content needs in addition
-_ZEROS = bytes(SMALL_FILE)
-_STEPS = (4096, 1024, 256, 64)
 
 
 class SmallFile(Protocol):
@@ -48,14 +46,3 @@ class SmallFiles:
             self._contents[file] = content
             self._room -= len(content or b"") + _OVERHEAD
         return content
-
-
-def without_zeros(data: bytes) -> bytes:
-    """Return `data` without the zeros at its end.
-
-    `data` has at most SMALL_FILE bytes. Blocks of zeros are compared first, because `rstrip` is slower.
-    """
-    for step in _STEPS:
-        if data[step:] == _ZEROS[: max(len(data) - step, 0)]:
-            data = data[:step]
-    return data.rstrip(b"\0")

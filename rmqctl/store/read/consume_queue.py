@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, whole_units
+from rmqctl.logfile.system.zeros import used_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -337,7 +338,7 @@ class ConsumeQueue:
             base = file.file_from_offset // CQ_UNIT.size
             end = None
             for slot, data in self._units.blocks(base, base + file.size // CQ_UNIT.size):
-                used = len(data.rstrip(b"\0"))
+                used = used_length(data)
                 for at in range(
                     min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size
                 ):

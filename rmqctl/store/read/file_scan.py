@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.message import BLANK_SIZE, Blank, Damage, Message
-from rmqctl.logfile.mapped_file import BLOCK_SIZE
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+from rmqctl.logfile.system.zeros import BLOCK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,0 +1,28 @@
+"""Find the zeros of a block quickly.
+
+Brokers create files with only zeros. A comparison of bytes is ten times as fast as `bytes.strip`, which looks at one
+byte after the other.
+"""
+
+from __future__ import annotations
+
+BLOCK_SIZE = 1024 * 1024
+_ZEROS = bytes(BLOCK_SIZE)
+_STRIPPED_MAX = 64  # bytes
+
+
+def is_zeros(block: bytes) -> bool:
+    """Return whether a block of at most 1 MiB has only zeros."""
+    return block == _ZEROS[: len(block)]
+
+
+def used_length(block: bytes) -> int:
+    """Return the length of a block of at most 1 MiB without the zeros at its end."""
+    low, high = 0, len(block)
+    while high - low > _STRIPPED_MAX:
+        middle = (low + high) // 2
+        if is_zeros(block[middle:high]):
+            high = middle
+        else:
+            low = middle
+    return low + len(block[low:high].rstrip(b"\0"))
