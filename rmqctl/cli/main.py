@@ -45,7 +45,7 @@ VERBS = {
     "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
-# number of objects; a scan and numba create no cycles, and a search for cycles would take a tenth of the time
+# number of objects; a scan creates no cycles, and a search for them takes up to a third of the time
 GARBAGE_THRESHOLD = 1_000_000
 
 

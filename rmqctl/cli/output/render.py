@@ -173,9 +173,10 @@ def _print_live_rows(rows: Iterable[Row], columns: dict[str, Callable[[Row], Any
 def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -> None:
     """Print rows in the layout of tabulate, without tabulate.
 
-    A column is wider than its heading by `padding` or more characters. The import of tabulate would take a third of the
-    time of a whole message look-up. The cells are made twice, because
-    the texts of all cells would need more memory than the rows.
+    A column is wider than its heading by `padding` or more characters.
+
+    The import of tabulate would take a third of the time of a whole message look-up. The function makes each cell
+    twice, because the texts of all cells would need more memory than the rows.
     """
     widths = [len(heading) + padding for heading in headings]
     for row in rows:

@@ -3,9 +3,9 @@
 A broker indexes every message by UNIQ_KEY and by each word of KEYS. The index includes half messages, delayed messages
 and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
 every topic that the store knows. If a message was found by one of its KEYS, the search looks up its UNIQ_KEY only for
-the topics of the found records, and for topics in which brokers and clients store records of other topics' messages.
-The index may begin later or end earlier than the log, or may lack a file. Therefore the search reads the parts of the
-log that no index file covers.
+the topics of the found records, for the topics that their properties name, and for topics in which brokers and clients
+store records of other topics' messages. The index may begin later or end earlier than the log, or may lack a file.
+Therefore the search reads the parts of the log that no index file covers.
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ class KeySearch:
         return self._found[key]
 
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
-        """Return the records with a UNIQ_KEY.
+        """Return the records with a UNIQ_KEY, and those that have it in their KEYS.
 
-        After a scan of the whole log for `key`, the result has all records with `key`. `key` is the word of KEYS in the
-        question of the user, or None. All records of the message have `key` in their KEYS. Therefore a part of the log
-        that was read for `key` is not read for the UNIQ_KEY.
+        Client records have the UNIQ_KEY of another message in their KEYS. `key` is the word of KEYS in the question of
+        the user, or None. After a scan of the whole log for `key`, the result has all records with `key`. All records
+        of the message have `key` in their KEYS. Therefore a part of the log that was read for `key` is not read for the
+        UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
             return self._found[key]

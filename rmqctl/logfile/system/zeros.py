@@ -18,6 +18,11 @@ def is_zeros(block: bytes) -> bool:
 
 def used_length(block: bytes) -> int:
     """Return the length of a block of at most 1 MiB without the zeros at its end."""
+    if is_zeros(block):
+        return 0
+    last = block[-_STRIPPED_MAX:]
+    if used := len(last.rstrip(b"\0")):  # most blocks of a log are full
+        return len(block) - len(last) + used
     low, high = 0, len(block)
     while high - low > _STRIPPED_MAX:
         middle = (low + high) // 2
