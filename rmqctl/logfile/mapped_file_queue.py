@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.format.message import Damage
@@ -17,8 +18,6 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqctl.logfile.system.storage import Entry, Storage
 
 FILE_NAME_DIGITS = 20
@@ -41,9 +40,22 @@ class MappedFileQueue:
     listed.
     """
 
+    __slots__ = (
+        "_bases",
+        "_configured",
+        "_folders",
+        "_unnamed",
+        "allocated",
+        "anomalies",
+        "file_size",
+        "files",
+        "foreign",
+        "storage",
+    )
+
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
         self.storage = storage
-        self._folders = folders
+        self._folders = tuple(map(str, folders))  # smaller than Paths: a store may have 200,000 queues
         self._configured = configured
         self.files: list[MappedFile] = []
         self.refresh()
@@ -54,12 +66,12 @@ class MappedFileQueue:
         A running broker may have added, extended or deleted files. Raises OSError.
         """
         self.close()
-        self.anomalies: list[Damage] = []
-        self.foreign: list[Damage] = []
-        self._unnamed: list[Entry] = []
+        self.anomalies: tuple[Damage, ...] = ()
+        self.foreign: tuple[Damage, ...] = ()
+        self._unnamed: tuple[Entry, ...] = ()
         self.allocated = 0
         found: dict[int, MappedFile] = {}
-        for folder in self._folders:
+        for folder in map(Path, self._folders):
             entries = self.storage.listing(folder)
             if not entries:
                 self._check_is_folder(folder)
@@ -70,7 +82,7 @@ class MappedFileQueue:
         for file in self.files:
             file.size = min(file.size_on_disk, self.file_size)
         self._check_sequence()
-        self._bases = [file.file_from_offset for file in self.files]
+        self._bases = tuple(file.file_from_offset for file in self.files)
 
     @property
     def min_offset(self) -> int:
@@ -133,21 +145,15 @@ class MappedFileQueue:
             self._foreign("link-not-followed", LINK_TEXT, entry.path)
             return
         if entry.kind is not Kind.FILE or not is_file_name(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
-            self._unnamed += [entry] if entry.kind is Kind.FILE else []
+            self._unnamed += (entry,) if entry.kind is Kind.FILE else ()
             self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
             return
         base = int(entry.name)
         self.allocated += entry.allocated
         if base in found:
-            self.anomalies.append(
-                Damage(
-                    "file-overlap",
-                    base,
-                    entry.size,
-                    f"the same offset as {found[base].name}",
-                    path=self.storage.display(entry.path),
-                )
-            )
+            detail = f"the same offset as {found[base].name}"
+            path = self.storage.display(entry.path)
+            self.anomalies += (Damage("file-overlap", base, entry.size, detail, path=path),)
             return
         found[base] = MappedFile(self.storage, entry.path, base, entry.size)
 
@@ -162,22 +168,20 @@ class MappedFileQueue:
                     else ("file-overlap", "given twice by this file")
                 )
                 low, high = sorted((base, expected))
-                self.anomalies.append(
-                    Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name)
-                )
+                detail = f"{high - low} bytes from {low} on are {what}"
+                self.anomalies += (Damage(code, low, high - low, detail, path=file.name),)
             size = file.size_on_disk
             if size != self.file_size or not size:
                 detail = f"{_length_words(size, self.file_size)}: {_LOADED_BY[bool(size)]}"
-                self.anomalies.append(
-                    Damage("file-length", base + file.size, abs(self.file_size - size), detail, path=file.name)
-                )
+                missing = abs(self.file_size - size)
+                self.anomalies += (Damage("file-length", base + file.size, missing, detail, path=file.name),)
             elif file.size > FILE_SIZE_MAX:
                 detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
-                self.anomalies.append(Damage("file-length", base, file.size, detail, path=file.name))
+                self.anomalies += (Damage("file-length", base, file.size, detail, path=file.name),)
             expected = base + max(self.file_size, 1)
 
     def _foreign(self, code: str, detail: str, path: Path) -> None:
-        self.foreign.append(Damage(code, 0, 0, detail, path=self.storage.display(path)))
+        self.foreign += (Damage(code, 0, 0, detail, path=self.storage.display(path)),)
 
 
 def _length_words(size: int, usual: int) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
@@ -92,7 +93,10 @@ class AddLogFile(NamedTuple):
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
-@dataclass(frozen=True)
+_NO_FINDINGS: Mapping[str, int] = MappingProxyType({})  # one for all steps: a plan may have 200,000
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One action of a repair plan, and the reason for the action.
 
@@ -102,7 +106,7 @@ class Step:
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
-    findings: Mapping[str, int] = field(default_factory=dict)
+    findings: Mapping[str, int] = field(default_factory=lambda: _NO_FINDINGS)
 
     def describe(self) -> str:
         """Return one line of text for people."""

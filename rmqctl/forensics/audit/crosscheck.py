@@ -84,7 +84,6 @@ class QueueCrosscheck:
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
-        self._keys: list[QueueKey] = []
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         self._left_out: dict[QueueKey, int] = {}
@@ -102,16 +101,11 @@ class QueueCrosscheck:
 
         `message` is given for a single message with damaged content and right lengths.
         """
-        self._know_queues()
+        self._units.know(self._builder.keys)
         messages = described.messages
         verdicts = self._units.verdicts(messages)
         for rows in _runs(messages, verdicts):
             self._judge(messages[rows], int(verdicts[rows[0]]), message)
-
-    def _know_queues(self) -> None:
-        for topic, queue_id in self._builder.queues[len(self._keys) :]:
-            self._keys.append((topic.decode("utf-8", "replace"), queue_id))
-        self._units.know(self._keys)
 
     def _kind_of(self, key: QueueKey) -> int:
         """Return how the messages of a queue are compared with the units."""
@@ -124,7 +118,7 @@ class QueueCrosscheck:
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
         """Process successive messages of one queue that have the same verdict."""
         row = rows[0]
-        key = self._keys[row["queue"]]
+        key = self._builder.keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
             return
         at = int(row["physical_offset"])
@@ -338,7 +332,7 @@ class QueueCrosscheck:
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         """Return whether the log has a message of a queue before `physical_offset`."""
         number = self._builder.number(key[0].encode("utf-8", "replace"), key[1])
-        self._know_queues()
+        self._units.know(self._builder.keys)
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.columns import Bytes, Row
-    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -269,7 +268,7 @@ class IndexAudit:
             path = self._store.storage.display(self._store.index.folder)
             what = f"{int(event['value'])} keys of the message are not in the index"
             self._missing = Finding("index-missing", path, at, what, count=0)
-            self._missing.topic, self._missing.queue_id = self._queue(int(first["queue"]))
+            self._missing.topic, self._missing.queue_id = self._builder.keys[int(first["queue"])]
             self._missing.queue_offset = int(first["queue_offset"])
             self._missing_from = at
             self.findings.append(self._missing)
@@ -284,10 +283,6 @@ class IndexAudit:
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"
         self.findings.append(Finding("index-missing", path, first, what, count=count))
-
-    def _queue(self, number: int) -> QueueKey:
-        topic, queue_id = self._builder.queues[number]
-        return topic.decode("utf-8", "replace"), queue_id
 
     def _add_header(self, block: _Block, field: str, detail: str) -> None:
         self.findings.append(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import ConsumeQueue
 
-POOL_SIZE = 48 * 1024 * 1024
+POOL_SIZE = 16 * 1024 * 1024
 WINDOW_MIN, WINDOW_MAX = 16, 16384
 
 
@@ -30,6 +30,8 @@ class QueueCursor:
 
     Confirmed offsets are kept as runs [start, end).
     """
+
+    __slots__ = ("_runs", "first", "max_offset", "queue")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
@@ -92,8 +94,8 @@ class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
     `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
-    cannot be read. The windows need 48 MiB of memory for up to 150,000 queues. With more queues, the windows need more
-    memory. While the windows grow, they need twice the memory. Each run of confirmed units needs additional memory.
+    cannot be read. The windows need 16 MiB of memory for up to 50,000 queues. With more queues, the windows need more
+    memory. Each run of confirmed units needs additional memory.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class UnitAudit:
         self._states = np.zeros(0, QUEUE_STATES)
         window = POOL_SIZE // CQ_UNIT.size // max(len(cursors), 1)
         self._window = min(max(window, WINDOW_MIN), WINDOW_MAX)
-        self._pool = np.zeros((0, self._window * CQ_UNIT.size), np.uint8)
+        self._pool = np.zeros((len(cursors), self._window * CQ_UNIT.size), np.uint8)
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
@@ -132,9 +134,6 @@ class UnitAudit:
         self._rows_used += len(plain)
         self._keys += new
         self._states = np.concatenate((self._states, states))
-        if self._rows_used > len(self._pool):
-            more = max(self._rows_used, min(2 * len(self._pool), len(self._cursors))) - len(self._pool)
-            self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
         self._fill_windows(len(self._keys) - len(new), plain)
 
     def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:

@@ -66,17 +66,14 @@ def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> Missi
     Prepared messages and rollback messages do not count, because they have no unit in any queue.
     """
     builder = DispatchRequestBuilder(with_keys=False)
-    names: list[QueueKey] = []
     missing: list[bool] = []
     for item in FileScan(file, 0, ColumnReader(check_bodies=False), builder.take).items(end_position(file)):
         if isinstance(item, RecordRun | Message):
             messages = (builder.of(item) if isinstance(item, Message) else item.result).messages
-            names += ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues[len(names) :])
-            missing += map(is_missing, names[len(missing) :])
+            missing += map(is_missing, builder.keys[len(missing) :])
             has_unit = ~np.isin(
                 messages["sys_flag"] & TRANSACTION_MASK, (TransactionType.PREPARED, TransactionType.ROLLBACK)
             )
             for row in messages[has_unit & np.array(missing)[messages["queue"]]][:1]:
-                topic, queue_id = names[row["queue"]]
-                return MissingQueue(topic, queue_id, int(row["physical_offset"]))
+                return MissingQueue(*builder.keys[int(row["queue"])], int(row["physical_offset"]))
     return None

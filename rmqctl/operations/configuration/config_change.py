@@ -42,7 +42,7 @@ class ConfigChange:
     def changes(self, staging: Path) -> list[Install]:
         """Return the changes that install the new files from `staging` in config/."""
         names = [self.name + BACKUP_SUFFIX, self.name] if self.keeps_before else [self.name]
-        return [Install(f"{CONFIG}/{name}", staging / name) for name in names]
+        return [Install(f"{CONFIG}/{name}", staging, name) for name in names]
 
     def build(self, storage: WritableStorage, staging: Path) -> None:
         """Create the new files in `staging`. Raises OSError."""

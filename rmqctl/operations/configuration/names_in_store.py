@@ -52,7 +52,7 @@ def queues_in_log(store: ReadOnlyStore, threads: int) -> list[QueueKey]:
     for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads):
         if isinstance(item, Message):
             builder.of(item)
-    return [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues]
+    return builder.keys
 
 
 def names_in_store(store: ReadOnlyStore, in_log: Iterable[QueueKey]) -> NamesInStore:

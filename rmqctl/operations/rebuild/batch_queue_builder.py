@@ -47,18 +47,14 @@ class BatchQueueBuilder:
 
     def put(self, described: DispatchColumns) -> None:
         """Add units for the next messages of the log. Messages must be in log order."""
-        known = self._builder.queues
-        self._wanted += [
-            self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
-            for topic, queue_id in known[len(self._wanted) :]
-        ]
+        keys = self._builder.keys
+        self._wanted += map(self._is_wanted, keys[len(self._wanted) :])
         if not any(self._wanted):
             return
         messages = described.messages
         has_unit = have_units(messages)
         for number in np.unique(messages["queue"][np.array(self._wanted)[messages["queue"]] & has_unit]).tolist():
-            topic, queue_id = known[number]
-            self._put((topic.decode("utf-8", "replace"), queue_id), messages[(messages["queue"] == number) & has_unit])
+            self._put(keys[number], messages[(messages["queue"] == number) & has_unit])
 
     def go_on_with(self, counts: QueueCounts) -> None:
         """Continue a queue of an interrupted rebuild."""

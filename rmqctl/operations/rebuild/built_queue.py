@@ -118,6 +118,8 @@ class BuiltQueue:
     an address in `extension`, the tagsCode at the address is compared. Methods raise OSError.
     """
 
+    __slots__ = ("_before", "_extension", "_keep", "_log", "_writer", "counts")
+
     def __init__(
         self,
         counts: QueueCounts,

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16
-POOL_SIZE = 64 * 1024 * 1024  # bytes of all windows, if WINDOW_MIN allows it
+POOL_SIZE = 16 * 1024 * 1024  # bytes of all windows, if WINDOW_MIN allows it
 FOLDER_NAME_MAX = 255  # bytes
 _ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 
@@ -77,8 +77,8 @@ class QueueBuilder:
     called again. `before` is the existing store. `delay_of` returns the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
     `message_at` returns the message at a physical offset (default: the message in the log). `log_end` is the physical
     offset at which the log ends (None: the end of the log files). Each queue has a window in memory, in which units
-    wait until they are written. The windows of all queues together need 64 MiB, or more if the store has more than
-    150,000 queues. Methods raise OSError.
+    wait until they are written. The windows of all queues together need 16 MiB, or more if the store has more than
+    37,000 queues. Methods raise OSError.
     """
 
     def __init__(
@@ -500,9 +500,9 @@ class QueueBuilder:
         self._times = np.zeros(rows * window, np.int64)
 
     def _know_queues(self) -> None:
-        new = self._builder.queues[len(self._keys) :]
+        new = self._builder.keys[len(self._keys) :]
         if new:
-            self._keys += [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in new]
+            self._keys += new
             self._states = np.concatenate((self._states, np.zeros(len(new), PLACE_STATES)))
 
     def _count_left_out(self, messages: Rows) -> None:

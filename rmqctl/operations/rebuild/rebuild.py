@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -335,7 +336,7 @@ class Rebuild:
             if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
                 raise _not_as_made(store_path.INDEX)
 
-    @property
+    @cached_property
     def log_range(self) -> range:
         """Return the range of physical offsets from which the queues are rebuilt."""
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)

@@ -290,7 +290,7 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
         for part in store_path.QUEUE_PARTS:
             path = f"{part}/{counts.topic}/{counts.queue_id}"
             if part in made:
-                yield Install(path, staging / path)
+                yield Install(path, staging, path)
             elif counts.topic in topics_in[part] and _is_there(store, path):
                 yield Delete(path)
     removed = rebuild.result.removed
@@ -309,7 +309,7 @@ def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
     As in a broker, the checkpoint gets the end timestamp of the last full index file.
     """
-    yield Install(store_path.INDEX, staging / store_path.INDEX)
+    yield Install(store_path.INDEX, staging, store_path.INDEX)
     checkpoint = store.checkpoint()
     if checkpoint is not None and checkpoint.index_msg_timestamp != rebuild.result.index.full_until:
         offset = CHECKPOINT_LAYOUT.offset(INDEX_TIME)

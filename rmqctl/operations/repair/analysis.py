@@ -553,8 +553,7 @@ class RecoveryAnalysis:
             served = messages[are_served(messages)]
             size += int(served["size"].sum(dtype=np.int64))
             for number, count in zip(*np.unique(served["queue"], return_counts=True), strict=True):
-                topic, queue_id = self._builder.queues[number]
-                self.replaced_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
+                self.replaced_of[self._builder.keys[number]] += int(count)
         removed = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
         records = max(sum(block.served for block in placeholders), len(removed))
         self.replaced = DataLoss(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-NEW_FILE = Path("checkpoint")  # in the journal's staging
+NEW_FILE = "checkpoint"  # in the journal's staging
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CheckpointPlan:
         file from `build` replaces the checkpoint file.
         """
         if self.is_new:
-            return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
+            return [Install(CHECKPOINT_NAME, staging, NEW_FILE)]
         changes: list[Change] = (
             [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)] if self.size != CHECKPOINT_FILE_SIZE else []
         )

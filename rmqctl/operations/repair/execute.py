@@ -125,7 +125,8 @@ class _Changes:
     def _added(self, action: AddLogFile) -> Install:
         root = self._store.path.root
         storage = WritableStorage(self._staging, beneath=root)
-        staged = self._staging / store_path.COMMITLOG / Path(action.path).name
+        name = f"{store_path.COMMITLOG}/{Path(action.path).name}"
+        staged = self._staging / name
         descriptor = storage.create(staged, action.size)
         try:
             for block in action.placeholders:
@@ -135,7 +136,7 @@ class _Changes:
         like = storage.stamp(root / action.like)
         if like is not None:
             storage.set_mtime(staged, like.mtime_ns)
-        return Install(action.path, staged)
+        return Install(action.path, self._staging, name)
 
     def _checkpoint(self, values: Checkpoint) -> list[Change]:
         if self._index_time is not None:

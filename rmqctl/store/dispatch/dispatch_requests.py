@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
+    from rmqctl.store.config.topics import QueueKey
 
 
 class DispatchColumns(NamedTuple):
@@ -71,12 +72,15 @@ class NotPassed:
 class DispatchRequestBuilder:
     """Makes dispatch columns from scanned columns; any thread may call the methods.
 
-    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in `queues`. Keys are hashed if
+    `queues` is a list of (topic bytes, queueId), and `keys` has the same queues as (topic, queueId). The number of a
+    queue is its position in both lists. Keys are hashed if
     `with_keys` is set. TAGS is hashed if `with_keys` and `with_tags` are set. Brokers index TAGS since 5.4.0.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
         self.queues: list[tuple[bytes, int]] = []
+        self.keys: list[QueueKey] = []
+        self._topics: dict[bytes, tuple[bytes, str]] = {}  # each topic once: a store may have 200,000 queues
         self.with_keys = with_keys
         self.with_tags = with_tags and with_keys
         self._numbers: dict[tuple[bytes, int], int] = {}
@@ -142,12 +146,14 @@ class DispatchRequestBuilder:
 
         If a queue has no number yet, the queue is added to `queues`.
         """
-        key = (topic, queue_id)
         with self._lock:
-            if key not in self._numbers:
-                self._numbers[key] = len(self.queues)
-                self.queues.append(key)
-            return self._numbers[key]
+            number = self._numbers.get((topic, queue_id))
+            if number is None:
+                raw, name = self._topics.setdefault(topic, (topic, topic.decode("utf-8", "replace")))
+                number = self._numbers[raw, queue_id] = len(self.queues)
+                self.queues.append((raw, queue_id))
+                self.keys.append((name, queue_id))
+            return number
 
     def _table(self) -> DispatchTable:
         if not hasattr(self._local, "table"):

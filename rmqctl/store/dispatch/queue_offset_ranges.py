@@ -74,8 +74,9 @@ class QueueSpans:
 
     def counts(self) -> dict[QueueKey, int]:
         """Return the number of messages in each queue that is not empty."""
-        queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
-        return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
+        return {
+            key: count for key, count in zip(self._builder.keys, self._spans["count"].tolist(), strict=False) if count
+        }
 
     def _number(self, key: QueueKey) -> int:
         return self._builder.number(key[0].encode("utf-8", "surrogateescape"), key[1])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Write:
     """A change that overwrites bytes of an existing file.
 
@@ -37,7 +37,7 @@ class Write:
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Zero:
     """A change that sets the bytes [begin, end) of an existing file to zero.
 
@@ -57,7 +57,7 @@ class Zero:
         return {"action": "zero", "path": self.path, "fileOffset": self.begin, "bytes": self.end - self.begin}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resize:
     """A change that cuts or extends an existing file to `size` bytes.
 
@@ -76,7 +76,7 @@ class Resize:
         return {"action": "resize", "path": self.path, "bytes": self.size}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Delete:
     """A change that moves a file or a whole folder into the journal."""
 
@@ -91,16 +91,22 @@ class Delete:
         return {"action": "delete", "path": self.path}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Install:
     """A change that installs a new file or a new folder at a path.
 
-    The new file or folder was built in the journal's `staging`. An existing file or folder at the path is moved into
-    the journal.
+    The new file or folder `name` was built in the journal's folder `staging`. An existing file or folder at the path is
+    moved into the journal.
     """
 
     path: str
-    staged: Path
+    staging: Path
+    name: str
+
+    @property
+    def staged(self) -> Path:
+        """Return where the new file or folder was built."""
+        return self.staging / self.name
 
     def describe(self) -> str:
         """Return a description of the change in one line."""

@@ -120,6 +120,8 @@ class _Units:
     A slot has space for one unit. Slot n begins at byte n * unit size of the queue.
     """
 
+    __slots__ = ("queue", "unit_size")
+
     def __init__(self, queue: MappedFileQueue, unit_size: int) -> None:
         self.queue = queue
         self.unit_size = unit_size
@@ -201,6 +203,7 @@ class ConsumeQueue:
     The methods raise OSError if a file cannot be read.
     """
 
+    __slots__ = ("_units", "queue", "queue_id", "topic")
     unit_size = CQ_UNIT.size
 
     def __init__(self, topic: str, queue_id: int, queue: MappedFileQueue) -> None:

@@ -17,6 +17,8 @@ from rmqctl.store.dispatch.dispatch_rules import batch_of
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.format.columns import Flags, Row, Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
@@ -65,7 +67,7 @@ class RecoveredBatchQueue:
     were cut.
     """
 
-    def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
+    def __init__(self, topic: str, queue_id: int, files: Sequence[MappedFile], units_a_file: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.deleted: list[str] = []

@@ -7,7 +7,7 @@ units. The simulation does not keep the contents of a new unit, unless its recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNIT_SIZE = CQ_UNIT.size
 _UNITS_FIRST, _UNITS_MAX = 256, 65536  # most queues' files are nearly empty; a full one is read in large steps
+_ROWS_FIRST = 64
 _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 
 
@@ -129,34 +130,67 @@ def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags
     return known
 
 
+class FillTable:
+    """The table FILL_STATES: a row for each queue.
+
+    `rows` is replaced by a longer array while the table grows, so no caller may keep `rows`.
+    """
+
+    def __init__(self) -> None:
+        self.rows = np.zeros(_ROWS_FIRST, queue_simulate.FILL_STATES)
+
+    def add(self, number: int) -> Row:
+        """Return the new row `number` of a queue without units; all rows before it exist."""
+        if number == len(self.rows):
+            self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)))
+        row: Row = self.rows[number]
+        row["max_physical_offset"], row["appended_from"] = NO_QUEUE, -1
+        return row
+
+
 class RecoveredQueue:
     """A simulated consume queue with `files`, in ascending order.
 
     Each file has `units_a_file` units. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
 
-    `state_of` returns the queue's row of FILL_STATES, as an array of length 1. `state_of` is a function because the
-    table FILL_STATES may move in memory. `deleted` names the files that recovery deletes. `cut_from` is the max offset
-    before the cut, or None if no units were cut. New units for records with a wrong PHYSICALOFFSET do not change
-    `cut_from`.
+    The state of the queue is row number `row` of `table`. `deleted` names the files that recovery deletes. `cut_from`
+    is the max offset before the cut, or None if no units were cut. New units for records with a wrong PHYSICALOFFSET do
+    not change `cut_from`.
     """
+
+    __slots__ = (
+        "_files",
+        "_odd",
+        "_reader",
+        "_regions",
+        "_row",
+        "_table",
+        "_units_a_file",
+        "cut_from",
+        "deleted",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(
         self,
         topic: str,
         queue_id: int,
-        files: list[MappedFile],
+        files: Sequence[MappedFile],
         units_a_file: int,
-        state_of: Callable[[], Row],
+        table: FillTable,
+        row: int,
         reader: UnitReader,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.deleted: list[str] = []
+        self.deleted: tuple[str, ...] = ()
         self.cut_from: int | None = None
         self._files = files
         self._units_a_file = units_a_file
-        self._state_of = state_of
-        self._regions: list[tuple[int, int]] = []
+        self._table = table
+        self._row = row
+        self._regions: tuple[tuple[int, int], ...] = ()
         self._odd: list[_OddUnit] = []
         self._reader = reader
 
@@ -221,7 +255,7 @@ class RecoveredQueue:
         state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)
         state["wrote"], state["min_offset"] = max_offset - int(state["base"]), min_offset
         state["max_physical_offset"], state["pre_blank_end"] = physical_end, min_offset
-        self._regions = [(min_offset, max_offset)]
+        self._regions = ((min_offset, max_offset),)
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message.
@@ -230,7 +264,8 @@ class RecoveredQueue:
         position of the message in the log.
         """
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
-        queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
+        state = self._table.rows[self._row : self._row + 1]
+        queue_simulate.fill_one(state, physical_offset, size, queue_offset, self._units_a_file)
         if (
             is_odd
             and self._state["has_files"]
@@ -246,7 +281,7 @@ class RecoveredQueue:
         state, before = self._state, self.max_offset
         state["leads_to"] = 0
         if state["appended_from"] >= 0:
-            self._regions.append((int(state["appended_from"]), before))
+            self._regions += ((int(state["appended_from"]), before),)
             state["appended_from"] = -1
         physical_end = int(state["max_physical_offset"])
         state["max_physical_offset"] = log_end
@@ -261,7 +296,9 @@ class RecoveredQueue:
             self._delete_last()
         before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they point to no message
         self.cut_from = before if self.max_offset < before else None
-        self._regions = [(start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset]
+        self._regions = tuple(
+            (start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset
+        )
         self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]
 
     def destroy(self) -> None:
@@ -306,7 +343,8 @@ class RecoveredQueue:
 
     @property
     def _state(self) -> Row:
-        return self._state_of()[0]
+        row: Row = self._table.rows[self._row]
+        return row
 
     def _base_of(self, file: MappedFile) -> int:
         return file.file_from_offset // _UNIT_SIZE
@@ -323,8 +361,8 @@ class RecoveredQueue:
         state["base"], state["wrote"] = base, end - base
 
     def _delete_from(self, number: int) -> None:
-        self.deleted += [file.name for file in self._files[number:]]
-        del self._files[number:]
+        self.deleted += tuple(file.name for file in self._files[number:])
+        self._files = self._files[:number]
 
     def _delete_last(self) -> None:
         """Delete the last file, and treat the previous file as full."""

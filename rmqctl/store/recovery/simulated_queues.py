@@ -15,7 +15,6 @@ import numpy as np
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.kernels import queue_simulate
-from rmqctl.kernels.queue_simulate import FILL_STATES
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
@@ -26,7 +25,13 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import NO_QUEUE, FolderEntry
 from rmqctl.store.recovery.simulated_batch_queue import RecoveredBatchQueue
-from rmqctl.store.recovery.simulated_queue import RecoveredQueue, SmallQueues, UnitReader, begin_at_first_unit
+from rmqctl.store.recovery.simulated_queue import (
+    FillTable,
+    RecoveredQueue,
+    SmallQueues,
+    UnitReader,
+    begin_at_first_unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-_STATES_FIRST = 64
+_NUMBERS_FIRST = 64
 _NO_ROW = -1
 
 
@@ -85,8 +90,8 @@ class RecoveredQueues:
         self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
         self._rows: dict[QueueKey, int] = {}
-        self._states = np.zeros(_STATES_FIRST, FILL_STATES)
-        self._row_of_number = np.full(_STATES_FIRST, _NO_ROW, np.int32)
+        self._table = FillTable()
+        self._row_of_number = np.full(_NUMBERS_FIRST, _NO_ROW, np.int32)
         self._reader = UnitReader()
         self.refusal: str | None = None  # why the broker cannot dispatch a message
 
@@ -109,7 +114,7 @@ class RecoveredQueues:
             recovered = self._add(key, queue)
             if is_batch or not small.add(self._rows[key], queue.queue.files):
                 recovered.recover()
-        small.recover(self._states)
+        small.recover(self._table.rows)
         for key, span in self._built.items():
             queue_built = self._add(key, None)
             if isinstance(queue_built, RecoveredQueue) and span.max_offset > span.min_offset:
@@ -130,7 +135,7 @@ class RecoveredQueues:
 
         The result is NO_QUEUE if no queue has a unit.
         """
-        plain = self._states["max_physical_offset"][: len(self._rows)]
+        plain = self._table.rows["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
 
@@ -139,9 +144,8 @@ class RecoveredQueues:
         self._know_queues_of(messages)
         row = 0
         while row < len(messages):
-            row = queue_simulate.fill(
-                messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq
-            )
+            states, to_lmq = self._table.rows, self._profile.dispatches_to_lmq
+            row = queue_simulate.fill(messages, row, self._row_of_number, states, self._units_a_file, to_lmq)
             if row < len(messages):
                 message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
                 if message is not None:
@@ -157,7 +161,7 @@ class RecoveredQueues:
 
     def cut(self, log_end: int) -> None:
         """Remove all units that point to the log's end or after it."""
-        unchanged = queue_simulate.are_before(self._states, log_end).tolist()
+        unchanged = queue_simulate.are_before(self._table.rows, log_end).tolist()
         for key, queue in self._queues.items():
             if not unchanged[self._rows[key]]:
                 queue.cut(log_end)
@@ -167,7 +171,7 @@ class RecoveredQueues:
 
         The result is None, or the reason why a broker finds no min offset.
         """
-        known = begin_at_first_unit(self._states, log_start, self._profile).tolist()
+        known = begin_at_first_unit(self._table.rows, log_start, self._profile).tolist()
         for key, queue in self._queues.items():
             refusal = None if known[self._rows[key]] else queue.correct_min_offset(log_start, self._profile)
             if refusal:
@@ -212,8 +216,7 @@ class RecoveredQueues:
             self._row_of_number = np.concatenate((self._row_of_number, more))
         numbers = messages["queue"][queue_simulate.are_dispatched(messages)]
         for number in np.unique(numbers[self._row_of_number[numbers] == _NO_ROW]).tolist():
-            topic, queue_id = self._builder.queues[number]
-            key = (topic.decode("utf-8", "replace"), queue_id)
+            key = self._builder.keys[number]
             if key not in self._queues:
                 self._add(key, None)
             self._row_of_number[number] = self._rows[key]
@@ -221,11 +224,8 @@ class RecoveredQueues:
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
         """Add a queue with its state; `queue` is None for a queue without a folder."""
         row = self._rows[key] = len(self._rows)
-        if row == len(self._states):
-            self._states = np.concatenate((self._states, np.zeros_like(self._states)))
-        state = self._states[row]
-        state["max_physical_offset"], state["appended_from"] = NO_QUEUE, -1
-        files = [] if queue is None else [file for file in queue.queue.files if file.size]
+        state = self._table.add(row)
+        files = () if queue is None else tuple(file for file in queue.queue.files if file.size)
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
             state["is_batch"] = 1
             size = (
@@ -235,9 +235,7 @@ class RecoveredQueues:
             )
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
-            self._queues[key] = RecoveredQueue(
-                *key, files, self._units_a_file, lambda: self._states[row : row + 1], self._reader
-            )
+            self._queues[key] = RecoveredQueue(*key, files, self._units_a_file, self._table, row, self._reader)
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:

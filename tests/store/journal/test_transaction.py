@@ -85,9 +85,9 @@ def every_change(journal: Journal) -> list[Change]:
         Zero("commitlog/00000000000000000000", 100, 300),
         Zero(log, 7000, SIZE),
         Delete("index/20261121093135974"),
-        Install("index/20261121093135975", journal.staging / "index"),
-        Install("consumequeue/a/0", journal.staging / "queue"),
-        Install("consumequeue/new/0", journal.staging / "new" / "0"),
+        Install("index/20261121093135975", journal.staging, "index"),
+        Install("consumequeue/a/0", journal.staging, "queue"),
+        Install("consumequeue/new/0", journal.staging, "new/0"),
         Delete("consumequeue/b"),
         Resize("consumequeue/a/1/00000000000000000000", 400),
         Resize("consumequeue/a/1/00000000000000000000", 2000),
@@ -637,7 +637,7 @@ def test_a_reader_of_stdout_that_goes_away_is_no_failure_of_the_store(tmp_path: 
         [Resize("checkpoint", 10), Zero("checkpoint", 5, 11)],
         [Delete("../store/abort")],
         [Delete("/elsewhere/../abort")],
-        [Install("abort", Path("/elsewhere/abort"))],
+        [Install("abort", Path("/elsewhere"), "abort")],
     ],
 )
 def test_changes_that_cannot_be_taken_back_are_not_begun(changes: list[Change], tmp_path: Path) -> None:
@@ -652,12 +652,14 @@ def test_changes_that_cannot_be_taken_back_are_not_begun(changes: list[Change], 
     assert tree(root) == before
 
 
-@pytest.mark.parametrize("change", [Delete("index/nothing"), Write(NOTHING, 0, b""), Install("abort", Path("nothing"))])
+@pytest.mark.parametrize(
+    "change", [Delete("index/nothing"), Write(NOTHING, 0, b""), Install("abort", Path(), "nothing")]
+)
 def test_what_is_not_there_is_told(change: Change, tmp_path: Path) -> None:
     root = some_store(tmp_path / "store")
     before = tree(root)
     with Journal.begin(root, "recover", "", WritableStorage(root)) as journal:
-        staged = Install("abort", journal.staging / "nothing") if isinstance(change, Install) else change
+        staged = Install("abort", journal.staging, "nothing") if isinstance(change, Install) else change
         with pytest.raises(ChangeFailed, match=r"; the store is as it was before$"):
             journal.execute([staged])
     assert tree(root) == before
@@ -684,7 +686,7 @@ def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
         (Zero("f", 5, 9), "zero bytes 5 to 9 of f", {"action": "zero", "path": "f", "fileOffset": 5, "bytes": 4}),
         (Resize("f", 7), "make f 7 bytes long", {"action": "resize", "path": "f", "bytes": 7}),
         (Delete("f"), "delete f", {"action": "delete", "path": "f"}),
-        (Install("f", Path("s")), "install f", {"action": "install", "path": "f"}),
+        (Install("f", Path(), "s"), "install f", {"action": "install", "path": "f"}),
     ],
 )
 def test_changes_are_told(change: Change, words: str, document: dict[str, object]) -> None:

@@ -17,7 +17,13 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.queue_simulate import FILL_STATES, are_before, fill
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.storage import Storage
-from rmqctl.store.recovery.simulated_queue import RecoveredQueue, SmallQueues, UnitReader, begin_at_first_unit
+from rmqctl.store.recovery.simulated_queue import (
+    FillTable,
+    RecoveredQueue,
+    SmallQueues,
+    UnitReader,
+    begin_at_first_unit,
+)
 
 UNITS = 5
 SEEDS = 800
@@ -150,9 +156,9 @@ def written(tmp_path: Path, files: dict[int, list[Unit]]) -> MappedFileQueue:
 
 
 def real(there: MappedFileQueue) -> tuple[RecoveredQueue, np.ndarray]:
-    states = np.zeros(1, FILL_STATES)
-    states["max_physical_offset"] = states["appended_from"] = -1
-    return RecoveredQueue("T", 0, list(there.files), UNITS, lambda: states, UnitReader()), states
+    table = FillTable()
+    table.add(0)
+    return RecoveredQueue("T", 0, there.files, UNITS, table, 0, UnitReader()), table.rows[:1]
 
 
 def recover(queue: RecoveredQueue, states: np.ndarray, there: MappedFileQueue, *, in_memory: bool) -> None:
