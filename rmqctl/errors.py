@@ -100,9 +100,9 @@ class NotAStore(RmqctlError):
 
 
 class LayoutNotSupported(RmqctlError):
-    """A store of a kind that rmqctl does not support.
+    """The command does not support the layout of the store.
 
-    Examples are queues in RocksDB, and DLedger stores for commands that need more than the log.
+    For example, the queues of the store are in RocksDB, or the log belongs to DLedger.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -130,9 +130,9 @@ class NotConfirmed(RmqctlError):
 
 
 class ChangedSince(RmqctlError):
-    """Another program changed files that undo would restore.
+    """Another program changed the store after rmqctl read or changed it.
 
-    An undo would destroy data of the other program.
+    For example, an undo would lose data that was written after the change.
     """
 
     exit_code = ExitCode.FINDINGS

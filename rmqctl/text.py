@@ -15,7 +15,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def install_extra(extra: str) -> str:
-    """Return the hint how to install an extra of rmqctl, such as `spark`."""
+    """Return a hint that says how to install an extra, for example `spark`."""
     return f"install the extra `{extra}`: in the clone, `pipx install --force '.[{extra}]'`"
 
 

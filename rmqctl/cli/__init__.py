@@ -1,4 +1,4 @@
 """The command line of rmqctl.
 
-Each verb has one file. Only this package reads environment variables and prints.
+Each verb has one file. No other package prints or reads environment variables.
 """

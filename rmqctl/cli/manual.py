@@ -67,7 +67,7 @@ def _topic(name: str) -> str:
 def _docstring(module: str) -> str:
     """Return the docstring of a module as Markdown.
 
-    A man page shows indented paragraphs unchanged. Therefore paragraphs with columns or numbered lists are indented.
+    A man page shows indented paragraphs unchanged. The function indents paragraphs with columns or numbered lists.
     """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)

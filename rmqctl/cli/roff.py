@@ -13,7 +13,7 @@ from itertools import groupby
 
 
 def escaped(text: str) -> str:
-    """Return `text` with escapes, so that roff reads no part of it as a command."""
+    """Return `text` with escapes, so that roff finds no command in the text."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe.startswith((".", "'")) else safe
 
@@ -34,7 +34,7 @@ def roff_of(markdown: str) -> Iterator[str]:
 
 
 def _in_font(marked: str) -> str:
-    """Return a text between backquotes, ** or * as bold text or italics of roff."""
+    """Return marked text (backquotes, ** or *) as bold or italic text in roff."""
     is_bold = marked.startswith(("`", "**"))
     return f"\\f{'B' if is_bold else 'I'}{escaped(marked.strip('`*'))}\\fR"
 
@@ -63,7 +63,7 @@ def _items(block: list[str]) -> Iterator[str]:
 def _aligned(block: list[str]) -> list[str]:
     """Return a table with aligned columns, without the dashes below the headings.
 
-    A block that is no table is returned unchanged.
+    A block that is not a table is returned unchanged.
     """
     if not block[0].startswith("|"):
         return block

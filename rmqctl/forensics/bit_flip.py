@@ -1,10 +1,10 @@
 """Find the one flipped bit that explains a wrong CRC-32.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
-the end. The search begins with the difference between the stored and the computed checksum. For each byte, from the
-last to the first, the search computes the difference at the byte. The search ends if one flipped bit of a byte causes
-exactly the difference at the byte. BODYCRC lacks the highest bit of the CRC-32, so the search tries both values of this
-bit. A wrong result is unlikely, except for a body of gigabytes.
+the end of the data. The search begins with the difference between the stored and the computed checksum, and goes
+backwards through the bytes. For each byte, the search computes the difference that a change of this byte must cause.
+The search ends if one flipped bit of the byte causes this difference. BODYCRC lacks the highest bit of the CRC-32, so
+the search tries both values of this bit. A wrong result is unlikely, because the search is limited to 1 MiB of data.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class BitFlip(NamedTuple):
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return three tables for CRC-32.
 
-    The first table is the usual table, with a value for each byte. The second table maps the highest 8 bits of a value
-    to the byte. The third table maps the value of the byte `1 << bit` to `bit`.
+    The first table has a value for each byte. The second table leads from the highest 8 bits of a value to the byte.
+    The third table leads from the value of a single bit to the number of the bit.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

@@ -31,9 +31,9 @@ TAIL_GROWTH = 8
 class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` is called with each damage in the selected range, with `message` set to None. `damages` counts the calls
-    of `on_damage`. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut.
-    `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
+    `on_damage` is called with each damage in the selected range. The `message` of this damage is None. `damages` counts
+    the calls of `on_damage`. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of
+    the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Dump:
     def warm_up(self, *, with_lines: bool) -> None:
         """Compile or load the kernels that `rows` needs.
 
-        With `with_lines`, also compile or load the kernels that only `lines` needs.
+        With `with_lines`, also compile or load the kernels for `lines`.
         """
         from rmqctl.kernels import filter_scan, json_lines, scan
         from rmqctl.kernels.warm_up import warm_up
@@ -125,8 +125,8 @@ class Dump:
     def tail(self, count: int, end: int | None = None) -> list[Row]:
         """Return the last `count` rows before physical offset `end`.
 
-        Records can only be read forwards. Therefore the function reads the end of the log repeatedly, from earlier and
-        earlier offsets, until `count` rows are found.
+        Records can only be read forwards. Therefore the function starts near `end`, and starts again at an earlier
+        offset if it finds fewer than `count` rows.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         last, _ = self._log.end() if end is None else (end, None)

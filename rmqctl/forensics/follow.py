@@ -56,8 +56,7 @@ class LogFollower:
         The function stops at physical offset `until`. Without `until`, the function never stops. Only completely
         written messages are yielded. A message counts as completely written only if it is valid and its last byte was
         written. A complete message is yielded when another record follows, or when the message stays unchanged for a
-        whole poll. A broker writes a message over zeros, from the first byte to the last. Therefore the last byte shows
-        that a message is complete.
+        whole poll. A broker writes a message over zeros, from the first byte to the last.
         """
         unsure: Message | None = None
         while until is None or self._position < until:
@@ -83,7 +82,7 @@ class LogFollower:
     def _followed_damage(self, item: ScanItem | None) -> Damage | None:
         """Return a damage that extends up to the next record, or None.
 
-        Without a next record, the result is None, because a broker may still be writing the record.
+        Without a next record, the result is None: the damage may be a record that a broker is writing.
         """
         if not isinstance(item, Damage):
             return None
@@ -136,7 +135,7 @@ class LogFollower:
     def _go_back_to_cut(self) -> None:
         """Set the position to the first known record whose bytes have changed.
 
-        Records in deleted log files do not count.
+        The function ignores records in deleted log files.
         """
         first = self._log.min_offset
         for number, passed in enumerate(self._passed):
@@ -161,7 +160,7 @@ def last_byte_written(message: Message) -> bool:
 def end_of_records(log: CommitLog) -> int:
     """Return the physical offset where the last whole record of the log ends.
 
-    The log may have damage before this offset.
+    The log may have damage before the returned offset.
     """
     end, _ = log.end()
     summary = ScanSummary()

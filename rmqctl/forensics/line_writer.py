@@ -25,7 +25,7 @@ OUT_SIZE = 4 * 1024 * 1024
 
 
 class LineWriter:
-    """Writes JSON Lines from scanned columns.
+    """Turns the columns of scanned messages into JSON Lines.
 
     Any thread may call this object. Each thread has its own buffer of 4 MiB.
     """

@@ -23,10 +23,9 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def _must_be_decoded(text: str) -> bool:
-    """Return whether a text must be compared with decoded text, not with bytes.
+    """Return whether a text cannot be compared as UTF-8 bytes.
 
-    U+FFFD must be compared as text, because U+FFFD stands for any bytes that are not UTF-8. Lone surrogates must be
-    compared as text, because UTF-8 has no bytes for lone surrogates.
+    Decoding replaces all bytes that are not UTF-8 by U+FFFD. UTF-8 has no bytes for lone surrogates.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -54,9 +53,9 @@ def _among(numbers: Numbers, places: Numbers) -> Flags:
 class Filter:
     """A condition for messages, which consists of several parts.
 
-    A message must meet every part that is given. Times are in ms, both ends included. A message must begin at a
-    physical offset in [`from_offset`, `to_offset`). `queue_offset` is in units. `queue_offsets` is a range of queue
-    offsets, both ends included. `places` are physical offsets (int64, ascending).
+    A message must meet every given part. Times are in ms, both ends included. A message must begin at a physical offset
+    in [`from_offset`, `to_offset`). `queue_offset` is in units. `queue_offsets` is a range of queue offsets, both ends
+    included. `places` are physical offsets (int64, ascending).
     """
 
     topics: frozenset[str] = frozenset()

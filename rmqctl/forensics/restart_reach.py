@@ -1,8 +1,8 @@
 """Find out whether a broker reaches damage of the log if it restarts now.
 
-The log does not have to be scanned again. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
-recovery begins. Damage before the first file of the recovery has no effect. At later damage, the checks of the broker
-decide whether the recovery ends the log.
+A second scan of the log is not necessary. First, `rmqctl.store.recovery.rules` finds the file in which a broker's
+recovery begins. Damage before the first file of the recovery has no effect. If the recovery reaches damage, the checks
+of the broker decide whether the recovery ends the log.
 """
 
 from __future__ import annotations

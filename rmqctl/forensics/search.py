@@ -255,7 +255,7 @@ class Search:
     def _note_dangling(self, found: Damage) -> None:
         """Add a finding on an index entry that points to no message with the key.
 
-        Either the entry or the message is damaged.
+        Either the index entry or the message is damaged.
         """
         detail = f"an index entry leads here, but there is no message ({found.code})"
         hint = "`rmqctl verify` shows whether the log or the index is damaged"

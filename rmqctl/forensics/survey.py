@@ -67,7 +67,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
 def _controller(store: ReadOnlyStore) -> dict[str, Any] | None:
     """Return the epochs and the identity that a broker with a controller has stored.
 
-    The result is None if the store has neither of the two files.
+    The result is None if the store has neither epochFileCheckpoint nor brokerIdentity.
     """
     files = controller_files(store)
     if not any(files):

@@ -74,8 +74,8 @@ class VerifyReport:
     Offsets are in bytes. `seconds` is the duration of the scan. `behind_damage_messages` counts the good messages after
     the first damage that ends a broker's scan. `placeholders` counts messages that `recover --keep-going` wrote in
     place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
-    `restart_now` says which damage a broker reaches if it restarts now. `restart_now` is None if no damage can end the
-    log, or if the effect of a restart is not known.
+    `restart_now` says which damage a broker reaches if it restarts now. `restart_now` is None if the log has no damage
+    that can end a broker's scan, or if the effect of a restart is unknown.
     """
 
     level: int
@@ -131,7 +131,7 @@ class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
     The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read while the
-    verification runs. With `receipts`, a log file that a receipt of `rmqctl clean` names does not count as missing.
+    verification runs. With `receipts`, a log file with a receipt of `rmqctl clean` does not count as missing.
     """
 
     def __init__(
@@ -347,9 +347,9 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether a record and the previous record have the same displacement.
+        """Add a record with the same PHYSICALOFFSET error to the last finding.
 
-        If the displacements are equal, the count of the last finding grows.
+        The record must directly follow the finding. Returns whether the record was added.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:

@@ -1,8 +1,8 @@
 """A broker's check of a record (CommitLog.checkMessageAndReturnSize).
 
-A broker checks records when it recovers and when it dispatches. A broker checks less than `rmqctl.format.message` does.
-A broker copies PHYSICALOFFSET into the queue without a check. A broker ignores the checksum of an empty body. Without
-the rare setting forceVerifyPropCRC, a broker ignores `__CRC32#`. A broker treats a negative length of body or
+A broker checks records during recovery and during dispatch. A broker checks less than `rmqctl.format.message` does. A
+broker copies PHYSICALOFFSET into the consume queue without a check. A broker ignores the checksum of an empty body.
+Without the rare setting forceVerifyPropCRC, a broker ignores `__CRC32#`. A broker treats a negative length of body or
 properties as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2 records are not valid. A
 broker of 5.x first compares the TOTALSIZE of a record or blank with the number of bytes left in the file. If the
 lengths in a record do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
@@ -34,7 +34,7 @@ class Checked(NamedTuple):
 
     For a good record, `message` is set, and `size` is TOTALSIZE. For a blank, `message` is None, and `size` is 0. For a
     bad record, `problem` gives the reason, and `size` is -1. If the only fault is a wrong sum of the lengths, `size` is
-    TOTALSIZE, and `consumed` is the sum. `message` has no body. The offset in `message` is the PHYSICALOFFSET of the
+    TOTALSIZE, and `consumed` is this sum. `message` has no body. `message.physical_offset` is the PHYSICALOFFSET of the
     record.
     """
 

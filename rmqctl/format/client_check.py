@@ -1,4 +1,4 @@
-"""Messages of a broker that a consumer's client cannot decode.
+"""Messages that a consumer's client cannot decode.
 
 The client rejects a message that it cannot decode, and all later messages in the same pull. The client returns only the
 messages before the first rejected message. The rules of this module were measured with MessageDecoder.decodes of 4.7.1,

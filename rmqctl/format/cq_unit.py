@@ -5,17 +5,17 @@ physicalOffset >= 0 and size > 0:
 
 {cq}
 
-A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is the hashCode of TAGS. For
-SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, tagsCode is an address in the
-extension (byte offset in the extension = address + 2^63).
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). The tagsCode is the hashCode of TAGS.
+For SCHEDULE_TOPIC_XXXX, the tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, tagsCode is an address in
+the extension (byte offset in the extension = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. A unit with size -1
-is the blank at the end of a file:
+ConsumeQueueExt (enableConsumeQueueExt): a unit has 20 bytes, and a bitmap may follow these bytes. An extension unit
+with size -1 is the blank at the end of a file:
 
 {ext}
 
-BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A unit is in use if and only if
-physicalOffset >= 0, size > 0, baseOffset >= 0 and count > 0:
+BatchConsumeQueue (queue.type=BatchCQ): a unit has 46 bytes. A batch unit is in use if and only if physicalOffset >= 0,
+size > 0, baseOffset >= 0 and count > 0:
 
 {batch}
 """

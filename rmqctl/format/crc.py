@@ -1,9 +1,9 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
-BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
-20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant first*, and 0x02. BODYCRC and `__CRC32#` are
-both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, a second implementation computes the checksum again before
-rmqctl reports the mismatch.
+BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) is the checksum of all bytes before `__CRC32#` in the
+record. `__CRC32#` is the record's last 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant
+first*, and 0x02. BODYCRC and `__CRC32#` are both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, rmqctl
+computes the checksum again with crcmod before it reports the mismatch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _crcmod_crc32() -> Callable[[bytes, int], int]:
 
 
 def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
-    """Return whether crcmod confirms that `stored` is a wrong checksum."""
+    """Compute the checksum with crcmod, and return whether `stored` is wrong."""
     value = 0
     for block in blocks:
         value = _crcmod_crc32()(bytes(block), value)
@@ -66,7 +66,7 @@ def property_crc(value: int) -> bytes:
 
 
 def stored_property_crc(properties: bytes) -> int | None:
-    """Return the checksum in the `__CRC32#` at the end of a record's properties.
+    """Return the checksum that a record's last property, `__CRC32#`, contains.
 
     The result is None if the digits of `__CRC32#` are not valid.
     """
@@ -78,8 +78,8 @@ def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str |
     """Return the problem of a record's `__CRC32#`, as a text.
 
     The result is None if `__CRC32#` is right, or if the record has no `__CRC32#`. `record` is the whole record, and
-    `properties` are the properties of the record. A last property with the right checksum and a wrong name is treated
-    as a damaged `__CRC32#`. A record without `__CRC32#` practically never ends in its own checksum by chance.
+    `properties` are the properties of the record. If the last property has the right checksum but a different name, it
+    is treated as a damaged `__CRC32#`. A record without `__CRC32#` almost never ends in its own checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

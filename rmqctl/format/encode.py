@@ -1,6 +1,6 @@
 """Encode a message as a record of the log, byte for byte as a broker does.
 
-`encode` makes the fields that do not depend on the place in the log. `Encoded.placed` adds the fields that CommitLog
+`encode` makes the fields that do not depend on the place of the record. `Encoded.placed` adds the fields that CommitLog
 sets under its lock: QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and `__CRC32#`. `rmqctl.format.message` has the layout.
 """
 
@@ -87,7 +87,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
     """Return properties as MessageDecoder.messageProperties2String writes them.
 
-    With `property_crc`, 20 zero bytes follow the properties, as room for `__CRC32#`.
+    With `property_crc`, 20 zero bytes are appended as room for `__CRC32#`.
     """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
@@ -101,8 +101,8 @@ def encode(
 ) -> Encoded:
     """Return a message as a record that has no place in the log yet.
 
-    `properties` are the bytes of PROPERTIES as stored. With `property_crc`, the last 20 bytes of `properties` are
-    reserved for `__CRC32#`. The caller has checked the length of the properties.
+    `properties` are the bytes of the field PROPERTIES in the record. With `property_crc`, the last 20 bytes of
+    `properties` are reserved for `__CRC32#`. The caller has checked the length of the properties.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body

@@ -1,7 +1,7 @@
 """One record of the commit log.
 
-A record begins with the head in the following table. The table shows a head in which both hosts have IPv4 addresses. If
-the V6 bit of a host is set in SYSFLAG, this host has 20 bytes instead of 8, and all later fields move by 12 bytes.
+A record begins with the head in the following table. The table shows a head with two IPv4 hosts. If the V6 bit of a
+host is set in SYSFLAG, this host has 20 bytes instead of 8. Each host of 20 bytes moves all later fields by 12 bytes.
 
 {table}
 
@@ -12,23 +12,23 @@ A record is valid if all of these conditions are true:
 
 (1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the position of the record in the log. A record with another PHYSICALOFFSET is an old record in a
-reused file. No broker checks PHYSICALOFFSET.
+(3) PHYSICALOFFSET is the position of the record in the log. If PHYSICALOFFSET is not the record's position, the record
+is an old record in a reused file. No broker checks PHYSICALOFFSET.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks the BODYCRC of an
 empty body.
-(5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
+(5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of all earlier bytes of the record.
 (6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes of a record are zero. No broker
-checks the last bytes of PROPERTIES. Exception: a record for LMQ queues, written by 5.2.0 to 5.3.0, may end with 20
-unused bytes (zeros or old data).
+checks the last bytes of PROPERTIES. Records for LMQ queues from brokers of 5.2.0 to 5.3.0 are an exception: they may
+end with 20 unused bytes (zeros or old data).
 
-A blank ends a file. The TOTALSIZE of a blank is the length of the rest of the file, and the MAGICCODE of a blank is
-CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight zero bytes at a position mean that
-no record was written at this position yet.
+A blank fills the rest of a file after the last record. The TOTALSIZE of a blank is the length of the rest of the file,
+and the MAGICCODE of a blank is CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight
+zero bytes at a position mean that no record was written at this position yet.
 
 Without `__CRC32#`, a flipped bit in the following fields cannot be detected: QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG
 (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET,
-TOPIC and PROPERTIES. `__CRC32#` covers all fields of a record. Queues and index contain copies of several record
-fields. `verify --level 2` and `--level 3` compare the copies with the record.
+TOPIC and PROPERTIES. `__CRC32#` covers all fields. The consume queues and the index contain copies of several record
+fields. `verify --level 2` and `verify --level 3` compare consume queues and index with the records.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class Blank(NamedTuple):
 def placeholder_code(prepared_transaction_offset: int, message_properties: dict[str, str]) -> str | None:
     """Return the code of the damage that a placeholder replaces.
 
-    The result is None if the record is not a placeholder. The code is `unknown` if the placeholder had no room for the
-    code.
+    The result is None if the record is not a placeholder. The result is `unknown` if the placeholder has no room for
+    the code.
     """
     if prepared_transaction_offset != PLACEHOLDER_SIGN:
         return None
@@ -200,7 +200,7 @@ def placeholder_code(prepared_transaction_offset: int, message_properties: dict[
 
 
 def tags_code(message_properties: dict[str, str]) -> int:
-    """Return the tagsCode of an ordinary message in its consume queue.
+    """Return the tagsCode that the consume queue has for an ordinary message.
 
     The tagsCode is the hashCode of TAGS, or 0 without TAGS.
     """
@@ -209,7 +209,7 @@ def tags_code(message_properties: dict[str, str]) -> int:
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """Return the layout of the head of the record at `position`."""
+    """Return the head layout of the record at `position`."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
@@ -225,8 +225,8 @@ def decode(
 
     `physical_offset` is the record's offset in the log. `room` is the number of bytes from the record's start to the
     end of its file. The buffer must contain the whole record, or the whole rest of the file. The result is None if
-    nothing was written at `position` (eight zero bytes). Damaged content never raises an error. If a record has several
-    faults, the first fault is reported.
+    nothing was written at `position` (eight zero bytes). Damage is returned, not raised as an error. If a record has
+    several faults, the first fault is reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -267,7 +267,7 @@ def _decode_message(
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
-    """Return the record's fields; Damage if the lengths do not add up to `size`.
+    """Return the record's fields, or Damage if the lengths do not add up to `size`.
 
     The caller has checked that `size` is at least MIN_SIZE, and that the buffer has `size` bytes at `position`.
     """
@@ -328,8 +328,8 @@ class Damage(NamedTuple):
     """Bytes that the format does not allow.
 
     `physical_offset` and `size` (bytes) give the damaged range. If `size` is 0, only the position of the damage is
-    known. `message` has the record's fields if the lengths are right. `path` is the damaged file, if `physical_offset`
-    does not identify the file.
+    known. `message` has the record's fields if the lengths are right. If `physical_offset` does not identify the
+    damaged file, `path` does.
     """
 
     code: str

@@ -1,7 +1,7 @@
 """The field PROPERTIES: `name 0x01 value 0x02 ...`, and names of properties.
 
 The names of properties come from RocketMQ's MessageConst. Up to 4.9.0 and since 5.2, 0x02 follows the last pair of name
-and value. From 4.9.1 to 5.1.4, no 0x02 follows the last pair. rmqctl reads PROPERTIES with and without the last 0x02. A
+and value. From 4.9.1 to 5.1.4, no 0x02 follows the last pair. PROPERTIES can be read with and without the last 0x02. A
 pair with an empty name or an empty value is not a property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 
@@ -51,7 +51,7 @@ def keys(properties: dict[str, str]) -> list[str]:
 
 
 def is_wait_store_msg_ok(properties: dict[str, str]) -> bool:
-    """Return whether a put of the message waits for the disk and for slaves.
+    """Return whether a put waits until the message is on disk and on slaves.
 
     As in Message.isWaitStoreMsgOK, a put waits if WAIT is `true` or missing.
     """

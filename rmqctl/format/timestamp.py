@@ -22,7 +22,7 @@ def rfc3339(milliseconds: int) -> str | None:
 
 
 def duration(milliseconds: int) -> str:
-    """Return a duration in its two largest units.
+    """Return a duration as text, with at most two units.
 
     >>> duration(40), duration(3200), duration(125_000), duration(12_000_000), duration(187_200_000)
     ('40 ms', '3.2 s', '2 min 5 s', '3 h 20 min', '2 d 4 h')

@@ -110,7 +110,7 @@ def word(b: Any, start: int, end: int) -> Any:
 def _zero_bytes(number: Any) -> Any:
     """Return a mask whose high bits mark the zero bytes of `number`.
 
-    The mask is right up to the lowest zero byte of `number`, and may be wrong above the lowest zero byte.
+    Only the lowest set bit of the mask is reliable.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
@@ -186,8 +186,8 @@ def _hash_of_eight(eight: Any) -> Any:
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     """Return (True, Java's hashCode of a text as a wrapped uint32).
 
-    The bytes [start, end) are the end of the text, in UTF-8. `h` is the hashCode of the text before `start`. If the
-    bytes are not UTF-8, the first result is False, and the one-record decoder must compute the hash.
+    The bytes [start, end) are the end of the text, in UTF-8. `h` is the hashCode of the text before `start`. The first
+    result is False if the bytes are not UTF-8.
     """
     p = start
     total = np.uint64(h)  # only the lowest 32 bits count

@@ -2,8 +2,8 @@
 
 The units are the same as those of RocketMQ's ConsumeQueue.putMessagePositionInfo. `place` reads rows of
 DISPATCH_COLUMNS in log order, and fills a window of units for each queue. `place` stops before a message that cannot be
-placed. A message cannot be placed if the window is full, if the queue is not known yet, or if the message does not have
-the next queue offset. The caller of `place` must handle a message that cannot be placed.
+placed. A message cannot be placed if its queue is unknown, or if its window is full. A message cannot be placed if its
+queue offset is not the next of its queue. The caller must handle a message that cannot be placed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
 
     Returns the row at which the kernel stopped, and the reason for the stop. `messages` are rows of DISPATCH_COLUMNS,
     and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have a
-    window for each queue. Each window has `window` units, and there is no gap between two windows. The reason UNSETTLED
-    means that the message of the returned row could not be placed. The reason MULTI means that the message before the
-    returned row names LMQ queues.
+    window for each queue. Each window has `window` units, and there is no gap between two windows. UNSETTLED means that
+    the kernel could not place the message of the returned row. MULTI means that the last processed message names LMQ
+    queues.
     """
     while row < len(messages):
         message = messages[row]

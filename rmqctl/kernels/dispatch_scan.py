@@ -253,7 +253,7 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return the table slot of a queue; the layout of a tail stores the slot.
+    """Return the table slot that a layout stores for a queue.
 
     The result is -1 if the layout does not have the slot of the queue.
     """
@@ -389,7 +389,7 @@ def describe(
 
     `rows` (RECORD_COLUMNS) describe the records in `buffer`. The first byte of `buffer` is at physical offset `base`.
     `columns` (DISPATCH_COLUMNS) must be as long as `rows`. The kernel stops before a row whose queue is not in `table`.
-    `hashes` (int32) must have one element for each row, and one element for every two bytes of properties. Keys are
+    The length of `hashes` (int32) must be at least the number of rows plus half the bytes of the properties. Keys are
     hashed if `with_keys` is True. TAGS are hashed if `with_keys` and `with_tags` are True. A rollback message gets no
     hashes, because RocketMQ's IndexService does not index rollback messages.
     """

@@ -76,7 +76,7 @@ def _bytes_of(text: str) -> Bytes:
 def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
     """Set `kept` for each row that has the given topic.
 
-    `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS). The elements of other rows stay unchanged.
+    `kept` (bool) has one element for each row of `rows` (RECORD_COLUMNS). The function clears no element of `kept`.
     """
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 

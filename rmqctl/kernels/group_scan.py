@@ -1,8 +1,7 @@
 """A kernel that counts messages in groups, such as the messages of each queue.
 
 A group has a topic, a queueId and a time interval. A field (topic, queueId or time) of a group is 0 if messages are not
-grouped by the field. The kernel reads only the topic from the bytes of a record. All other fields come from
-RECORD_COLUMNS.
+grouped by the field. The kernel reads the topic from the bytes of a record, and all numbers from RECORD_COLUMNS.
 """
 
 from __future__ import annotations
@@ -104,12 +103,12 @@ def _count(
 
 
 class GroupTable:
-    """A table of message groups, divided by broker, topic or queue, and by time.
+    """A table that counts messages by broker, topic or queue, and by time interval.
 
     Only one thread at a time may use a GroupTable.
 
     `by` is BY_BROKER, BY_TOPIC or BY_QUEUE. `interval_ms` is the length of a time interval, in ms. If `interval_ms` is
-    0, the groups are not divided by time. Each group has the number of its topic, and `topics` gives the topic for a
+    0, messages are not grouped by time. Each group has the number of its topic, and `topics` gives the topic for a
     number. The table has at most SLOTS groups, so memory use does not grow.
     """
 

@@ -38,8 +38,8 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
     `hashes` and `slots` are int32, and no hash is negative. The kernel multiplies by the inverse of `count`, because a
-    multiplication is several times as fast as a division. For hashes below 2^31, the quotient may be wrong by 1, and
-    the kernel corrects the remainder.
+    multiplication is several times as fast as a division. The quotient may be wrong by 1, so the kernel corrects the
+    remainder.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):

@@ -80,8 +80,8 @@ def check_entries(
     slot, the number of the last checked entry of the slot. `last_offset` is the physical offset of the last in-order
     entry before the block. `following` is the physical offset in the first entry after the block (-1: no entry
     follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is out of order if
-    the offset in the next entry is at least `last_offset`, and less than the offset in the entry. `skipped` (uint8) is
-    set to 1 for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
+    its offset is higher than the next one, unless the next one is lower than `last_offset`. `skipped` (uint8) is set to
+    1 for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -145,8 +145,8 @@ def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, 
     """Count one message, with or without an index entry for its TAGS.
 
     Brokers of 5.4.0 and later index TAGS. After an upgrade to 5.4.0, the first messages of the log have no index entry
-    for TAGS. After a downgrade, the last messages of the log have no index entry for TAGS. If messages without an entry
-    for TAGS lie between messages with an entry for TAGS, the function adds an event.
+    for TAGS. After a downgrade, the last messages of the log have no index entry for TAGS. A missing entry for TAGS is
+    an error only between two messages with an entry for TAGS.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -234,9 +234,9 @@ def merge(
     """Compare messages with a block of index entries; continue from a state.
 
     The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
-    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, other blocks may
-    follow, and the kernel ends at the end of the block. An entry that points to an offset before `log_start` belongs to
-    an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index entries
+    The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, the kernel ends at
+    the end of the block, because more blocks follow. An entry that points to an offset before `log_start` belongs to an
+    expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index entries
     that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the index
     file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the call.
     """

@@ -31,7 +31,7 @@ ROOM_OF_A_LINE = 1024  # for the parts of a line that are not counted separately
 
 
 def _texts() -> list[str]:
-    """Return the constant texts of a line: before each value, and after the last."""
+    """Return the constant texts of a line, which surround the values."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""
@@ -273,7 +273,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill `values` with the fields from queueId to preparedTransactionOffset.
 
-    The fields have the order of the keys in a JSON line. The value of a host is the position of the host in `buffer`.
+    The fields have the order of the keys in a JSON line. For a host, `values` gets its position in `buffer`.
     """
     position = row.position
     values[0] = row.queue_id

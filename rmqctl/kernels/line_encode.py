@@ -2,23 +2,21 @@
 
 `encode` writes plain lines as records. After `encode`, `place` fills in the offsets and the store time of each record.
 The code that encodes one line at a time (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`) writes
-the same bytes, and a test compares both results. The code for one line encodes all lines that are not plain. Lines that
-are not plain are rare, or have a fault. Faults are reported by the code for one line. A line is plain if all conditions
-(1) to (7) are true:
+the same bytes, and a test compares both results. Lines that are not plain are rare, or have a fault. The code for one
+line encodes all lines that are not plain, and reports faults. A line is plain if all conditions (1) to (7) are true:
 
   (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
   (2) Each key of the line is a key that `rmqctl dump` prints, and occurs once. Each value has the right type
   and range. The value of a key that `rmqctl append` ignores is a string or an integer.
-  (3) The QueueTable has the queue of the line. The topic has at most 127 bytes, and the queueId is not negative.
+  (3) The queue of the line is in the QueueTable. The topic has at most 127 bytes, and the queueId is not negative.
   (4) `properties` has at most 64 names, each once. No property has an empty name or an empty value. No
-  property is in `_RARE`, because the code for one line handles the properties in `_RARE`.
+  property has a name in `_RARE`.
   (5) A line with `physicalOffset` has a `body`. A body is text, or base64 whose unused last bits are zero. The
   body matches `bodyCrc`.
   (6) Hosts are IPv4 addresses. sysFlag shows no transaction and no inner batch.
   (7) No part of the line is longer than its limit, and the record fits into a log file.
 
-A line with `__CRC32#`, a V2 record, `bodyEncoding` hex or `damage` is never plain, because fast code is not needed for
-rare lines.
+Lines with `__CRC32#`, with `damage` or with `bodyEncoding` hex, and lines for V2 records, are rare and never plain.
 """
 
 from __future__ import annotations
@@ -121,7 +119,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 @inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
-    """Return the number of the text at [start, end); -1 for an unknown text."""
+    """Return which text of `texts` is in [start, end), or -1 for none."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -178,7 +176,8 @@ def _string(b: Bytes, p: int, end: int) -> int:
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
     """Return the position after the integer at `p`, and the value of the integer.
 
-    The position is -1 if no integer is at `p`, or if the integer has more than 18 digits, has a leading zero, or is -0.
+    The position is -1 if no integer is at `p`. The position is -1 for more than 18 digits, for a leading zero, and for
+    -0.
     """
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -198,7 +197,7 @@ def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
 def _host(b: Bytes, p: int, end: int) -> Int:
     """Return the host `a.b.c.d:port` in [p, end) as a number; -1 for any other text.
 
-    The number is the host's eight bytes. The number of a host is never -1, because a port has 16 bits.
+    The number is the host's eight bytes. No host has the number -1.
     """
     host = np.int64(0)
     for i in range(5):
@@ -524,7 +523,8 @@ class LineRules(NamedTuple):
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
     """Return the default values for keys that a line does not have.
 
-    `born_timestamp` is in ms since 1970, and each host has eight bytes. All other default values are 0.
+    `born_timestamp` is in ms since 1970, and each host has eight bytes. Except for the born timestamp and the hosts,
+    all default values are 0.
     """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp

@@ -64,7 +64,7 @@ def compile_kernel(function: Callable[..., Any]) -> Any:
 
 
 def compile_part(function: Callable[..., Any]) -> Any:
-    """Return numba's function for code that is compiled only inside kernels.
+    """Return numba's form of a function that only kernels call.
 
     numba compiles the function again in each kernel that calls the function.
     """

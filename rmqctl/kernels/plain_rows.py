@@ -1,8 +1,8 @@
 """Rows of numpy arrays as Python objects, for kernels that run as plain Python.
 
 A kernel reads and writes the fields of rows as attributes. A row becomes a small Python object when a kernel reads the
-row for the first time. Small Python objects are used because numpy's rows with attributes are slow. After the call of a
-kernel, changed rows are written back to their array.
+row for the first time. Small Python objects are faster than numpy's rows with attributes. After the call of a kernel,
+changed rows are written back to their array.
 """
 
 from __future__ import annotations

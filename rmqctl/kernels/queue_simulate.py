@@ -68,8 +68,7 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
     Returns the row at which the kernel stopped. `messages` are rows of DISPATCH_COLUMNS, and `states` are rows of
     FILL_STATES. The state of queue number n is `states[queues[n]]`. The kernel stops before a message of a batch queue.
-    With `with_multi_dispatch`, the kernel stops before a message that names LMQ queues. DISPATCH_COLUMNS do not have
-    enough data to dispatch messages with LMQ queues or messages of a batch queue.
+    With `with_multi_dispatch`, the kernel stops before a message that names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]

@@ -1,9 +1,9 @@
 """Read the fields that RECORD_COLUMNS do not have, from many records at once.
 
-The kernels of this module read the rest of a record's head, and the positions of texts. A text is given as a span
-(start, end). `gather` joins the bytes of many spans, as in an Arrow array. This module does not decode texts, so the
-caller must check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so each topic and each
-host is given as its number in a `TextTable`.
+The kernels read fields of a record's head, and the positions of texts. A text is given as a span (start, end). `gather`
+joins the bytes of many spans in the layout of an Arrow array. This module does not decode texts, so the caller must
+check whether the bytes of a text are UTF-8. Most stores have few topics and hosts, so each topic and each host is given
+as its number in a `TextTable`.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     """Return an array of ROW_COLUMNS, with one row for each of `rows`.
 
     `rows` are rows of RECORD_COLUMNS. New topics and hosts are added to the TextTables `topics` and `hosts`. Without
-    `with_values`, the columns that come from properties stay 0: tags_code, is_text and the spans. `is_text` is set if
-    TAGS is valid UTF-8. If `is_text` is not set, `tags_code` (the hash of TAGS) may be wrong.
+    `with_values`, tags_code, is_text and the spans stay 0. `is_text` is set if TAGS is valid UTF-8. If `is_text` is not
+    set, `tags_code` (the hash of TAGS) may be wrong.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0

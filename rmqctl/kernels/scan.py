@@ -1,9 +1,8 @@
 """The kernel that decodes many records of a log file at once, into columns.
 
-`walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before anything that is not a
-good message: a blank, zeros, damage, or a record that is not completely in the buffer. The one-record decoder continues
-where `walk` stops, and decides which damage is reported. A test compares `walk` with the one-record decoder on every
-test store and on every kind of damage.
+`walk` reads only good messages, by the rules of `rmqctl.format.message`. `walk` stops before a blank, zeros, a damage,
+or a record that is not completely in the buffer. The one-record decoder continues where `walk` stops, and reports
+damages. A test compares `walk` with the one-record decoder on every test store and on every kind of damage.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def _body_crc_is_right(
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return whether `__CRC32#` at a record's end is right or missing.
 
-    The result is False if the last bytes have the name of `__CRC32#` in a wrong form, or the form without the name. If
-    the result is False, the one-record decoder decides whether the record is good.
+    The result is False if the last bytes are only partly like `__CRC32#`. If the result is False, the one-record
+    decoder decides whether the record is good.
     """
     named = True
     for i in range(8):

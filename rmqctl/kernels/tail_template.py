@@ -3,10 +3,10 @@
 The tail of a record is the part after its body: the topic, the length of the properties, and the properties. A producer
 usually sends many messages with the same topic and the same property names. The tails of messages with the same topic
 and the same property names differ only in the values of the properties. Most tails are compared with a layout, 64 bytes
-at once, and are not parsed. A layout keeps one tail as an example. In a layout, the bits of `fixed` mark the bytes
-outside values, and the bits of `ends` mark the bytes that end a value. If a tail and the example are equal in all
-marked bytes, their topics are equal, and their values are at the same positions. A tail longer than LENGTH_MAX has no
-layout.
+at once, and are not parsed. A layout keeps one tail as an example. In a layout, `fixed` marks the bytes that belong to
+no value, and `ends` marks the bytes that end a value. A tail fits a layout if all marked bytes are equal to those of
+the example. Tails that fit one layout have the same topic, and have their values at the same positions. A tail longer
+than LENGTH_MAX has no layout.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def no_layouts(values: int) -> TailLayouts:
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
     """Return the number of the table row for the layout of the tail [start, end).
 
-    The second result is True if the row has the layout of the tail. The second result is False if the row is free, or
-    has the layout of another tail.
+    The second result is True if the row has the layout of the tail.
     """
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD

@@ -102,7 +102,7 @@ def _folder() -> Path | None:
 
 
 def _run_plain(names: set[str]) -> None:
-    """Run the kernels of these modules as plain Python, and all others compiled."""
+    """Run the kernels of these modules as plain Python, and other kernels compiled."""
     _PLAIN.clear()
     _PLAIN.update(names)
     for kernel in KERNELS:

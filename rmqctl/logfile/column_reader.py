@@ -23,8 +23,8 @@ class Columns(NamedTuple):
     """Successive good messages in `size` bytes of the log, from `physical_offset` on.
 
     `path` is the path of the file, as findings show it. `rows` is a numpy array of
-    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` count from the start of `buffer`. `buffer` is a numpy
-    array of uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
+    `rmqctl.kernels.scan.RECORD_COLUMNS`. The positions in `rows` are positions in `buffer`. `buffer` is a numpy array
+    of uint8. The next read overwrites `rows` and `buffer`, so the caller must copy the data before the next read.
     """
 
     physical_offset: int
@@ -36,7 +36,7 @@ class Columns(NamedTuple):
     def message(self, row: int) -> Message:
         """Decode the record of one row, and return the message.
 
-        BODYCRC is not checked again.
+        A wrong BODYCRC is ignored.
         """
         position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
         record = bytes(self.buffer[position : position + size])

@@ -86,7 +86,8 @@ def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> N
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
     """Move a file or a whole folder to another path.
 
-    Nothing may exist at `target`. The move is durable after a sync of both folders. Raises OSError.
+    Nothing may exist at `target`. Syncing the parent folders of `path` and `target` makes the move durable. Raises
+    OSError.
     """
     if storage.rename(path, target):
         return
@@ -102,10 +103,9 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return a path in the folder of `path`, with the name of `path` and a suffix.
+    """Append a suffix to the name of `path`, and return the new path.
 
-    If the name with the suffix would be too long, a hash of the name replaces the name. The name of a topic's folder
-    can be too long for a suffix.
+    If the new name would be too long, a hash replaces the old name.
     """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()

@@ -1,6 +1,6 @@
-"""One file of a queue of files, named by the offset of its first byte.
+"""One file of a queue of files; its name is the offset of its first byte.
 
-RocketMQ also has a class MappedFile. Unlike RocketMQ, rmqctl reads files without mapping them into memory
+RocketMQ's class MappedFile maps the file into memory. To read files, rmqctl does not map them into memory
 (`system/storage.py` gives the reason).
 """
 
@@ -46,7 +46,7 @@ class MappedFile:
 
     @property
     def name(self) -> str:
-        """Return the file's path in the form that findings show."""
+        """Return the file's path as findings show it."""
         return self._storage.display(self.path)
 
     @property
@@ -56,7 +56,7 @@ class MappedFile:
 
     @property
     def last_modified_timestamp(self) -> int:
-        """Return when the file was last written to, in ms since 1970.
+        """Return the time of the last write to the file, in ms since 1970.
 
         Raises OSError.
         """
@@ -81,9 +81,9 @@ class MappedFile:
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return a MappedFile that reads all bytes of the file on disk.
+        """Return a MappedFile that reads the whole file on disk, not only `size` bytes.
 
-        The new MappedFile has its own descriptor.
+        The returned MappedFile has its own descriptor.
         """
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
@@ -182,7 +182,7 @@ class MappedFile:
     def data_end(self, position: int) -> int:
         """Return the position after the last non-zero byte.
 
-        The result is at least `position`. Raises OSError.
+        The result is `position` if the file has only zeros from `position` on. Raises OSError.
         """
         end = position
         for at, block in self.blocks(position):
@@ -192,7 +192,7 @@ class MappedFile:
     def read_small(self) -> bytes | None:
         """Read the content of the file, without the zeros at its end.
 
-        The result is None for more than SMALL_FILE bytes of content, and for an incomplete read. Raises OSError.
+        The result is None if the content has more than SMALL_FILE bytes, or if the read is incomplete. Raises OSError.
         """
         descriptor = self._open_file()
         try:

@@ -116,7 +116,7 @@ class MappedFileQueue:
     def set_aside(self) -> list[Path]:
         """Return the files that were probably renamed, for example to FILE.bak.
 
-        A file counts as renamed if its length is `file_size` and its name begins with a missing file's name.
+        A renamed file has `file_size` bytes, and its name begins with the name of a missing file.
         """
         taken = set(self._bases)
         found: dict[int, Path] = {}
@@ -198,9 +198,9 @@ def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
     The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
-    result is the most frequent candidate length. If several lengths are most frequent, three rules decide, in this
-    order. (1) A divisor of all offsets in the file names wins. (2) The length of an existing file wins. (3) The larger
-    length wins.
+    result is the most frequent candidate length. If several candidates are equally frequent, three rules decide, in
+    this order. (1) A length that divides all offsets in the file names wins. (2) The length of an existing file wins.
+    (3) The larger length wins.
     """
     if len(files) == 1:
         return files[0].size

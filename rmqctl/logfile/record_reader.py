@@ -73,8 +73,8 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the position of the first record or blank in [position, stop).
 
-        A record is accepted only if its lengths are right and its PHYSICALOFFSET is the record's own position. The
-        result is None if [position, stop) has no blank and no acceptable record.
+        A record counts only if its lengths and its PHYSICALOFFSET are right. The result is None if no record and no
+        blank is found.
         """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
@@ -123,7 +123,7 @@ class RecordReader:
     def _load(self, position: int, need: int) -> int:
         """Load `need` bytes at `position` into the window.
 
-        Returns the index of the byte at `position` in the window.
+        Returns the index in the window that belongs to `position`.
         """
         at = position - self._start
         if at < 0 or at + need > len(self._window):
@@ -134,7 +134,7 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """Return `size` bytes; if the rest is unreadable, return the first `need` bytes."""
+        """Return `size` bytes, or only the first `need` bytes if the read fails."""
         try:
             return self.file.read_exact(position, size)
         except OSError:
@@ -145,8 +145,7 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        A record must have the right PHYSICALOFFSET. The fast check of PHYSICALOFFSET rejects most bytes that equal a
-        magic code by chance.
+        The check of PHYSICALOFFSET is fast, and rejects most bytes that equal a magic code by chance.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
@@ -157,8 +156,8 @@ class RecordReader:
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
         """Return the damage of a record that is longer than the window.
 
-        The check does not load the record, because a wrong TOTALSIZE may be very large. The result is None if the check
-        finds no damage.
+        The record is not loaded into memory, because a wrong TOTALSIZE may be very large. The result is None if no
+        damage is found.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))

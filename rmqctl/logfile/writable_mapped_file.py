@@ -25,7 +25,7 @@ FORCED_STEP = 1000  # holds that a forced shutdown removes from a file
 
 
 class WritableMappedFile(MappedFile):
-    """A file of `size` bytes.
+    """A file of `size` bytes to which data is appended.
 
     Positions are byte positions in the file. Methods that use the file raise OSError. Appending continues at
     `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool,
@@ -90,8 +90,8 @@ class WritableMappedFile(MappedFile):
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`; the file must have room for `data`.
 
-        If `append` raises OSError, nothing is appended. The bytes of a failed append are set to zero, at the latest
-        before the next append.
+        If `append` raises OSError, nothing is appended. Before the next append, the bytes of a failed append are
+        overwritten with zeros.
         """
         position, end = self._place_for(data)
         if self._buffer is not None:
@@ -106,9 +106,9 @@ class WritableMappedFile(MappedFile):
     def append_head_last(self, data: memoryview, head: int) -> None:
         """Append many bytes, and write the first `head` bytes last.
 
-        Until the first `head` bytes are written, a reader finds zeros and no incomplete record. The file must not have
-        a buffer of the transient store pool. The function calls `write`: for large appends, mapped memory needs three
-        times as much system time. After an OSError, nothing is appended, as with `append`.
+        Until the first `head` bytes are written, a reader finds zeros instead of an incomplete record. The file must
+        not have a buffer of the transient store pool. The function calls `write`, because large appends to mapped
+        memory need three times as much system time. If the function raises OSError, nothing is appended.
         """
         position, end = self._place_for(data)
         self._write(position + head, data[head:])
@@ -116,7 +116,7 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def _place_for(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Return the positions where appended data begins and ends."""
+        """Return the positions in the file where `data` will begin and end."""
         position = self.wrote_position
         end = position + len(data)
         if end > self.size:
@@ -156,9 +156,9 @@ class WritableMappedFile(MappedFile):
     def mend(self) -> None:
         """Overwrite the bytes of a failed append with zeros.
 
-        A failed append can leave a complete record after `wrote_position`. Without `mend`, a remaining complete record
-        could become valid after a shorter append. Zeros are written up to the last non-zero byte. A write after the
-        last non-zero byte could need new disk blocks, and fail on a full disk.
+        A failed append can leave a complete record after `wrote_position`. Without `mend`, a later append could make
+        the record of a failed append valid. `mend` writes nothing after the last non-zero byte. A write after the last
+        non-zero byte could need new disk blocks, which a full disk does not have.
         """
         if not self._torn:
             return
@@ -179,7 +179,7 @@ class WritableMappedFile(MappedFile):
     def commit(self, least_pages: int = 0) -> int:
         """Write appended bytes to the file, and return the committed position.
 
-        If fewer than `least_pages` pages wait to be written and the file is not full, nothing is written.
+        A file that is not full is written only if at least `least_pages` pages are unwritten.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -198,7 +198,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        If fewer than `least_pages` pages wait to be flushed and the file is not full, nothing is flushed.
+        A file that is not full is flushed only if at least `least_pages` pages are unflushed.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -248,8 +248,8 @@ class WritableMappedFile(MappedFile):
     def shutdown(self, forced_after_ms: int = 0) -> bool:
         """Refuse new holds, and return whether no hold is left.
 
-        The first call releases the file's initial hold. After `forced_after_ms` ms, a further call closes the file, and
-        ignores the remaining holds.
+        The first call releases the file's initial hold. After `forced_after_ms` ms, the next call closes the file
+        despite remaining holds.
         """
         now = time.monotonic()
         with self._reference_lock:

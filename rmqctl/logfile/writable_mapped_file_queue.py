@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class WritableMappedFileQueue:
-    """A queue of files of `file_size` bytes in `folders`, for appending.
+    """A queue of files in `folders`, to which data is appended.
 
     New files go to the folders in turn (round robin). A folder is skipped if `is_full` returns True for the folder.
-    `queue` has the existing files. Writing continues at `end`, the offset where the used part of the queue ends. An
-    existing file after `end` is used instead of a new file: brokers create files of zeros in advance. Offsets are in
-    bytes; methods raise OSError.
+    `queue` has the existing files. Writing continues at `end`, the offset where the used part of the queue ends. Files
+    after `end` are used before new files are created, because brokers create files of zeros in advance. Offsets and
+    `file_size` are in bytes. Methods raise OSError.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class WritableMappedFileQueue:
     def flush(self, least_pages: int = 0) -> bool:
         """Flush each file with at least `least_pages` unflushed pages.
 
-        Returns True if nothing was flushed. After an OSError, every later call of `flush` raises the same error. After
-        a failed sync, a later sync may succeed, but the bytes of the failed sync may be lost.
+        Returns True if nothing was flushed. After an OSError, every later call of `flush` raises the same error. The
+        bytes of a failed sync may be lost although a later sync succeeds.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -126,7 +126,7 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Write each buffer to its file if at least `least_pages` pages are unwritten.
+        """Write the buffer of each file with at least `least_pages` unwritten pages.
 
         Returns True if nothing was written.
         """
@@ -137,8 +137,8 @@ class WritableMappedFileQueue:
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
         """Call `bring` for each file, beginning with the file that contains `where`.
 
-        The loop ends if `bring` returns a position before the file's end. Returns the last result of `bring`, as an
-        offset in the queue.
+        The calls end when `bring` returns a position before the file's end. Returns the last position that `bring`
+        returned, as an offset in the queue.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -163,8 +163,8 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        New files go to the folders in turn (round robin). Full folders are skipped. If all folders are full, no folder
-        is skipped (MultiPathMappedFileQueue).
+        New files go to the folders in turn (round robin). Full folders are skipped. If all folders are full, all
+        folders are used, as in MultiPathMappedFileQueue.
         """
         folders = (
             self._folders

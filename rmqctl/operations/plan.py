@@ -53,7 +53,7 @@ class RebuildIndex(NamedTuple):
 class SetCheckpoint(NamedTuple):
     """A step that writes `values` into the file `checkpoint`.
 
-    If `is_wrong` is True, this step alone is a reason for the repair.
+    A plan with only this step is dropped unless `is_wrong` is True.
     """
 
     values: Checkpoint
@@ -131,13 +131,13 @@ class Contested(NamedTuple):
 class RepairPlan:
     """The plan of a repair: the steps, the losses and the log after the repair.
 
-    After the repair, the log has the physical offsets [min_phy_offset, max_phy_offset) and `records` messages (None:
-    not counted). `end_reason` says why the log ends at `max_phy_offset`. `end_reason` is None if no message follows
-    `max_phy_offset`, or if the operator chose the end. `fingerprint` identifies the store's files at the time of the
-    plan. `placeholders` replace damaged records. `leaves` counts, by code, the findings that `verify` still reports
-    after the repair. `profile` is the profile of the brokers for which the index is rebuilt. `profile` is None if the
-    store shows the profile. `start_problem` says why a broker would not start after the repair. `start_problem` is None
-    if a broker starts after the repair.
+    After the repair, the log has the physical offsets [min_phy_offset, max_phy_offset). `records` counts the messages
+    of the log after the repair (None: not counted). `end_reason` says why the log ends at `max_phy_offset`.
+    `end_reason` is None if no message follows `max_phy_offset`, or if the operator chose the end. `fingerprint`
+    identifies the store's files at the time of the plan. `placeholders` replace damaged records. `leaves` counts, by
+    code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for which
+    the index is rebuilt. `profile` is None if the store shows the profile. `start_problem` says why a broker would not
+    start after the repair. `start_problem` is None if a broker starts after the repair.
     """
 
     min_phy_offset: int

@@ -1,10 +1,10 @@
 """A client of a broker: one connection, one request at a time.
 
 A user may give the broker's HA port by mistake. On the HA port, a broker reads each group of 8 bytes as an offset that
-a slave acknowledges. After an offset beyond the log's end, a SYNC_MASTER confirms puts that no slave has. A master
-ignores negative offsets. Therefore the last 8 bytes that the HA port reads must be a negative offset. By default,
-requests have ROCKETMQ headers. The lowest byte of `opaque` is 0x80. In a ROCKETMQ request without fields and body, 0x80
-is the first byte of the last 8 bytes that the HA port reads.
+a slave acknowledges. If a slave acknowledges an offset beyond the log's end, a SYNC_MASTER confirms puts that no slave
+has. A master ignores negative offsets. Therefore the last complete group of 8 bytes in a request must be a negative
+offset. In a ROCKETMQ request without fields and body, the last complete group of 8 bytes begins with the lowest byte of
+`opaque`. The lowest byte of `opaque` is 0x80. By default, requests have ROCKETMQ headers.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class RemotingClient:
     def invoke(self, code: int, ext_fields: Mapping[str, str] = NO_FIELDS, body: bytes = b"") -> RemotingCommand:
         """Send a request, and return the answer with the code SUCCESS.
 
-        Raises RequestRefused if the answer has another code. Raises PeerError if the broker cannot be reached, does not
-        answer in time, or breaks the protocol.
+        Raises RequestRefused if the code of the answer is not SUCCESS. Raises PeerError if the broker cannot be
+        reached, does not answer in time, or breaks the protocol.
         """
         self._requests = self._requests % _REQUESTS_MAX + 1
         self._opaque = self._requests << 8 | _OPAQUE_LOW

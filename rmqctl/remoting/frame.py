@@ -17,7 +17,7 @@ Form 1, ROCKETMQ:
 After the fixed part, a ROCKETMQ header has the remark, 4 bytes with the length of all fields, and the fields. A field
 is the length of the key (2 bytes), the key, the length of the value (4 bytes), and the value. All text is UTF-8.
 
-Bit 0 of `flag` marks an answer. Bit 1 of `flag` marks a request to which the peer sends no answer.
+Bit 0 of `flag` marks an answer. Bit 1 of `flag` marks a oneway request, which gets no answer.
 
 The length of a valid frame is at least 4, and at most the reader's limit. The header of a valid frame ends inside the
 frame, and has the form JSON or ROCKETMQ. All parts of a valid ROCKETMQ header lie inside the header, and the last part

@@ -28,9 +28,9 @@ Handler = Callable[[RemotingCommand, Address], RemotingCommand]  # gets the addr
 
 
 class ConnectionWatch:
-    """Gets reports about the connections of a server, and ignores the reports.
+    """Callbacks for a server's connections; in this class, the callbacks do nothing.
 
-    The threads of the connections call the methods.
+    The threads of the server call the methods.
     """
 
     def refused(self, peer: Address, why: str) -> None:

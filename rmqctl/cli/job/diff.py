@@ -77,11 +77,11 @@ COLUMNS = {
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
     """Compare two copies of one log, such as the logs of a master and a slave.
 
-    `diff` shows missing, extra and different records. `diff` compares records at the same physical offset by size,
-    topic, queue, queue offset, store time, body checksum and damage. A log may begin later because its first files
-    expired. A log may end earlier because its store is behind. stderr and JSON report records that one log lacks at its
-    beginning or end. Records that a log lacks at its beginning or end do not count as differences. `diff` exits with 1
-    if there are differences or damage, or if the logs have no offset in common.
+    `diff` shows missing, extra and different records. At each physical offset, `diff` compares size, topic, queue,
+    queue offset, store time, body checksum and damage. A log may begin later because its first files expired. A log may
+    end earlier because its store is behind. stderr and JSON report records that one log lacks at its beginning or end.
+    Records that a log lacks at its beginning or end do not count as differences. `diff` exits with 1 if there are
+    differences or damage, or if the logs have no offset in common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask

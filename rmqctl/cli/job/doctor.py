@@ -71,10 +71,10 @@ def command(
 ) -> int:
     """Say why stores are not healthy, and what to do next, in a row for each store.
 
-    STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task
-    of Spark examines a whole store, as `rmqctl doctor` does. The table shows the causes of each store, the most
-    important first, and the next command for the first cause. -o json and -o jsonl print all that `rmqctl doctor -o
-    json` prints of each store.
+    STORE is a URL such as s3://bucket/store, or a path under which every executor has access to the store. Each task of
+    Spark examines a whole store, as `rmqctl doctor` does. For each store, the table shows all causes, the most
+    important cause first. The table also shows the next command for the first cause. For each store, -o json and -o
+    jsonl print all data of `rmqctl doctor -o json`.
 
     If one store cannot be examined, the reason is printed on stderr, and the job continues with the other stores. The
     exit code is the largest exit code of all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl
@@ -111,9 +111,9 @@ def _begun(
     profile: str | None,
     progress_mode: str,
 ) -> Iterator[Callable[[ReadOnlyStore], Row]]:
-    """Begin to examine all stores.
+    """Start a Spark task for each store.
 
-    The block gets a function that waits for the row of a store.
+    Yield a function that waits for the row of one store.
     """
     from rmqctl.spark.scan.store_tasks import in_tasks
 
@@ -134,7 +134,7 @@ def _begun(
 
 
 def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:
-    """Examine a store in a task, and return the JSON object that describes it.
+    """Examine a store, and return the JSON object that describes the store.
 
     `target` is the store with its options, as words of a command line.
     """

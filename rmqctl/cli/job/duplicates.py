@@ -49,10 +49,10 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobO
     """List messages that were stored more than once.
 
     A producer that gets no answer sends the message again, even if a broker has already stored the message. All copies
-    of one message have one topic, one UNIQ_KEY and one body. Copies that a broker itself makes do not count: delivered
-    delayed messages, committed half messages, retries and dead letters. If STORE... are a master and its slaves, name
-    only one of these stores. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore messages with one
-    UNIQ_KEY are not duplicates if they were stored in one queue in the same millisecond. `duplicates` exits with 1 if
+    of one message have the same topic, the same UNIQ_KEY and the same body. Copies that a broker itself makes do not
+    count: delivered delayed messages, committed half messages, retries and dead letters. If STORE... are a master and
+    its slaves, name only one of these stores. Since 4.9, all messages of one batch have the same UNIQ_KEY. Therefore
+    copies do not count if all copies were stored in one queue in the same millisecond. `duplicates` exits with 1 if
     there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED

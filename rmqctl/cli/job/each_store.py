@@ -1,4 +1,4 @@
-"""Examine several stores with Spark; an error with one ends no other."""
+"""Examine several stores with Spark, even if one store cannot be examined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failed(NamedTuple):
 
 
 def open_each(stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]) -> list[Opened]:
-    """Return each store, opened, or with the error that prevents opening it."""
+    """Open each store, and return each path with the open store or the error."""
     found: list[Opened] = []
     for store in stores:
         try:
@@ -45,10 +45,10 @@ def results(
     open_spark: Callable[[], AbstractContextManager[SparkSession]],
     begin: Callable[[SparkSession, list[ReadOnlyStore]], AbstractContextManager[Callable[[ReadOnlyStore], T]]],
 ) -> Iterator[tuple[Path, T | Failed]]:
-    """Yield each store of `found` with its result, in order.
+    """Yield the path and the result of each store, in the order of `found`.
 
-    `begin` begins to examine the opened stores, and gives a function that waits for the result of a store. An error
-    with a store is reported when its turn comes. Spark starts only if a store was opened.
+    `begin` starts the examination of all open stores. The function from `begin` waits for the result of one store.
+    Errors are reported in the order of the stores. Spark starts only if a store was opened.
     """
     opened = [store for _, store in found if not isinstance(store, Exception)]
     with ExitStack() as stack:

@@ -43,7 +43,7 @@ from rmqctl.errors import BadRequest, Unreadable
     type=click.Choice(("binary", "none")),
     default="binary",
     show_default=True,
-    help="`binary` writes bodies as stored, in JSON Lines and CSV as base64. `none` writes no bodies.",
+    help="`binary` writes bodies as stored. In JSON Lines and CSV, bodies are base64. `none` writes no bodies.",
 )
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
@@ -57,10 +57,10 @@ def command(
 
     `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. `export`
     first writes to a hidden folder beside DIR. When the whole log is read, `export` renames the hidden folder to DIR.
-    Therefore DIR never contains an incomplete export. If an export is killed, the next export to the same DIR removes
-    the hidden folder. Every executor must have access to DIR under the same path. If a character is not allowed in a
-    folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's folders decode %XX. `export` exits
-    with 1 if the log is damaged.
+    DIR never contains an incomplete export. If an export is killed, the next export to the same DIR removes the hidden
+    folder. Every executor must have access to DIR under the same path. If a character is not allowed in a folder name,
+    `export` writes %XX instead, as Hive does. Programs that read Hive's folders decode %XX. `export` exits with 1 if
+    the log is damaged.
     """
     from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.spark.question.log_records import ask

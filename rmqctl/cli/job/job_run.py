@@ -138,7 +138,7 @@ def print_result(
 
 
 def scanned(scan: Scan) -> Row:
-    """Return how many messages, bytes, blanks and damages a job has read, for JSON."""
+    """Return the counts of messages, bytes, blanks and damages, for JSON."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 

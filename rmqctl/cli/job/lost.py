@@ -63,8 +63,8 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     should receive the message. For a missing unit, `rmqctl verify` reports missing-unit or unit-mismatch, and `rmqctl
     rebuild` repairs the queue. WHY is `deleted-topic` if the topic has no queue, is not in config/topics.json, and has
     no offset of a group. WHY is `superseded` if the topic was deleted and created again after the message was stored.
-    `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits with 1 if a
-    message has WHY missing-unit, or if the log is damaged.
+    `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits with 1 if WHY
+    of a message is `missing-unit`, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED

@@ -1,11 +1,11 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver fills the queues.
 
 The tasks create dispatch requests. The driver puts units into queues, and entries into the index. In a measurement, the
-driver needed 0.1 us for the unit of a message. The unit and the index entries of a message together needed 0.2 us. The
-driver can therefore process 1 to 5 GiB of log each second. Executors cannot write the queues without a shuffle of the
-messages by queue. The shuffle takes 0.9 us more for each message. Therefore executors would be slower than the driver
-with fewer than about 20 cores. The queue offset of a unit depends on the whole log before the message, for example on
-earlier damage. The position of an index entry depends on all keys before the entry.
+driver needed 0.1 us for the unit of a message. For the unit and the index entries of a message together, the driver
+needed 0.2 us. The driver can process 1 to 5 GiB of log each second. If executors wrote the queues, Spark would first
+have to shuffle all messages by queue. The shuffle would add 0.9 us for each message. With fewer than about 20 cores,
+executors would be slower than the driver. The queue offset of a unit depends on the whole log before the message, for
+example on earlier damage. The position of an index entry depends on all keys before the entry.
 """
 
 from __future__ import annotations

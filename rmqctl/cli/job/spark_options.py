@@ -29,7 +29,7 @@ class StoreParam(LocalPath):
     """The type of an argument that is the folder of a store, or a URL of a store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the argument as a Path. For a URL, return the path from `root_path`."""
+        """Return the folder or the URL as a Path."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)

@@ -86,8 +86,8 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
     """Define the views messages and damage for the query.
 
-    The views read only the parts `splits` of the log. Without splits, the views are empty. Empty views are enough to
-    check the query.
+    The views read only the parts of the log in `splits`. If `splits` is empty, the views are empty. Spark can check a
+    query on empty views.
     """
     from rmqctl.spark.question.sql import views
 

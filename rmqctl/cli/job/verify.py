@@ -78,10 +78,10 @@ def command(
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the
     extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
-    A single store is read by many tasks, and rmqctl compares its log with the queues and the index on this machine.
-    The same holds for each store that has more than a quarter of the bytes of all stores: such stores are verified one
-    after the other. Each other store is verified by one task, and these stores are verified at the same time. The
-    output and the exit code are those of `rmqctl verify` for the same stores. If one store cannot be verified, the job
+    A store is large if its log has more than a quarter of the bytes of all logs. Large stores are verified one after
+    the other. For a large store, many tasks read the log, and rmqctl compares the log with the queues and the index on
+    this machine. Each small store is verified by one task. All small stores are verified at the same time. The output
+    and the exit code are those of `rmqctl verify` for the same stores. If one store cannot be verified, the job
     continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
@@ -98,7 +98,7 @@ def command(
 
 @dataclass(frozen=True)
 class HowToVerify:
-    """The options that say what is checked, and how; `split_size` is in bytes."""
+    """The options of a verification; `split_size` is in bytes."""
 
     level: int
     receipts: bool
@@ -116,9 +116,9 @@ def _verified(path: Path, result: VerifyReport | Failed) -> VerifiedStore:
 def _begun(
     spark: SparkSession, stores: list[ReadOnlyStore], *, asked: HowToVerify
 ) -> Iterator[Callable[[ReadOnlyStore], VerifyReport]]:
-    """Begin to verify all stores that are not too large for one task.
+    """Start a Spark task for each store that is small enough for one task.
 
-    The block gets a function that waits for the report of a store, or verifies a large store.
+    Yield a function that returns the report of a store. If the store has no task, the function verifies the store.
     """
     from rmqctl.forensics.verify import Verification
     from rmqctl.spark.question.verify import is_whole, whole_report
@@ -143,7 +143,7 @@ def _begun(
 
 
 def _by_splits(spark: SparkSession, store: ReadOnlyStore, asked: HowToVerify) -> VerifyReport:
-    """Verify a store whose log is read by many tasks."""
+    """Verify one store with many Spark tasks, each for a part of the log."""
     from rmqctl.spark.question.verify import verification
 
     found = verification(spark, store, level=asked.level, split_size=asked.split_size, receipts=asked.receipts)

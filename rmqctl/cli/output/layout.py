@@ -1,7 +1,7 @@
 """The layout of a table that may be too wide for a terminal.
 
 A cell with prose may be wrapped at its spaces. A column with prose keeps a width of at least PROSE_MIN characters.
-Numbers, offsets and paths are never wrapped. If the table is too wide with wrapped cells, each row is shown as a
+Numbers, offsets and paths are never wrapped. If the table is too wide even with wrapped cells, each row is shown as a
 record, as in psql.
 """
 
@@ -19,11 +19,11 @@ CellWidth = Callable[[str], int]
 def wrapped_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, cell_len: CellWidth
 ) -> dict[int, int] | None:
-    """Return the columns whose cells must be wrapped, with their minimum widths.
+    """Return the minimum width of each column whose cells must be wrapped.
 
-    If the table fits a terminal of `width` characters without wrapping, the result is empty. The result is None if the
-    table is too wide with wrapped cells. The rows must then be shown as records. `cell_len` returns the width of a text
-    on a terminal.
+    If the table fits a terminal of `width` characters without wrapping, the result is empty. If the table is too wide
+    even with wrapped cells, the result is None, and the rows must be shown as records. `cell_len` returns the width of
+    a text on a terminal.
     """
     columns = list(zip(headings, *rows, strict=True))
     natural = [max(map(cell_len, column)) for column in columns]

@@ -40,7 +40,7 @@ _IMPORTED_LATE = (
 def import_late_ones() -> None:
     """Import rich and the other modules in _IMPORTED_LATE.
 
-    Call this function before the process changes its user. The new user may have no right to read the modules.
+    Call this function before the process changes to a user without the right to read the modules.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
@@ -59,9 +59,9 @@ def print_document(verb: str, document: Row) -> None:
 def indented_json(document: Row) -> str:
     """Return an indented JSON document, safe for a terminal.
 
-    msgspec indents large documents much faster than `json`, but the import of msgspec needs time. msgspec refuses
-    surrogates, and the name of a file may contain a surrogate. Therefore `json` indents small documents and documents
-    with surrogates.
+    msgspec indents large documents, because msgspec is much faster than `json`. `json` indents small documents, because
+    the import of msgspec needs time. `json` also indents documents with surrogates, for example in a file name, because
+    msgspec refuses surrogates.
     """
     text = printable_json(json.dumps(document, ensure_ascii=False))
     if len(text) < LARGE_DOCUMENT or "\\ud" in text:
@@ -175,7 +175,7 @@ def _print_plain(headings: list[str], rows: list[list[Any]], padding: int = 0) -
 
     A column is wider than its heading by `padding` or more characters.
 
-    The import of tabulate would take a third of the time of a whole message look-up. The function makes each cell
+    The import of tabulate would take a third of the time of a whole message look-up. Each cell is converted to text
     twice, because the texts of all cells would need more memory than the rows.
     """
     widths = [len(heading) + padding for heading in headings]

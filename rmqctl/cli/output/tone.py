@@ -1,7 +1,7 @@
 """The colours of the output, by meaning.
 
-The text itself says what a colour means. Therefore output without colours loses no information, for example with
-NO_COLOR or in a file.
+A colour only repeats what the text says. Output without colours, for example with NO_COLOR or in a file, loses no
+information.
 """
 
 from __future__ import annotations

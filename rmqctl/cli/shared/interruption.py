@@ -36,8 +36,8 @@ def repeat_dropped_interrupts() -> None:
     """Repeat a signal if Python dropped its KeyboardInterrupt.
 
     Python drops any exception in a destructor or in a weakref callback, and calls sys.unraisablehook. A signal can
-    arrive at such a moment. Without the repetition, the command would ignore the signal. The process must have handlers
-    of its own for SIGTERM and SIGHUP. Call this function in the main thread.
+    arrive during a destructor or a callback. If rmqctl did not repeat the signal, the signal would have no effect. The
+    process must have handlers of its own for SIGTERM and SIGHUP. Call this function in the main thread.
     """
     report, main_thread = sys.unraisablehook, threading.get_ident()
 
@@ -88,9 +88,9 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End the block immediately when a signal arrives, and set `noted`.
+        """End the block when a signal arrives, and set `noted` to True.
 
-        Use `waiting` for work that may wait forever and changes nothing.
+        Use `waiting` for a block that changes nothing and may never end.
         """
         self._is_waiting = True
         try:

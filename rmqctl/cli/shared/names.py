@@ -1,8 +1,8 @@
 """Shell completion of the topics, groups and codes that a user types.
 
 The shell completes arguments and options whose names are in TYPES. Verbs contain no code for completion. Completion
-must be fast and silent. Therefore completion lists folders and reads small files, but never reads the log. After an
-error, completion proposes nothing.
+must be fast and silent. Completion lists folders and reads small files, but never reads the log. After an error,
+completion proposes nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def complete_names(parameters: Iterable[click.Parameter]) -> None:
 def _store_of(context: click.Context) -> Path:
     """Return the store in an incomplete command line.
 
-    click leaves the store in `args` while the value of an option is missing. Raises ValueError if the command line has
-    no store.
+    If the last option has no value yet, click leaves the store in `args`. Raises ValueError if the command line has no
+    store.
     """
     typed = context.params.get("store") or (context.params.get("stores") or context.args or [None])[0]
     if typed is None:
@@ -78,7 +78,7 @@ def _groups(context: click.Context) -> dict[str, str]:
 
 
 def _table(store: Path, name: str, key: str) -> dict[str, Any]:
-    """Load config/`name` as a broker does, and return the JSON object `key`."""
+    """Load the file `name` of config/ as a broker does, and return its table `key`."""
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.config_file import load_config, table
 

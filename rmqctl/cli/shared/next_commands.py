@@ -1,7 +1,7 @@
 """The command that rmqctl proposes next, for each finding, term and exit code.
 
 In a proposed command, STORE is the store, OFFSET is the finding's physical offset, and VERB is the verb that was run.
-FILE is the broker's broker.conf after --broker-conf. After `config restore STORE`, FILE is the name of a file of
+After --broker-conf, FILE is the broker's broker.conf. After `config restore STORE`, FILE is the name of a file of
 config/. After `>`, FILE is any file for the output.
 """
 

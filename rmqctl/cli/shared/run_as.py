@@ -95,7 +95,7 @@ def _import_package() -> None:
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Report the user that the process would become without --dry-run.
+    """Report as which user rmqctl would make the change without --dry-run.
 
     If `other_owner` raises ChangeFailed, report that the change would be refused.
     """

@@ -1,8 +1,7 @@
 """Gauges for Prometheus in a text file.
 
 rmqctl writes the gauges to a text file for node_exporter's textfile collector. rmqctl does not use the client library
-of Prometheus. The client library is made for processes that run for a long time. Writing a few gauges needs only a few
-lines of code.
+of Prometheus, which is made for processes that run for a long time.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class MetricsFile:
     def hold(self, path: Path | None) -> None:
         """If root runs the verb, open the metrics file at `path`, and keep the file open.
 
-        The process of the verb later changes its user. The new user may have no right to replace the file. Raises
-        OSError.
+        The process later changes its user to the owner of the store. The owner may have no right to replace the metrics
+        file. Raises OSError.
         """
         from rmqctl.logfile.access.owner import is_root
         from rmqctl.logfile.system.storage import Kind
@@ -100,7 +99,7 @@ def with_metrics(metrics: MetricsFile, path: Path | None, run: Callable[[], int]
     """Run a verb, and write its gauges to the file at `path` (None: to no file).
 
     The file is written even if the verb ends with an error. After a usage error, no file is written, because `path` may
-    be wrong. If the verb succeeds, but the file cannot be written, raises OSError.
+    be wrong. Raises OSError if the verb succeeds but the file cannot be written.
     """
     if path is None:
         return run()

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield the differences between config/ and the queues or the .bak files.
+    """Yield findings where config/ does not match the queues or the .bak files.
 
-    The topics of a store that no broker ever used are not compared, because topics.json is missing. Raises OSError.
+    If no broker ever used the store, topics are not compared, because topics.json is missing. Raises OSError.
     """
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)
@@ -117,11 +117,11 @@ def _backups(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def _lost_entries(store: ReadOnlyStore, config: ConfigFile, backup: ConfigFile) -> list[str]:
-    """Return the lost entries: the .bak has them, and the store still uses them.
+    """Return the entries of the .bak that the file lacks and the store still uses.
 
-    A single missing group is not reported: an operator may have deleted this group. Offsets of a deleted topic or group
-    do not count, because a broker may remove these offsets. Other functions find missing topics, and files that lost
-    all entries.
+    A single missing group is not reported: an operator may have deleted this group. Missing offsets of a deleted topic
+    or group are not reported, because a broker may remove them. Other functions find missing topics, and files that
+    lost all entries.
     """
     if config.name not in (GROUPS_CONFIG, OFFSETS_CONFIG) or not table(config, ENTRY_TABLES[config.name]):
         return []

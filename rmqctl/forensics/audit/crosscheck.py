@@ -99,7 +99,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.
 
-        `message` is given for a single message with damaged content and right lengths.
+        If the only message in `described` has damaged content and right lengths, `message` is this message.
         """
         self._units.know(self._builder.keys)
         messages = described.messages
@@ -155,10 +155,10 @@ class QueueCrosscheck:
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
         """Return whether the QUEUEOFFSET of a record is wrong, and the unit is right.
 
-        The unit for the record must be at a queue offset other than QUEUEOFFSET. The records of the two neighbouring
-        units show whether QUEUEOFFSET or the unit is wrong. The unit is wrong if the record and a neighbouring record
-        have successive QUEUEOFFSETs. The record's QUEUEOFFSET is wrong if the QUEUEOFFSET of a neighbouring record
-        matches the neighbouring unit. The record's QUEUEOFFSET is wrong if neither neighbouring record can be read. If
+        The result is False if the record's unit is at QUEUEOFFSET, or if the record has no unit. The records of the two
+        neighbouring units show whether QUEUEOFFSET or the unit is wrong. The unit is wrong if the record and a
+        neighbouring record have successive QUEUEOFFSETs. Otherwise, QUEUEOFFSET is wrong if a neighbouring record's
+        QUEUEOFFSET matches its unit. QUEUEOFFSET also counts as wrong if neither neighbouring record can be read. If
         the result is True, the function confirms the unit, and adds a finding. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
@@ -238,7 +238,7 @@ class QueueCrosscheck:
     def lost(self, damage: Damage) -> None:
         """Remember that a range of the log has no records.
 
-        A unit that points into the range belongs to a lost message, and is not wrong.
+        If a unit points into the lost range, the message is lost, but the unit is not wrong.
         """
         self._lost.append((damage.physical_offset, damage.end))
 
@@ -308,7 +308,7 @@ class QueueCrosscheck:
         self._check_tags_code(target, message, unit)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
-        """Check a message's place in a light queue.
+        """Check a message's unit in a light queue (LMQ).
 
         The queue offset of the unit may differ from the queue offset in the message (`light_queues`).
         """
@@ -392,8 +392,8 @@ class QueueCrosscheck:
     def _count_spanning(self, queue: UnitQueue, expired_before: int) -> None:
         """Count the expired units of a queue whose last unit points into the log.
 
-        A queue whose messages have all expired does not count. A broker keeps the last units of a queue to know the
-        next queue offset.
+        The function ignores a queue whose messages have all expired. A broker keeps the last units of a queue to know
+        the next queue offset.
         """
         expired = self.expired_units - expired_before
         last = queue.last() if expired else None
@@ -420,7 +420,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count the units of each code that already has FINDINGS_MAX findings.
+        """Count faulty units whose code already has FINDINGS_MAX findings.
 
         The units begin at queue offset `at`. The result has one bool for each unit: True if the unit was counted.
         """
@@ -573,8 +573,8 @@ class QueueCrosscheck:
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding for `count` successive places of a queue.
 
-        If the last finding of the code ends directly before the new places, the count of this finding grows. A queue
-        gets at most FINDINGS_MAX findings of one code. The last finding of a code counts all later places.
+        Places that directly follow the last finding of the code are added to this finding. A queue gets at most
+        FINDINGS_MAX findings of one code. After FINDINGS_MAX findings, the last finding counts all later places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -660,7 +660,7 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 def _majority(sizes: list[int]) -> int | None:
     """Return the size that more than half of the files have.
 
-    The result is None if no such size exists, or if there are fewer than three files.
+    The result is None if no size has a majority, or if there are fewer than three files.
     """
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
     return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

@@ -1,8 +1,8 @@
-"""Check that each key in the log has an index entry, and each entry a message.
+"""Check that keys in the log have index entries, and that entries have messages.
 
 The audit checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
-compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
-needs memory for three blocks of entries, and for the slot tables of the files with these blocks.
+compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The
+memory holds three blocks of entries, and the slot tables of their index files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class IndexAudit:
     def notes(self) -> Iterator[str]:
         """Yield remarks on entries that are missing because of a broker's upgrade.
 
-        The remarks count messages without an entry for TAGS, at the start and at the end of the log.
+        The remarks count the first and the last messages of the log that have no entry for TAGS.
         """
         state = self._state[0]
         last = (
@@ -116,7 +116,7 @@ class IndexAudit:
                 )
 
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
-        """Call the kernel once, and process its events."""
+        """Compare a batch of messages with a block of entries, and add findings."""
         state = self._state[0]
         state["events"] = 0
         incomplete = self._incomplete_ahead if block is None else block.incomplete
@@ -175,7 +175,7 @@ class IndexAudit:
             yield self._checked(before, -1, last_of_file=whole)
 
     def _raw_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all index files in blocks, before the check."""
+        """Yield the unchecked entries of all index files, in blocks."""
         self._like_3x = looks_like_3x(self._store)
         self._indexes_tags = guess_profile(self._store).indexes_tags
         for index_file in self._store.index.files:
@@ -278,7 +278,7 @@ class IndexAudit:
     def _tags_not_indexed(self, first: int, count: int) -> None:
         """Add a finding for messages whose TAGS are not in the index.
 
-        The index has the TAGS of earlier messages and of later messages.
+        The index has the TAGS of messages before and after these messages.
         """
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"

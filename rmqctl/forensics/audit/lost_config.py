@@ -96,7 +96,7 @@ def _was_broker_here(store: ReadOnlyStore) -> bool:
 
 
 def _has_file(store: ReadOnlyStore, *names: str) -> bool:
-    """Return whether config/ has one of the files `names`, or the .bak of one."""
+    """Return whether one of the files `names`, or its .bak, is in config/."""
     folder = store.path.part(CONFIG)
     return any(
         store.storage.entry(folder / (name + suffix)).kind is not Kind.MISSING
@@ -106,10 +106,10 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 
 
 def _missing(store: ReadOnlyStore, name: str) -> str:
-    """Describe the lost entries of a config file if file and .bak are missing.
+    """Describe the entries that are lost with a config file and its .bak.
 
-    Every broker writes consumerFilter.json, even if no group has a filter. Without consumerFilter.json, the result is
-    empty, because rmqctl may have written the files.
+    Every broker writes consumerFilter.json, even if no group has a filter. If consumerFilter.json is missing, the
+    result is empty, because config/ may not come from a broker.
     """
     if _has_file(store, name) or not _has_file(store, FILTER_CONFIG):
         return ""

@@ -124,7 +124,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
     """Yield findings on lost or invalid files of config/, and on wrong offsets.
 
     An offset is wrong if it is after the end of its queue. `ends` are the ends of the queues after a planned change. If
-    `ends` is None, the present ends are used.
+    `ends` is None, the audit uses the present ends of the queues.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
@@ -171,11 +171,11 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, spanning_uni
 
     The start is missing if units point before the log, and the log's first message is younger than fileReservedTime.
     `spanning_units` counts the units that point before the log, in queues whose last unit points into the log. `rmqctl
-    rebuild` removes the units before the log's start if an operator accepts the loss. A queue without a message in the
-    log keeps its units. A broker counts the age of a log file from the last write to the file. For the missing file,
-    the last write was at about `oldest`, the store time of the first message that is left. `oldest` is compared with
-    the latest time in the store (`newest`). The present time is not used, because the result for a copy of a store must
-    never change. `oldest` and `newest` are in ms.
+    rebuild` removes the units before the log's start if an operator accepts the loss. `rebuild` keeps the units of a
+    queue without a message in the log. A broker counts the age of a log file from the last write to the file. The
+    missing file was last written at about `oldest` (ms), the store time of the log's first message. The age of the file
+    is counted up to `newest` (ms), the latest time in the store. The present time is not used, because the result for a
+    copy of a store must never change.
     """
     if not spanning_units or not oldest:
         return

@@ -26,9 +26,9 @@ WINDOW_MIN, WINDOW_MAX = 16, 16384
 
 
 class QueueCursor:
-    """The units of one queue, and the queue offsets that messages confirmed.
+    """The units of one queue.
 
-    Confirmed offsets are kept as runs [start, end).
+    A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets.
     """
 
     __slots__ = ("_runs", "first", "max_offset", "queue")
@@ -70,14 +70,11 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Remember that the log has the messages of the units [start, end).
-
-        Units after `end` may already be confirmed.
-        """
+        """Remember that the log has the messages of the units [start, end)."""
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:
-        """Return the confirmed runs, ascending.
+        """Return the queue offsets of confirmed units as runs [start, end), ascending.
 
         The physical offsets in each run are ascending.
         """
@@ -94,8 +91,7 @@ class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
     `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
-    cannot be read. The windows need 16 MiB of memory for up to 50,000 queues. With more queues, the windows need more
-    memory. Each run of confirmed units needs additional memory.
+    cannot be read. For up to 50,000 queues, the audit needs 16 MiB of memory for its windows.
     """
 
     def __init__(
@@ -115,9 +111,9 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """Update the list of queues. The number of a queue is its index in the list.
+        """Add the new queues in `keys`.
 
-        `keys` begins with the queues of the last call; the new queues follow.
+        `keys` must begin with the queues of the previous call. The number of a queue is its index in `keys`.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -139,8 +135,8 @@ class UnitAudit:
     def _fill_windows(self, first: int, plain: list[tuple[int, QueueCursor]]) -> None:
         """Fill the windows of new queues from units that are already in memory.
 
-        `plain` has pairs: the number of a queue minus `first`, and the cursor of the queue. A filled window never
-        moves, because it has all units of its queue.
+        Each pair in `plain` is the number of a queue minus `first`, and the cursor of the queue. A window that is
+        filled here never moves, because the window has all units of the queue.
         """
         filled = []
         for at, cursor in plain:
@@ -175,7 +171,7 @@ class UnitAudit:
         return bool(state["first_seen"] < physical_offset)
 
     def finish(self) -> None:
-        """Confirm the last run of each queue."""
+        """Confirm the units for the last messages of each queue."""
         for number, (start, end) in enumerate(
             zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)
         ):
@@ -190,7 +186,7 @@ class UnitAudit:
     def _move_window(self, number: int, queue_offset: int) -> None:
         """Move the queue's window to the units that begin at `queue_offset`.
 
-        A unit that no file has becomes zeros in the window.
+        If no queue file has a unit, the window has zeros in its place.
         """
         state = self._states[number]
         key = self._keys[number]

@@ -1,7 +1,7 @@
 """Attributes findings to causes, by pure functions.
 
-Damage to the log is attributed first. Findings on units or index entries that point into damage are consequences of the
-damage. Findings that damage to the log does not explain get separate causes: one for each queue, topic or file.
+Damage to the log is attributed first. If a unit or an index entry points into damage, its finding is a consequence of
+the damage. Findings that damage to the log does not explain get separate causes: one for each queue, topic or file.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _Attribution:
     def _head(self, finding: Finding) -> None:
         """Add the cause for a missing start of the log.
 
-        An operator who accepts the loss can run `rebuild`. After `rebuild`, each queue begins with the first message of
+        An operator who accepts the loss can run `rebuild`. After `rebuild`, each queue begins with its first message in
         the log, and the finding disappears.
         """
         begin, end = self._facts.oldest_unit, self._facts.log_begin

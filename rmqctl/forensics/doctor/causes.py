@@ -17,8 +17,8 @@ class CauseKind(NamedTuple):
 
     `summary` says what happened. In `summary`, {subjects} are the files or queues, and {places} is the number of places
     and the first offset. {detail} says why a broker does not start. `means` says what the cause means for producers and
-    consumers. `confidence` says how sure rmqctl is of the cause. `issue` names the bug of the broker, if a bug leads to
-    the cause or to its effect.
+    consumers. `confidence` says how sure rmqctl is of the cause. If a bug of the broker leads to the cause or to its
+    effect, `issue` names the bug.
     """
 
     summary: str

@@ -1,7 +1,7 @@
 """The unreadable parts of the log, in log order, each with its cause.
 
-A store can have many thousand damaged records, and many thousand findings that point to them. Therefore the parts are
-kept sorted, and a part is found by bisection.
+A store can have many thousand damaged records, and many thousand findings that point to these records. Therefore
+unreadable parts are sorted, and are found by bisection.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class DamagedRanges:
     """Parts [begin, end) of the log that do not overlap, each with its cause.
 
-    If two causes have the same bytes, the bytes belong to the more important cause. Offsets are physical offsets in
-    bytes.
+    If two causes make the same bytes unreadable, the more important cause gets the bytes. Offsets are physical offsets
+    in bytes.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
 
 
 def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFacts) -> str:
-    """Describe what the next start does to the store, and to the places of a cause."""
+    """Describe the next start of the broker, and its effect on one cause."""
     if restart is None:
         return "rmqctl cannot simulate a start with this store."
     version = f"a broker of {restart.profile.name}"

@@ -48,8 +48,8 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:
     """Return the log file that does not match the units of several queues.
 
-    All findings on queues must point into one log file. The result is None if the findings point into several files, or
-    if the store has too few queues or log files.
+    The result is None if the findings on queues point into several log files. The result is also None if the store has
+    too few log files, or too few queues that do not match the log.
     """
     mismatched = [key for key, findings in of_queue.items() if any(found.code == MISMATCH for found in findings)]
     offsets = [found.physical_offset for findings in of_queue.values() for found in findings]

@@ -55,8 +55,8 @@ class QueueLag(NamedTuple):
     def outside(self) -> str | None:
         """Return `before` or `after` if the offset is not in the queue.
 
-        `before` means before the begin of the queue, and `after` means after its end. The result is None if the offset
-        is in the queue.
+        `before` means below the min offset of the queue, and `after` means above the max offset. The result is None if
+        the offset is in the queue.
         """
         if self.offset is None or self.min_offset is None or self.max_offset is None:
             return None

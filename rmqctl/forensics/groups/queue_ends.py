@@ -48,8 +48,8 @@ def ends_of(store: ReadOnlyStore, key: QueueKey) -> QueueEnds:
 class EmptyQueues(NamedTuple):
     """Queues without files, which consumers may read according to topics.json.
 
-    A queue without files and without an offset gives one row for each group that reads the queue. For up to 10,000
-    rows, `listed` has the queues. Above 10,000 rows, `listed` is empty, and `unlisted` counts the rows.
+    A queue without an offset needs one row for each group that reads the queue. If at most 10,000 rows are needed,
+    `listed` has the queues. If more rows are needed, `listed` is empty, and `unlisted` counts the rows.
     """
 
     listed: frozenset[QueueKey]
@@ -66,9 +66,9 @@ def unlisted_in_words(rows: int) -> str:
 def empty_queues(
     store: ReadOnlyStore, groups: ConsumerGroups, topics: Iterable[str], group: str | None = None
 ) -> EmptyQueues:
-    """Return the queues without files in these topics, for one group or all groups.
+    """Return the queues without files in `topics`, for one group or all groups.
 
-    The number of rows is limited: topics.json can give thousands of queues to a topic.
+    The number of rows is limited, because a topic can have thousands of queues in topics.json.
     """
     with_offset = set(groups.queues_with_offset())
     found: set[QueueKey] = set()

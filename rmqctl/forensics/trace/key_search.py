@@ -2,10 +2,9 @@
 
 A broker indexes every message by UNIQ_KEY and by each word of KEYS. The index includes half messages, delayed messages
 and retries. The hash in an index entry depends on the topic of the message. Therefore the search looks up the key for
-every topic that the store knows. If a message was found by one of its KEYS, the search looks up its UNIQ_KEY only for
-the topics of the found records, for the topics that their properties name, and for topics in which brokers and clients
-store records of other topics' messages. The index may begin later or end earlier than the log, or may lack a file.
-Therefore the search reads the parts of the log that no index file covers.
+every topic that the store knows. If a message was found by its KEYS, its UNIQ_KEY is looked up only for topics that can
+have records of the message. The index may begin later or end earlier than the log, or may lack a file. Therefore the
+search reads the parts of the log that no index file covers.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ class KeySearch:
         return self._found[key]
 
     def records_of_message(self, unique_key: str, key: str | None) -> list[Record]:
-        """Return the records with a UNIQ_KEY, and those that have it in their KEYS.
+        """Return the records with `unique_key` as their UNIQ_KEY or in their KEYS.
 
         Client records have the UNIQ_KEY of another message in their KEYS. `key` is the word of KEYS in the question of
         the user, or None. After a scan of the whole log for `key`, the result has all records with `key`. All records
-        of the message have `key` in their KEYS. Therefore a part of the log that was read for `key` is not read for the
+        of the message have `key` in their KEYS. Therefore no part of the log is read twice, for `key` and for the
         UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
@@ -116,7 +115,7 @@ class KeySearch:
         return self._found[key]
 
     def _found_also_by(self, key: str) -> dict[str, list[Record]]:
-        """Return the records that were found by a key, by all their keys."""
+        """Return the records found by a key, grouped by each of their keys."""
         if key not in self._also_by:
             of_words = self._also_by[key] = defaultdict(list)
             for record in self._found[key]:
@@ -131,7 +130,7 @@ class KeySearch:
 
     @cached_property
     def _copy_topics(self) -> frozenset[str]:
-        """Return the topics that can have records of messages of other topics."""
+        """Return the topics that can have records about other topics' messages."""
         prefixes = (*SYSTEM_PREFIXES, *GROUP_PREFIXES)
         return frozenset(topic for topic in self._topics if topic in SYSTEM_TOPICS or topic.startswith(prefixes))
 
@@ -225,5 +224,5 @@ def _topics(store: ReadOnlyStore) -> set[str]:
 
 
 def _named_topics(records: list[Record]) -> frozenset[str]:
-    """Return the topics that the properties of records name."""
+    """Return the topics in the properties of records."""
     return frozenset(name for record in records for name in map(record.properties.get, TOPIC_NAMES) if name)

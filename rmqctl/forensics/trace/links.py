@@ -8,8 +8,8 @@ Op messages and POP messages do not have the UNIQ_KEY of the message. The index 
     retry, DLQ      ORIGIN_MESSAGE_ID is the offset message id of the first record
     light queues    INNER_MULTI_DISPATCH names them (LMQ)
 
-Op messages and POP messages are stored later than the records that they name. In the queues of op messages and POP
-messages, the search skips units that point before the named record.
+Op messages and POP messages are stored later than the records that they name. Therefore only op messages and POP
+messages after the named record are searched.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _due(record: Record, store: ReadOnlyStore) -> int:
 
 
 def lost_origins(record: Record, store: ReadOnlyStore) -> Iterator[int]:
-    """Yield the named physical offsets that are before the begin of the log."""
+    """Yield the physical offsets in a record that are before the log's start."""
     begin = store.commit_log.min_offset
     for host, offset in _origins(record):
         if offset < begin and host == record.message.store_host:
@@ -123,9 +123,9 @@ def _origins(record: Record) -> Iterator[tuple[Host, int]]:
 def op_stages(halves: Sequence[Stage], records: Iterable[Record], ops: OpMessages) -> Iterator[Stage]:
     """Yield the op messages of one store for the half messages `halves`.
 
-    `records` are all records of the message. An op message means a commit if `records` has the committed message, and a
-    rollback if not. The queue of op messages may be behind the log. If no op message in the queue names the last half
-    message, the end of the log is scanned.
+    `records` are all records of the message. An op message means a commit if `records` has the committed message.
+    Otherwise, the op message means a rollback. The queue of op messages may be behind the log. If no op message in the
+    queue names the last half message, the end of the log is scanned.
     """
     committed = {
         record.message.prepared_transaction_offset

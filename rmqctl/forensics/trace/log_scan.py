@@ -45,7 +45,7 @@ class ScannedPart:
 
 
 class LogScan:
-    """Scans the log of `store`, which has the number `number` among the stores.
+    """Scans the log of one store; `number` is the number of the store.
 
     `damages` has the damage that scans found, by physical offset. `parts` lists the parts of the log that were read.
     `warm_up` is called before the kernels are used.

@@ -1,7 +1,7 @@
 """Clues about a message that has no record in any store.
 
-An index entry or a unit may point to an offset before the log's begin: the broker has deleted the log file. A msgId
-shows the physical offset of the message. A UNIQ_KEY shows roughly when the client made the message.
+If an index entry points before the log's start, the log file with the message is gone. A msgId contains the physical
+offset of the message. A UNIQ_KEY shows roughly when the client made the message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def not_found_verdict(trace: Trace, names: list[str]) -> str:
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
-    """Yield the texts, with the name of the store if several stores were searched."""
+    """Put the store's name before each text if several stores were searched."""
     for number, text in told:
         yield f"{names[number]}: {text}" if len(names) > 1 else text
 
@@ -68,7 +68,7 @@ def _known_of(trace: Trace) -> Iterator[tuple[int, str]]:
 
 
 def _at_place(trace: Trace) -> Iterator[tuple[int, str]]:
-    """Yield a text on what each log has at the offset or msgId in the question.
+    """Describe what each log has at the offset or msgId that the user gave.
 
     Each result is (number of the store, text).
     """

@@ -1,7 +1,7 @@
 """The op messages of one store, which name half messages by queue offset.
 
 The first search in a queue looks for the digits of the queue offsets in the bytes of each op message. The second search
-decodes all op messages. Later searches use the decoded queue offsets.
+decodes all op messages, and keeps the queue offsets for later searches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Links from POP checkpoints and POP acknowledgements to messages (5.x).
 
 A POP checkpoint or acknowledgement names the topic, the queue and the queue offset of a message
-(format/body/pop_message.py). A broker stores POP checkpoints and acknowledgements first in rmq_sys_wheel_timer, and
-when they are due in rmq_sys_REVIVE_LOG_CLUSTER.
+(format/body/pop_message.py). A broker stores POP checkpoints and acknowledgements first in rmq_sys_wheel_timer. When
+they are due, the broker stores them in rmq_sys_REVIVE_LOG_CLUSTER.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def pop_stages(stages: Sequence[Stage], scan: LogScan) -> Iterator[Stage]:
 
 
 def _pop_of(record: Record, stages: Iterable[Stage]) -> tuple[str, str] | None:
-    """Return the kind and the group of a POP message that names one of the stages.
+    """Return the kind and the group of a POP message if it names one of `stages`.
 
-    The result is None for any other message.
+    The result is None for any other record.
     """
     tag = record.properties.get(TAGS, "")
     if tag not in pop_message.BODIES:

@@ -79,7 +79,7 @@ class Stage(NamedTuple):
     """A stage of a message's life: a record, or a record's place in a light queue.
 
     `reachable` says whether the unit at `queue_offset` points to the record. `reachable` is None if the queues cannot
-    be read. `group` is the consumer group that a link names for the stage.
+    be read. `group` is the consumer group in a POP checkpoint or acknowledgement.
     """
 
     kind: str

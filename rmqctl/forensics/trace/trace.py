@@ -1,9 +1,9 @@
 """Find every record of a message in the stores of a cluster.
 
 The search begins with a key, an id or an offset that the user knows, and finds the UNIQ_KEY of the message. Then the
-search finds all records with this UNIQ_KEY in all stores. The search follows the links of these records (`links.py`).
-The index is used first. The log of a store is scanned if the index cannot be used, or if a linked record is not in the
-index. All logs are scanned if the indexes lead to no record of the message.
+search finds all records with the UNIQ_KEY in all stores. The search follows the links in the found records
+(`links.py`). The index is used first. The log of a store is scanned if the index cannot be used, or if a linked record
+is not in the index. All logs are scanned if the indexes lead to no record of the message.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Trace:
 
     `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
     are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the message is not
-    in the topic of the question, `other_topics` names the topics of the message. `unlike` has pairs of a shown record
-    and its copy in another store. In each pair of `unlike`, one record is whole, and one record is not whole.
+    in the topic of the question, `other_topics` names the topics of the message. Each pair in `unlike` is a record and
+    its copy in another store. In each pair, one record is whole, and one record is not whole.
     """
 
     def __init__(
@@ -178,14 +178,14 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a record is a client record that the question does not ask for."""
+        """Return whether a client record was found by a key."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:
         """Return whether a record has data that a client recorded about the message.
 
-        A record of the message itself does not count. The trace topic of clients can be configured, and can differ from
-        RMQ_SYS_TRACE_TOPIC.
+        The result is False for a record of the message itself. The trace topic of clients can be configured, and can
+        differ from RMQ_SYS_TRACE_TOPIC.
         """
         if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
             return False
@@ -233,7 +233,7 @@ class Trace:
         return known
 
     def _with_links(self, unique_key: str | None, records: Sequence[Record]) -> list[Record]:
-        """Return the records of a message, and the records to which offset links point.
+        """Return `records` and more records of the message, found by links or a scan.
 
         If the index lacks a linked record, or if a delivery is overdue, the log is scanned for the UNIQ_KEY.
         """
@@ -254,7 +254,7 @@ class Trace:
     def _linked(
         self, unique_key: str | None, fresh: Sequence[Record], known: dict[tuple[int, int], Record]
     ) -> Iterator[Record]:
-        """Yield the records of the message to which `fresh` has links, except `known`."""
+        """Yield the records of the message that `fresh` links to and `known` lacks."""
         for record in fresh:
             for offset in links.linked_offsets(record, self.stores[record.store]):
                 found = record_at(self.scans[record.store], offset, indexed=False)

@@ -171,7 +171,7 @@ def _waits(copy: Stage, states: Sequence[GroupState]) -> bool:
 def _failed(stages: Sequence[Stage], states: Sequence[GroupState]) -> set[str]:
     """Return the groups whose last attempt at the message failed.
 
-    A failed group has a dead letter or a waiting retry. A later record in the message's own topic clears all failures.
+    A failed group has a dead letter or a waiting retry. A later record in the message's own topic cancels all failures.
     """
     failed: set[str] = set()
     for stage in stages:
@@ -203,8 +203,8 @@ def _pop(stages: Sequence[Stage]) -> Iterator[str]:
 def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     """Return texts on groups that have consumed the message, and on waiting groups.
 
-    The broker's own groups and topics are left out. A group in `failed` does not count as a consumer of the message.
-    But a group in `failed` is listed if a copy of the message waits for the group.
+    The broker's own groups and topics are left out. A group in `failed` does not count as a consumer of the message. A
+    group in `failed` is listed if a copy of the message waits for the group.
     """
     asked = [known for known in states if not is_broker_group(known.group) and not is_broker_topic(known.stage.topic)]
     of_groups: dict[str, list[GroupState]] = {}

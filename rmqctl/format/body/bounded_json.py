@@ -61,8 +61,7 @@ def _constant(text: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    The function examines one level of nesting after another, without recursion. Recursive code, for example for
-    printing, would fail for a value that is nested too deeply.
+    Recursive code, for example for printing, fails if a value is nested too deeply.
     """
     level, depth = [value], 0
     while level:

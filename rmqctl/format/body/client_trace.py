@@ -1,4 +1,4 @@
-"""The body of a trace message; Java clients send it to RMQ_SYS_TRACE_TOPIC.
+"""The body of a trace message, which Java clients send to RMQ_SYS_TRACE_TOPIC.
 
 RocketMQ's class TraceDataEncoder defines the format.
 
@@ -65,7 +65,7 @@ def is_trace(body: bytes) -> bool:
 def decode(body: bytes) -> Iterator[ClientRecord]:
     """Yield the trace records of a message body in order.
 
-    Text without the form of a trace record is left out.
+    Text that does not have the form of a trace record is left out.
     """
     for text in body.decode("utf-8", "replace").split(_RECORD_END):
         kind, *values = text.split(_FIELD_SEPARATOR)

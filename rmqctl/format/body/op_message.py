@@ -2,7 +2,7 @@
 
 In 4.x, the body has the queue offset of one half message that was committed or rolled back. In 5.x, the body may have
 the queue offsets of several half messages, with commas between the offsets. The half messages are in
-RMQ_SYS_TRANS_HALF_TOPIC, in the queue with the op message's queueId.
+RMQ_SYS_TRANS_HALF_TOPIC, in the queue that has the queueId of the op message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DIGITS_MAX = 19  # of a queue offset of 64 bits; int() raises ValueError for th
 class OpBody(NamedTuple):
     """The queue offsets in the body of an op message.
 
-    `is_whole` is True if the body has nothing but queue offsets and commas.
+    `is_whole` is True if the body contains only queue offsets and commas.
     """
 
     half_offsets: list[int]

@@ -6,7 +6,7 @@ The tag of a POP message gives the kind of its body:
     ack   an acknowledgement of one message (AckMsg)
     bAck  an acknowledgement of several messages (BatchAckMsg, 5.2 and later)
 
-Before a POP message is due, it is in rmq_sys_wheel_timer, with the same tag and body.
+A POP message that is not due yet is in rmq_sys_wheel_timer, with the same tag and body.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PopCheckpoint(Pop):
 
 
 class PopAck(Pop):
-    """The body of a POP acknowledgement: one message (`ao`) or several (`aol`).
+    """The body of a POP acknowledgement of one message (`ao`) or several (`aol`).
 
     In an acknowledgement of several messages, `ao` has no meaning.
     """
@@ -84,8 +84,8 @@ BODIES: dict[str, type[PopCheckpoint | PopAck]] = {CHECKPOINT_TAG: PopCheckpoint
 def decode(tag: str, body: bytes) -> PopCheckpoint | PopAck:
     """Return the checkpoint or acknowledgement in the body of a POP message.
 
-    `tag` is the tag of the message, one of BODIES. Any client may have sent the body. msgspec does not limit the depth
-    of nesting or the size of integers, so `bounded_json` checks the body first. Raises MsgspecError.
+    `tag` is the tag of the message, and a key of BODIES. Any client may have sent the body. Because msgspec limits
+    neither the depth of nesting nor the size of integers, `bounded_json` checks the body first. Raises MsgspecError.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

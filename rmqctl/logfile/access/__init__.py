@@ -1,1 +1,1 @@
-"""Safe access to files: by paths without links, and as the owner of a store."""
+"""Safe access to files: no links are followed, and root's rights are dropped."""

@@ -1,8 +1,8 @@
 """The change of the process's user from root to the owner of a store.
 
-If root starts rmqctl, the process permanently changes its user to the owner of the store before it writes. After the
-change, the process has only the rights of the store's owner. A link in the store gives the owner no access to files of
-root. Files that the process creates belong to the owner of the store.
+If root starts rmqctl, the process permanently changes its user to the owner of the store before it writes. After this
+change of the user, the process has only the rights of the store's owner. The owner of a store cannot use a link in the
+store to access root's files. Files that the process creates belong to the owner of the store.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 def become(owner: Owner, folders: Iterable[Path]) -> None:
     """Change the user of this process to `owner`, permanently.
 
-    `folders` stay reachable: the process opens them before the change. Raises OSError.
+    `folders` stay reachable, because the process opens these folders before it changes its user. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):

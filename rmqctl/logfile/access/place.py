@@ -1,4 +1,4 @@
-"""Access to paths, without following symbolic links below the store.
+"""Access to paths, without following symbolic links in the store.
 
 The owner of a store may replace a folder in the store by a link at any moment. The operating system follows links in
 the folders of a path. When rmqctl changes a store, it opens the folders of a path one by one. Each folder is opened by
@@ -37,10 +37,9 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return a path relative to a held folder, and the folder's descriptor.
+    """Return `path` relative to a held folder, and the descriptor of this folder.
 
-    A held folder is a folder that `hold` opened. If no held folder contains the path, the results are the unchanged
-    path and None.
+    A held folder is a folder that `hold` opened. If no held folder contains `path`, the result is (`path`, None).
     """
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
@@ -50,10 +49,10 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the part of a path below a folder, as a tuple of names.
+    """Return the part of `path` below `folder`, as a tuple of names.
 
-    The result is empty if the path is the folder itself, and None if the path is not in the folder. One change of a
-    store can call `names_below` several hundred thousand times. `names_below` is faster than `Path.relative_to`.
+    The result is empty if the path is the folder itself, and None if the path is not in the folder. `names_below` is
+    faster than `Path.relative_to`.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -63,9 +62,9 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 
 @contextmanager
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
-    """Yield the name of `path` and a descriptor of its folder.
+    """Yield the last name of `path`, and a descriptor of its parent folder.
 
-    Below one of `roots`, no link is followed. For a path outside `roots`, the system follows links as usual. Raises
+    No link below one of `roots` is followed. For a path outside `roots`, the system follows links as usual. Raises
     OSError with `path` in its text.
     """
     with naming(path):
@@ -86,8 +85,8 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
     """Split a path into a root and the names below the root.
 
-    The root is the first of `roots` that contains the path. If no root contains the path, the root is None, and the
-    names are the path's own name.
+    The root is the first of `roots` that contains the path. If no root contains the path, the result is None and the
+    last name of the path.
     """
     for root in roots:
         names = names_below(path, root)
@@ -123,7 +122,7 @@ def _has_link(path: Path) -> bool:
 
 
 def status(path: Path, roots: Collection[Path]) -> os.stat_result:
-    """Return the operating system's status of a path, without following links.
+    """Return the `stat` result of a path, without following links.
 
     Raises OSError.
     """
@@ -154,18 +153,18 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode for a new folder in the open folder `folder`.
+    """Return the mode for a new subfolder of `folder` (a descriptor).
 
-    The mode is 0o755, minus the bits that the mode of `folder` does not have.
+    The mode is 0o755 AND the mode of `folder`.
     """
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
-    """Return the mode for a new file in the open folder `folder`.
+    """Return the mode for a new file in `folder` (a descriptor).
 
-    The mode is 0o644, minus the bits that the folder's first or last file does not have. In a folder without files, the
-    mode is 0o644, minus the bits that the folder's mode does not have.
+    The mode is 0o644 AND the modes of the folder's first and last entries. Entries that are not files are ignored. If
+    both entries are ignored, the mode is 0o644 AND the mode of `folder`.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -194,7 +193,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and the group of new files in a folder.
 
     The result is None if new files belong to the user of this process. Only root can give files to another user. A
-    broker without root's rights cannot write files of root.
+    broker that does not run as root cannot write files of root.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -203,7 +202,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 
 
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether `name` in a folder is still the name of an open file.
+    """Return whether an open file still has the name `name` in `folder`.
 
     The result is False if `name` does not exist. Raises OSError, but not for a missing file.
     """

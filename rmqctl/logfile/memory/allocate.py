@@ -1,8 +1,8 @@
 """The next files of a queue, which a thread creates in advance.
 
 Because the thread creates files in advance, an append does not wait for the file system. RocketMQ has the same service,
-AllocateMappedFileService. Each request names the requested file and the next file. When the service stops, it deletes
-unrequested files. After a crash, unrequested files remain; they have only zeros.
+AllocateMappedFileService. Each request gives the paths of the requested file and of the next file. When the service
+stops, it deletes the files that nobody requested. After a crash, unrequested files remain, and contain only zeros.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AllocateMappedFileService:
         return file
 
     def shutdown(self) -> None:
-        """Stop the service, and delete unrequested files."""
+        """Stop the service, and delete the files that nobody requested."""
         self._executor.shutdown(wait=True)
         for future in self._made.values():
             if future.exception() is None:

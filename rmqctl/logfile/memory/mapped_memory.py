@@ -2,7 +2,7 @@
 
 For small appends, mapped memory is several times as fast as calls of `write`.
 
-On a full disk, a write to a page in a hole of the file ends the process by the signal SIGBUS. Before rmqctl writes to a
+If the disk is full, the signal SIGBUS ends a process that writes to a hole of a mapped file. Before rmqctl writes to a
 page, it allocates the disk blocks of the page. The first write to a page causes a page fault, which takes longer than
 the write itself. To avoid page faults, rmqctl asks the system for many pages in one call. While the caller appends, a
 thread prepares the next pages.
@@ -45,7 +45,7 @@ class MappedMemory:
         self._ahead: Future[int] | None = None
 
     def make_ready(self, end: int) -> bool:
-        """Make the memory writable up to `end`, if possible up to 1 MiB after `end`.
+        """Prepare the memory for writes up to `end`, and if possible 1 MiB further.
 
         The result is False if the file system cannot allocate disk blocks.
         """
@@ -85,7 +85,7 @@ class MappedMemory:
     def _make_ready_soon(self, wanted: int) -> int:
         """Prepare the pages up to `wanted`, in another thread.
 
-        Returns the end of the writable memory. After an OSError, the pages stay unprepared until they are needed.
+        Returns the end of the prepared memory. After an OSError, the pages are prepared only when they are needed.
         """
         try:
             self._prepare(wanted)
@@ -109,7 +109,7 @@ class Spool:
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:
-        """Append bytes, and return the position of the bytes in the view, as a slice."""
+        """Append bytes, and return the slice of the view that has these bytes."""
         begin = self._size
         self._size += self._file.write(data)
         return slice(begin, self._size)

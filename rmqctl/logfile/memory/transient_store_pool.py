@@ -1,6 +1,6 @@
 """Buffers for the current log file; a buffer is as large as the file.
 
-Brokers use buffers for the log only with transientStorePoolEnable.
+Brokers use buffers for the log only if transientStorePoolEnable is true.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The store is in S3, Google Cloud Storage, Azure Storage, HDFS, or any other file system that pyarrow can open by a URL.
 A Python Path cannot contain a URL: Path merges the two slashes of a URL, and treats a URL as a relative path. For the
 URL s3://bucket/store, rmqctl uses the path /:s3:/bucket/store. For a URL without a host, for example hdfs:///store, the
-path is /:hdfs:/@/store. A query of a URL, for example ?endpoint_override=http://host:9000, stays directly after the
-host. Slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. The path of every file
-in the store contains the query.
+path is /:hdfs:/@/store. A URL's query, for example ?endpoint_override=http://host:9000, follows the host in the path.
+Slashes in the query become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. The path of every file in
+the store contains the query.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def is_url(text: str) -> bool:
 
 
 def root_path(text: str) -> Path:
-    """Return the absolute path that stands for a URL or a path.
+    """Return the absolute path for a text that is a URL or a path.
 
-    Raises BadRequest for files of another host, and for a URL with a password.
+    Raises BadRequest for a file:// URL of another host, and for a URL with a password.
     """
     found = _URL.fullmatch(text)
     if found is None:
@@ -165,7 +165,7 @@ class RemoteStorage(Storage):
         return [entry.name for entry in self.listing(folder)]
 
     def open(self, path: Path) -> int:
-        """Open a file for reading, and return a number for the open file.
+        """Open a file for reading, and return a number that serves as descriptor.
 
         Raises OSError.
         """
@@ -173,7 +173,7 @@ class RemoteStorage(Storage):
             return self._kept(self._system.open_input_file(self._at(path)))
 
     def duplicate(self, descriptor: int) -> int:
-        """Return a second number for an open file."""
+        """Return another number for the same open file, as `os.dup` does."""
         return self._kept(self._files[descriptor])
 
     def close(self, descriptor: int) -> None:
@@ -200,7 +200,7 @@ class RemoteStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return `position`, or None if `position` is not before the file's end."""
+        """Return `position`, or None at or after the file's end."""
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
@@ -219,7 +219,7 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """Return the name of a path in pyarrow's file system."""
+        """Return the path that pyarrow uses for `path`."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
@@ -244,7 +244,7 @@ def _system_of(url: str) -> tuple[Any, str]:
 def _that_ends(url: str) -> str:
     """Return the URL; a URL of Google Cloud Storage gets a time limit for retries.
 
-    Without a time limit, pyarrow retries for many minutes if no server answers, and no signal can stop pyarrow.
+    Without a limit, pyarrow retries for many minutes if no server answers. No signal can stop pyarrow's retries.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -255,8 +255,8 @@ def _that_ends(url: str) -> str:
 def _os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
-    pyarrow's errors have no error number, and their text has more than one line. The errors for Azure Storage are not
-    OSErrors. pyarrow cannot use file names that are not UTF-8, for example from a local file system through fsspec.
+    pyarrow's errors have no error number, and their text has more than one line. For Azure Storage, pyarrow's errors
+    are not OSErrors. pyarrow cannot use file names that are not UTF-8.
     """
     from pyarrow import ArrowException
 

@@ -1,6 +1,6 @@
 """A cache of the contents of small files; each file is read once.
 
-A store may have 200,000 queues whose files have only a few units each. A repair examines each queue several times.
+A store may have 200,000 consume queues with only a few units each. A repair examines each consume queue several times.
 Opening a small file takes longer than processing the bytes of the file.
 """
 

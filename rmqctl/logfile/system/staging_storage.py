@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StagingStorage(WritableStorage):
     """Write access to a folder whose files are not part of a store yet.
 
-    No call waits for the disk. All methods raise OSError.
+    Writes do not wait for the disk. All methods raise OSError.
     """
 
     def sync(self, descriptor: int) -> None:

@@ -2,7 +2,7 @@
 
 Only Storage and its subclasses list, open, read or lock the files of a store. Files are read with `pread`, and are not
 mapped into memory. If a disk fails or a file is truncated, `pread` lets rmqctl report an error. With a mapping, a
-failed disk or a truncated file would end the process by the signal SIGBUS. `pread` also keeps memory use small.
+failed disk or a truncated file would end the process by the signal SIGBUS. Reading with `pread` keeps memory use small.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Kind(Enum):
     """The kind of a directory entry.
 
-    The kind of a followed link is the kind of its target.
+    A followed link has the kind of its target.
     """
 
     FILE = "file"
@@ -63,8 +63,8 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later t
 class Stamp(NamedTuple):
     """The state of a path; a link has the kind OTHER and is not followed.
 
-    The size is in bytes, the time in ns since 1970. `mode` is a mode for chmod, for example 0o644. A time outside
-    ±TIME_NS_MAX is replaced by the nearest limit.
+    The size is in bytes, the time in ns since 1970. `mode` is a mode for chmod, for example 0o644. Times are limited to
+    ±TIME_NS_MAX.
     """
 
     kind: Kind
@@ -99,8 +99,8 @@ class Storage:
     """Read access to the files of one store.
 
     Without `follow_links`, symbolic links are followed only if they lead into a trusted folder. The trusted folders are
-    `root` and the folders that `trust` adds. `named` lists the folders that the user named: the store, and log folders
-    outside the store. While `keeping_small_files` is active, `small_files` has the contents of small files.
+    `root` and the folders that `trust` adds. `named` lists the folder of the store, and the commit log folders that
+    broker.conf names. Inside a `keeping_small_files` block, `small_files` has the contents of small files.
     """
 
     small_files: SmallFiles | None = None
@@ -116,7 +116,7 @@ class Storage:
     def trust(self, folder: Path) -> None:
         """Trust `folder`, so that links into `folder` are followed.
 
-        The user named `folder` as a folder of the commit log.
+        `folder` is a commit log folder that broker.conf names.
         """
         self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
@@ -207,7 +207,7 @@ class Storage:
                 os.close(descriptor)
 
     def _paths(self, folder: Path) -> list[Path]:
-        """Return the paths of the names in a folder, sorted by name.
+        """Return the paths of a folder's entries, sorted by name.
 
         Raises OSError.
         """
@@ -236,7 +236,7 @@ class Storage:
     def duplicate(self, descriptor: int) -> int:
         """Return a second descriptor of an open file.
 
-        With an open descriptor, a file stays readable after its deletion. Raises OSError.
+        A deleted file stays readable through an open descriptor. Raises OSError.
         """
         try:
             return os.dup(descriptor)
@@ -355,8 +355,7 @@ class Storage:
     def keep_open(self, file: Closeable) -> None:
         """Register an open file.
 
-        At most OPEN_FILES_MAX registered files stay open. A further registration closes the file with the oldest
-        registration.
+        If more than OPEN_FILES_MAX files are registered, the file with the oldest registration is closed.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
@@ -377,7 +376,7 @@ class Storage:
             self.small_files = before
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
-        """Return the operating system's status of a path.
+        """Return the `stat` result of a path.
 
         Raises OSError.
         """
@@ -385,7 +384,7 @@ class Storage:
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """Return the operating system's status of the disk of a file or folder.
+        """Return the `statvfs` result for the disk of a file or folder.
 
         Raises OSError.
         """
@@ -401,7 +400,7 @@ class Storage:
     def _is_inside(self, folder: Path) -> bool:
         """Return whether the real path of a folder is inside a trusted folder.
 
-        A folder that is not below `root` is accepted, because the user named its path.
+        For a folder that is not below `root`, the result is True, because the user chose this folder.
         """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
@@ -411,7 +410,7 @@ class Storage:
         return known
 
     def _is_folder_below(self, folder: Path) -> bool:
-        """Return whether a folder is not a link, and is below a trusted folder.
+        """Return whether a folder is below a trusted folder, and is not a link.
 
         The result is False for `.` and `/`, which have no parent.
         """
@@ -432,7 +431,7 @@ class Storage:
     def _real_path(self, path: Path) -> Path:
         """Return the real path of a path, with all links followed.
 
-        `_trusted` already has the real paths of the folders in `named`.
+        The real paths of the folders in `named` come from `_trusted`.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -444,8 +443,8 @@ class Storage:
 def is_path_text(text: str) -> bool:
     """Return whether a text can be a path.
 
-    A text can be a path if it has no NUL and can be encoded. For any other text, `os.open` raises an error that is not
-    an OSError.
+    A path has no NUL, and can be encoded in the encoding of file names. For any other text, `os.open` raises ValueError
+    instead of OSError.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -456,7 +455,7 @@ def is_path_text(text: str) -> bool:
 def with_path(error: OSError, descriptor: int) -> OSError:
     """Return `error` with the path of the open file.
 
-    An OSError of a call with a descriptor has no path.
+    An OSError has no path if the failed call used a descriptor.
     """
     try:
         path = _path_of(descriptor)
@@ -492,7 +491,7 @@ def regular(descriptor: int, path: Path) -> int:
 
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
-    """Return the entry at `path`; `found` is the operating system's status of `path`."""
+    """Return the entry at `path`; `found` is the `stat` result of `path`."""
     return Entry(
         path.name,
         path,
@@ -517,8 +516,8 @@ def _kind(mode: int) -> Kind:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    A folder that is not below `root` is returned unchanged. `from_root` makes paths of a relative STORE and absolute
-    paths of broker.conf comparable.
+    A folder that is not below `root` is returned unchanged. STORE can be a relative path while broker.conf has absolute
+    paths.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),

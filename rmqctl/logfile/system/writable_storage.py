@@ -2,11 +2,11 @@
 
 Read-only code does not import this module.
 
-On a full disk, rmqctl must get an OSError that it can report. On a full disk, a write through a mapping to a hole of a
-file ends the process by the signal SIGBUS. rmqctl writes files with `pwrite`, or through mappings of allocated blocks.
-Some file systems copy overwritten blocks, for example ZFS, or Btrfs with snapshots. On ZFS and Btrfs, a write to
-allocated blocks can still fail if the disk is full. A broker writes to holes of files through mappings, and does not
-allocate blocks first.
+If the disk is full, rmqctl must get an OSError, which it can report. If the disk is full, the signal SIGBUS ends a
+process that writes to a hole of a mapped file. All writes use `pwrite`, or mappings of allocated blocks. Some file
+systems copy overwritten blocks, for example ZFS, or Btrfs with snapshots. On ZFS and Btrfs, a write to allocated blocks
+can still fail if the disk is full. A broker writes to holes of files through mappings, and does not allocate blocks
+first.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Without `follow_links`, no link below a folder in `named` is followed. Each access checks
-    for links, because links can appear while rmqctl runs. With `beneath`, no link below the folder `beneath` is
-    followed. A new file belongs to the owner of its folder.
+    All methods raise OSError. Without `follow_links`, no link below `beneath` or below a folder in `named` is followed.
+    Each access checks for links, because links can appear while rmqctl runs. If rmqctl runs as root, a new file belongs
+    to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class WritableStorage(Storage):
 
     @classmethod
     def like(cls, storage: Storage) -> WritableStorage:
-        """Return write access to the folders of `storage`, with the same rules for links."""
+        """Return a WritableStorage with the folders and the link rules of `storage`."""
         found = cls(storage.root, follow_links=storage.follow_links)
         for folder in storage.named[1:]:
             found.trust(folder)
@@ -96,8 +96,8 @@ class WritableStorage(Storage):
         """Create a file of `size` zero bytes, and the missing folders above the file.
 
         Returns a descriptor for reading and writing. No broker loads a file that is too short. If the system supports
-        files without a name, the new file gets its name when it has its full size. An existing file is used if it has
-        `size` bytes and was never written.
+        O_TMPFILE, the new file gets its name when it has its full size. An existing file is used if it has `size` bytes
+        and was never written.
         """
         self.make_folder(path.parent)
         try:
@@ -137,9 +137,9 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Create a file without a name, and name it when it has its full size.
+        """Create a file with O_TMPFILE, and name the file when it has its full size.
 
-        The result is None if the system does not support files without a name. Raises OSError.
+        The result is None if the system does not support O_TMPFILE, or has no /proc. Raises OSError.
         """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
@@ -202,8 +202,8 @@ class WritableStorage(Storage):
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """Map the first `size` bytes of a file into memory.
 
-        The caller may write only to ranges whose disk blocks are allocated. The mapping's method `sync` flushes the
-        mapping to disk.
+        The caller may write only to ranges whose disk blocks are allocated. `WritableStorage.sync` flushes the written
+        bytes of the mapping to disk.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -211,10 +211,9 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Prepare a range of a mapping for writing; its disk blocks must be allocated.
+        """Prepare a range of a mapping for writing.
 
-        Without a call of `populate`, the first write to each page causes a page fault, which takes longer than the
-        write itself.
+        The range must be allocated on disk. Without `populate`, the first write to each page causes a slow page fault.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
@@ -235,7 +234,7 @@ class WritableStorage(Storage):
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Set a file's time of modification to `time_ms`, in ms since 1970.
 
-        A time outside ±TIME_NS_MAX is replaced by the nearest limit.
+        The time is limited to ±TIME_NS_MAX.
         """
         time_ns = within_time(time_ms * 1_000_000)
         try:
@@ -319,7 +318,7 @@ class WritableStorage(Storage):
     def _make_file(self, name: str, folder: int) -> int:
         """Create a file, replacing any existing file.
 
-        An existing file may have a second name (a hard link), so it is deleted and not overwritten.
+        An existing file is deleted, not overwritten, because the file may have a second name (a hard link).
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
@@ -344,9 +343,10 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename a file or folder; the change is durable after a sync of both folders.
+        """Rename a file or folder.
 
-        The result is False if the target is in another file system.
+        Syncing the parent folders of `path` and `target` makes the change durable. The result is False if the target is
+        in another file system.
         """
         with self._in(path) as (name, folder), self._in(target) as (new, into):
             try:
@@ -476,12 +476,12 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether the user named the folder `path`; with `beneath`, return False."""
+        """Return whether `path` is in `named`; with `beneath`, return False."""
         return path in self.named and self._beneath is None
 
     @property
     def _roots(self) -> list[Path]:
-        """Return the roots: no link below a root is followed."""
+        """Return the folders below which no link is followed."""
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
     def _check_lies_beneath(self, path: Path) -> None:
@@ -495,14 +495,14 @@ class WritableStorage(Storage):
         return 0 if self.follow_links else os.O_NOFOLLOW
 
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Return the name of `path` in its folder, and a descriptor of the folder."""
+        """Return the last name of `path`, and a descriptor of its parent folder."""
         self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Return the name of `path`, and a descriptor of its parent folder.
+        """Return the name of `path`, and always a descriptor of the parent folder.
 
-        For a folder that the user named, `_in` may return `.` and a descriptor of the folder.
+        For a folder in `named`, `_in` may return `.` and a descriptor of the folder itself.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])

@@ -17,7 +17,7 @@ def is_zeros(block: bytes) -> bool:
 
 
 def used_length(block: bytes) -> int:
-    """Return the length of a block of at most 1 MiB without the zeros at its end."""
+    """Return the length of a block (at most 1 MiB) without the zeros at its end."""
     if is_zeros(block):
         return 0
     last = block[-_STRIPPED_MAX:]

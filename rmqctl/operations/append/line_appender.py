@@ -26,9 +26,9 @@ SHORT_RUN = 8  # lines: the kernel is not faster for fewer lines
 class LineAppender:
     """Reads messages from JSON Lines, and passes them to `appender`.
 
-    `appender.on_refused` is called for each line that is not a message. A message without a born time gets the result
-    of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns True, or if
-    the appender has ended, further lines are ignored.
+    `appender.on_refused` is called for each line that is not a message. If a message has no born time, its born time is
+    the result of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns
+    True, or if the appender has ended, further lines are ignored.
     """
 
     appender: Appender

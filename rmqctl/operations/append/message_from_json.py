@@ -6,8 +6,8 @@ The key `topic` is required. `body` is text unless `bodyEncoding` is hex or base
 are ignored, because the message gets new offsets and a new store time. A line with `physicalOffset` comes from a stored
 message. `append` copies a stored message without the changes that a broker makes to new messages. A line without
 `physicalOffset` is a new message. A new message with the property DELAY is delayed. A new message without the property
-UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. With `dump --body utf8`, the text can
-differ from the stored body. The check of `bodyCrc` finds the difference.
+UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. The check of `bodyCrc` fails if the
+text of `dump --body utf8` differs from the stored body.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The keys that are allowed in a JSON line.
 
-    `append` uses the keys from `topic` to `damage`, and ignores the values of the later keys. Times are in ms since
-    1970.
+    `append` ignores the values of the keys from `queueOffset` to `detail`. Times are in ms since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]

@@ -25,10 +25,10 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """The used space of a folder's partition, as a broker computes it.
 
-    `used_percent` is the percentage of `size` that is `used` (both in bytes). `used_percent` is -1 if the used space
-    cannot be read. `total` is the size of the whole disk, including the part that is reserved for root. `total` is 0 if
-    the size of the disk is not known. Folders with the same `device` are on the same disk. If `device` is 0, it is not
-    known whether other folders are on the same disk.
+    `used_percent` is `used` (bytes) as a percentage of `size` (bytes). `used_percent` is -1 if the used space cannot be
+    read. `total` is the size of the whole disk, including the part that is reserved for root. `total` is 0 if the size
+    of the disk is not known. Folders with the same `device` are on the same disk. If `device` is 0, it is not known
+    whether other folders are on the same disk.
     """
 
     path: Path
@@ -66,8 +66,8 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
     getDiskPartitionSpaceUsedPercent is a method of RocketMQ's UtilAll. Before 4.9.2, the method compares the used space
     with the whole disk. Since 4.9.2, the method leaves out the space that is reserved for root, and rounds up to a
-    whole percentage. If the folder does not exist, the parent folder counts, because a starting broker creates missing
-    folders.
+    whole percentage. If the folder does not exist, the result is for the parent folder, because a starting broker
+    creates missing folders.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -93,8 +93,8 @@ def pressure(
 ) -> Pressure:
     """Return the full disks that make a broker delete files.
 
-    Of the log's `disks`, the least full disk counts. `stored` is the size of the log, queues and index together, in
-    bytes.
+    Of the log's `disks`, only the least full disk is checked. `stored` is the size of the log, queues and index
+    together, in bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:

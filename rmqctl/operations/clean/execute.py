@@ -6,10 +6,9 @@ Step 1 moves the file to STORE/.rmqctl/expired, which no broker reads. Both fold
 the receipt for the file to the receipt files, and flushes the receipt to disk. Step 3 unlinks the file.
 
 After a crash of `clean`, at most one file is in STORE/.rmqctl/expired, and the next `clean` deletes this file. Each
-deleted file has a receipt. After a crash between the receipt and the deletion, the file gets a second receipt. An
-expired file is moved out of the store's folders, because a broker would load every file there. Brokers of 4.x would try
-to load a folder as a file. `clean` deletes files without a move if `.rmqctl` is on another disk, or if the disk has no
-room for a folder.
+deleted file has a receipt. After a crash between the receipt and the deletion, the file gets a second receipt. Step 1
+is necessary, because a broker loads every file in a log folder or queue folder. Brokers of 4.x would try to load a
+folder as a file. `clean` skips step 1 if `.rmqctl` is on another disk, or if the disk has no room for a folder.
 
 `rmqctl undo` cannot restore files that `clean` deleted, because `clean` keeps no copies of deleted files. The broker
 must be down during `clean`. While the broker runs, a deleted file stays mapped and open, and keeps its disk space
@@ -75,7 +74,7 @@ class Pace:
         self._sleep = sleep
 
     def wait(self, deleted: int) -> None:
-        """Wait after a file of `deleted` bytes."""
+        """Pause after the deletion of a file of `deleted` bytes."""
         seconds = max(self._interval, deleted / self._bytes_per_second if self._bytes_per_second else 0)
         if seconds:
             self._sleep(seconds)
@@ -234,7 +233,7 @@ class Clean:
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Remove the empty folders in `folders`. Return how many were removed."""
+        """Remove the empty folders in `folders`. Return the number of removed folders."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):

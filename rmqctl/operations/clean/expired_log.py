@@ -3,20 +3,19 @@
 A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
 log files in an hour of deleteWhen, or while a disk is too full. After mqadmin's deleteExpiredCommitLog, a broker
 deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most 10 files in a round (5.x:
-deleteFileBatchMax). `clean --batch` sets another number. The first log file that must stay ends the round. A broker
-never deletes the last log file.
+deleteFileBatchMax). `clean --batch` sets the number of files in a round. The first log file that must stay ends the
+round. A broker never deletes the last log file.
 
 One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
 file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
 used space of a disk, `clean` subtracts the disk space of the deleted files. If the size of the full disk is not known,
-`clean` does the work of one round. `clean` does the work of one round if deletion of log files frees no space on the
-full disk.
+`clean` does the work of one round. If the full disk has no log files, `clean` does the work of one round.
 
 Unlike a broker, `clean` stops at obstacles and at protected messages. An obstacle is a gap in the log after the file, a
 file of a wrong length, or a second file with the same offsets. `--protect-unconsumed` protects messages. `--keep-bytes`
-limits the size of the log, and `--keep-files` limits the number of log files. With these limits, the age of a log file
-does not count. With or without limits, `clean` never deletes the last log file, and stops at obstacles and protected
-messages.
+limits the size of the log, and `--keep-files` limits the number of log files. With `--keep-bytes` or `--keep-files`,
+`clean` ignores the age of log files. With or without limits, `clean` never deletes the last log file, and stops at
+obstacles and protected messages.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return the triggers for another round, with reasons."""
+        """Return the triggers that start another round, each with a reason as text."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -133,8 +132,8 @@ class ExpiredLog:
     def _counts(self, full: Full | None, done: int) -> bool:
         """Return whether a full disk is a reason for another round.
 
-        `done` rounds are finished. A full disk is always a reason for the first round. A full disk is a reason for a
-        later round if deletion of log files frees space on this disk.
+        `done` is the number of finished rounds. For the first round, every full disk is a reason for deletion. For a
+        later round, the deletion of log files must free space on the full disk.
         """
         return full is not None and (not done or self._room.is_helped(full))
 

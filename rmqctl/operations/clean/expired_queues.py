@@ -47,7 +47,7 @@ class ExpiredQueues:
 
     After the deletion, the log begins at `new_min_offset` instead of `min_offset` (physical offsets). With
     `unused_topics`, queues without remaining messages are deleted if topics.json does not list the topic. `folders` are
-    the folders of these queues and topics. Unlike `clean`, a broker's cleanUnusedTopic deletes queues with messages.
+    the folders of deleted queues and topics. Unlike `clean`, a broker's cleanUnusedTopic deletes queues with messages.
     `look` fills `decisions` with the files of each queue, and then with the files of the index. The queues are sorted
     by topic and queueId. The files of a queue's extension directly follow the files of the queue.
     """

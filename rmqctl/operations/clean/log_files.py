@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A log file in use, before the decision to delete it.
+    """A log file in use, and whether an obstacle forbids its deletion.
 
     `blocked_by` is the reason why the log file and all later log files must stay, or an empty string.
     """

@@ -1,8 +1,8 @@
 """Find queues that have messages in the log, but no folder.
 
 `pending_messages.py` counts the units of queues, so it misses messages of a queue without a folder. No file in config/
-lists every queue. For example, a group may read a topic that is missing in topics.json and has no offset. Therefore log
-files are searched for messages of missing queues. A log file is not searched if units point to all its messages
+lists every queue. For example, a group may read a topic that neither topics.json nor an offset file names. Therefore
+log files are searched for messages of missing queues. A log file is not searched if units point to all its messages
 (`unit_coverage.py`).
 
 Messages of deleted topics are ignored. A topic counts as deleted if neither topics.json nor an offset nor a group's

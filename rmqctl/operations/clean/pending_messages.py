@@ -3,11 +3,11 @@
 A broker deletes log files without regard to messages that are still needed. Four kinds of messages are still needed.
 
 `unconsumed`: a group that reads the topic has not consumed the message (`consumer_groups.py`). If the group has no
-offset for the queue, all messages of the queue count. A message that was popped and not acknowledged (5.x) is before
-the group's offset. Therefore the oldest POP checkpoint that the broker has not processed counts as the group's offset.
-`scheduled`: the delayed message is not delivered yet (delayOffset.json). `half`: the half message has no commit or
-rollback, and no broker has checked the half message. `dead`: the message is in a %DLQ% topic that no group reads. An
-operator may send a dead letter again.
+offset for the queue, all messages of the queue count as unconsumed. A message that was popped and not acknowledged
+(5.x) is before the group's offset. Therefore the oldest POP checkpoint that the broker has not processed counts as the
+group's offset. `scheduled`: the delayed message is not delivered yet (delayOffset.json). `half`: the half message has
+no commit or rollback, and no broker has checked the half message. `dead`: the message is in a %DLQ% topic that no group
+reads. An operator may send a dead letter again.
 
 If subscriptionGroup.json lists a group with unknown topics, all messages of topics without a group count as unconsumed.
 `missing_queues.py` finds messages whose queue has no folder. The files of a store do not show whether timer messages
@@ -196,8 +196,8 @@ class Outstanding:
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
         """Return the queue offset of the first message to count in a queue.
 
-        The result is `offset` or the queue's first message in the log files, whichever is later. The result is None if
-        the log files have no message of the queue from `offset` on.
+        Messages before `offset` and messages before the log files do not count. The result is None if the log files
+        have no message of the queue from `offset` on.
         """
         if not queue.queue.files:
             return None

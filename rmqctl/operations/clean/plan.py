@@ -2,8 +2,8 @@
 
 RocketMQ's clean services are CleanCommitLogService and CleanConsumeQueueService. Planning does not change the store.
 One plan covers many rounds of a broker. Therefore one run of `clean` deletes the same files as a broker in one hour of
-deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which other files are
-deleted.
+deleteWhen. `expired_log.py` decides which log files are deleted. `expired_queues.py` decides which queue files and
+index files are deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return the plan of the files to delete at the time `now_ms`.
 
-    `hour` is compared with deleteWhen. Without `hour`, the hour of `now_ms` is compared.
+    `hour` is compared with deleteWhen (None: the local hour of `now_ms`).
 
     The caller must check first that all of `store` is readable. An unreadable part of the log may look like a gap.
     `disks` are the disks of the log's folders (store.path.commitlogs). `logics_disk` is the disk of the consume queues'

@@ -59,9 +59,9 @@ class FileDecision:
 
     If `goes` is True, the file is deleted. `bytes` is the length of the file, and `allocated_bytes` is its disk space.
     Times are in ms since 1970. `last_store_timestamp` is the store time of the first record after a log file. If no
-    clock was set back, no record of the log file is younger than this time. `last_store_timestamp` is None if this
-    store time is not known, or if the file is not a log file. `waiting` counts messages in the file that consumers or
-    brokers still need. `waiting` is counted for deleted log files and for the first log file that stays.
+    clock was set back, no record of the log file is younger than `last_store_timestamp`. `last_store_timestamp` is None
+    if the store time is not known, or if the file is not a log file. `waiting` counts messages in the file that
+    consumers or brokers still need. `waiting` is counted for deleted log files and for the first log file that stays.
     """
 
     path: str
@@ -128,8 +128,8 @@ class ExpiryPlan:
     `files` are in the order of deletion: the log, each queue and then its extension, the index. `trigger` is the reason
     for the deletion, and `reason` is the reason as text. If `trigger` is None, no log file is deleted, but queue files
     and index files may be deleted. `hour` is the hour that is compared with deleteWhen, in the time zone of this host.
-    `time_zone` is this time zone as text. `folders` are folders of queues and topics that are deleted as a whole, after
-    their files. `unread` lists topics that lose messages, and that no group reads.
+    `time_zone` is the time zone of this host as text. `folders` are the queue folders and topic folders that are
+    removed after all their files. `unread` lists topics that lose messages, and that no group reads.
     """
 
     trigger: Trigger | None

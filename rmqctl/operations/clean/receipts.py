@@ -25,7 +25,7 @@ class Receipts:
     """The receipt files at `paths`. Each receipt is written to every receipt file.
 
     A Receipts object is a context manager. If the disk is full, a receipt is kept in memory until `clean` has made
-    room. While receipts wait, `clean` deletes further files, because deleted files make room on the disk. Methods raise
+    room. `clean` continues with unwritten receipts, because each deletion makes room on the disk. Methods raise
     OSError.
     """
 
@@ -55,7 +55,7 @@ class Receipts:
     def zero_tail(self) -> list[str]:
         """Return the lines that were not written because the disk had no room.
 
-        Of several receipt files, the file with the most missing lines counts.
+        The result belongs to the receipt file that lacks the most lines.
         """
         return max((file.zero_tail for file in self._files), key=len)
 

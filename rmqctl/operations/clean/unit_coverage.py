@@ -2,10 +2,10 @@
 
 The test reads units, but not the log file. A unit covers the bytes of its message in the log file. If units point to
 all messages of a log file, the units form a chain. The first unit of a chain begins at the begin of the log file. Each
-later unit begins at the end of the previous unit. The last unit of a chain ends at the blank record of the log file.
-The test does not build the chain. Each unit counts +1 at its begin and -1 at its end. The units are one chain if the
-sum is 0 at every physical offset except the two ends. The reason is that a unit never ends before its begin. To save
-memory, the test keeps one sum for each log file: the sum of 64-bit hashes of the offsets.
+later unit begins at the end of the previous unit. The last unit of a chain ends at the blank record of the log file. At
+each physical offset, the test adds 1 for each unit that begins, and subtracts 1 for each unit that ends. If the sum is
+0 everywhere except at the first begin and the last end, the units are one chain. To save memory, the test keeps one sum
+for each log file: the sum of 64-bit hashes of the offsets.
 
 Units of light queues (LMQ) are left out, because each light message has a unit in the queue of its topic. Messages
 without a queue (prepared messages of 3.x), damage and deleted topics break the chain. Therefore queues may be complete
@@ -47,7 +47,7 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """For each log file, the sum of the hashed begins and ends of units.
+    """Tests whether the units of each log file form a chain.
 
     `files` are the log files. `files` must not be empty.
     """

@@ -146,7 +146,7 @@ def _stored(config: ConfigFile, group: str, topic: str) -> dict[int, int]:
 def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | None) -> list[int]:
     """Return the queueIds of the queues whose offsets will be set.
 
-    The result has the queues below readQueueNums, which a broker serves, and all queues that have files. For an LMQ
+    The result has all queues that a broker serves (below readQueueNums), and all queues that have files. For an LMQ
     group, a broker keeps one offset for each topic, which is the offset of queue 0.
     """
     found = {known for name, known in store.queues if name == topic}

@@ -136,7 +136,7 @@ def _from_backup(store: ReadOnlyStore, config: ConfigFile, problem: str) -> Rest
 
 
 def _content_of(content: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a note on the entries in the .bak: their number and last change."""
+    """Return a note on the number and the last change of the entries in the .bak."""
     key = ENTRY_TABLES.get(name)
     if key is None:
         return ()

@@ -28,9 +28,9 @@ SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 class Cause:
     """A cause as the operator sees it, in text and in JSON.
 
-    `evidence` has the first findings of the cause, and one finding for each code of the consequences. `missed` counts
-    the messages of the log that are missing in the queues of the cause. `missed` is None if the cause is not about
-    queues that miss messages. `then` describes the store after the command `next_command`.
+    `evidence` has the first findings of the cause. For consequences, `evidence` has one finding for each finding code.
+    `missed` counts messages of the log that have no unit in the affected queues. `missed` is None if the cause is not
+    about queues that miss messages. `then` describes the store after the command `next_command`.
     """
 
     code: str
@@ -108,7 +108,7 @@ def _subjects(group: Group) -> str:
 
 
 def _places(group: Group) -> str:
-    """Return the number of places in the findings, and the first physical offset."""
+    """Return a text that counts the findings and names the first physical offset."""
     count = sum(finding.count for finding in group.findings)
     offset = group.findings[0].physical_offset if group.findings else None
     places = [counted(count, "place")] if count > 1 else []

@@ -111,7 +111,7 @@ class Examiner:
         return Examination(report, findings, facts, restart, repairs)
 
     def _beside_verify(self) -> Iterator[Finding]:
-        """Yield findings that `verify` does not report at the level of the examination."""
+        """Yield findings that `verify` with the same level does not report."""
         try:
             check_none_unfinished(self.store.storage, self.store.path.root)
         except NeedsRecovery as error:
@@ -179,10 +179,10 @@ def _is_troubled(restart: RestartOutcome | None) -> bool:
 
 
 def _still_missed(restart: RestartOutcome | None, plan: RecoveryPlan | None) -> int | None:
-    """Return how many units the queue ends will miss after the next start.
+    """Return how many units will be missing at queue ends after the next start.
 
-    A repair adds the missing messages to the queues. The result is None if the start fails or loses messages, or if
-    there is no repair plan.
+    The ends of the queues after the start are compared with their planned ends after a repair. The result is None if
+    the start fails or loses messages, or if there is no repair plan.
     """
     if restart is None or plan is None or _is_troubled(restart):
         return None

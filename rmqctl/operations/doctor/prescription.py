@@ -180,8 +180,8 @@ class Prescriber:
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
     """Return the better plan, the option for it, and a note on the rejected plan.
 
-    A plan without remaining findings is better than a plan with remaining findings. Otherwise, `--keep-going` is better
-    if it keeps more good messages or leaves fewer findings.
+    A plan without remaining findings is better than a plan with remaining findings. In all other cases, `--keep-going`
+    is better if it keeps more good messages or leaves fewer findings.
     """
     plain, other = repairs.plain, repairs.keep_going
     if plain is None or other is None:

@@ -33,7 +33,7 @@ class GroupBehind(NamedTuple):
 class ExpiredFiles(NamedTuple):
     """The files that a broker would delete if an hour of deleteWhen began now.
 
-    `waiting` are the messages in these files that are still needed.
+    `waiting` counts messages in expired files that consumers or brokers still need.
     """
 
     files: int

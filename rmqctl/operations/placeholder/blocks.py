@@ -58,7 +58,7 @@ class PlaceholderBlock(NamedTuple):
     def columns(self) -> Columns:
         """Return the placeholders and fillers of the block as columns.
 
-        If the block is only a blank, the columns have no rows.
+        If the block consists of a blank, the columns have no rows.
         """
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
@@ -66,17 +66,17 @@ class PlaceholderBlock(NamedTuple):
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record of the block that begins at a physical offset, or None."""
+        """Return the block's record at a physical offset, or None."""
         at = physical_offset - self.physical_offset
         found = message.decode(self.data, at, physical_offset, self.size - at)
         return found if isinstance(found, Message) else None
 
     def describe(self) -> str:
-        """Describe the write of the block in one line of text for people."""
+        """Describe the planned write of the block in one line of text."""
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the block as a change in a JSON document, without the data."""
+        """Return the planned write of the block as a JSON object, without the data."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
@@ -100,8 +100,8 @@ class PlaceholderBlocks:
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
         """Return the placeholders for the damage at a physical offset.
 
-        The first damage between two good records has all placeholders between these records. The result for a later
-        damage is empty. The result is None if no placeholder replaces the damage.
+        If several damages lie between two good records, the placeholders belong to the first damage. The result for a
+        later damage is empty. The result is None if no placeholder replaces the damage.
         """
         return self._by_damage.get(physical_offset)
 
@@ -125,7 +125,7 @@ class PlaceholderBlocks:
 def are_served(messages: Rows) -> Flags:
     """Return, for each row, whether consumers receive the message.
 
-    The columns must include `sys_flag`. Fillers are rollbacks, which consumers do not receive.
+    `messages` must have the column `sys_flag`. Fillers are rollbacks, which consumers do not receive.
     """
     found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
     return found

@@ -76,8 +76,8 @@ class Placeholders:
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
         """Yield one damage for each missing file of a `file-gap`.
 
-        Damages with other codes are yielded unchanged. Raises ValueError if the size of the gap is not a multiple of
-        the file size.
+        A damage that is not a `file-gap` is yielded unchanged. Raises ValueError if the size of the gap is not a
+        multiple of the file size.
         """
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
@@ -112,9 +112,9 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield a large damaged range in parts, or a small damaged range unchanged.
+        """Divide a damaged range into parts; a small range stays one part.
 
-        A unit points to the beginning of each part after the first part.
+        Each part except the first part begins at a physical offset to which a unit points.
         """
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
@@ -136,7 +136,7 @@ class Placeholders:
         """Return the log file of the damage, with the size after the repair.
 
         Before the repair, the file may be too short or missing. If files overlap, `damage.path` names the file. Raises
-        ValueError if no file has the damage.
+        ValueError if no log file begins at or before the damage.
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
@@ -172,10 +172,10 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue of the units with the queue offsets [first, end).
 
-        `key` is the queue of the folder, but a queue file may lie in a wrong folder. Neighbouring units, before `first`
-        and from `end` on, point to intact messages. The result is the queue of the intact messages. If there are no
-        intact messages, or messages of several queues, the result is `key`. For an LMQ, the result is `key`, because an
-        LMQ has messages of other queues.
+        `key` is the queue of the folder. A queue file may lie in the folder of another queue. The result is the queue
+        of the intact messages to which neighbouring units point. Neighbouring units have queue offsets below `first`,
+        or from `end` on. If there are no intact messages, or messages of several queues, the result is `key`. For an
+        LMQ, the result is `key`, because an LMQ has messages of other queues.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -22,7 +22,7 @@ placeholder needs a body for three reasons (*run* means: tested with real broker
 
 If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. If the body
 matches BODYCRC, the placeholder keeps the body. If the frame is not whole (`placeholder_records`), the fields come from
-the units that point into the damaged range (`Claim`). Fields that the units do not show get these values:
+the units that point into the damaged range (`Claim`). Fields that a unit does not have get the following values:
 
 - BORNTIMESTAMP is 0. With BORNTIMESTAMP 0, a half message is too old for a transaction check (needSkip).
 - In SCHEDULE_TOPIC_XXXX, the property DELAY is the delay level of the queue. REAL_TOPIC is RMQ_SYS_TRANS_HALF_TOPIC, so
@@ -31,7 +31,7 @@ the units that point into the damaged range (`Claim`). Fields that the units do 
   forever at a message without TIMER_OUT_MS (TimerMessageStore.enqueue).
 - For LMQs and batch queues, the properties that dispatch reads are set.
 
-Tests with real brokers show this behaviour (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
+The table shows tests with real brokers (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
@@ -216,9 +216,9 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Repair the faults for which clients reject a message.
+    """Repair faults that make clients reject a message.
 
-    Clients reject a port that is out of range, and a body that is not compressed as SYSFLAG says.
+    Clients reject a port that is out of range. Clients reject a body that they cannot decompress.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -300,7 +300,7 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Fill the gap between the last piece and `end`. Return whether no gap is left.
+    """Fill the gap from the last piece to `end`. Return whether the gap is filled.
 
     A gap of at least `size_min` bytes becomes a new piece. A smaller gap is added to the last piece.
     """
@@ -314,7 +314,7 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Give the claim `owed` to a free piece. Return whether a piece was found.
+    """Assign the claim `owed` to a free piece. Return whether a piece was found.
 
     In log order, the queue offsets of one queue must rise. The first suitable piece with enough room is chosen.
     """
@@ -423,8 +423,8 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
     The default is `around.timestamp_min`. The unit of a delayed message has the delivery time: the store time plus a
-    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` that differs from the
-    delivery time by whole seconds. A result after `timestamp_max` is replaced by the default.
+    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` with the same
+    milliseconds as the delivery time. If the time is after `timestamp_max`, the default is returned.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -461,7 +461,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
     """Return the size, in bytes, of the smallest placeholder for `claims`.
 
-    If no placeholder can stand for all of `claims`, the result is larger than any record.
+    If a placeholder for `claims` is not possible, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
@@ -516,7 +516,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return the properties without a property that a torn write cut."""
+    """Return the properties without a last property that was only partly written."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 

@@ -111,8 +111,8 @@ class BatchQueueBuilder:
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the queue offset of the first batch of a queue.
 
-        The result is usually the queue offset in the batch. Two later batches can show that the queue offset is too
-        high. A queue offset that seems too low may be right, because the next batches may be lost.
+        The result is usually the queue offset in the batch. The next two batches can show that the queue offset in the
+        batch is too high. A queue offset that seems too low may be right, because the next batches may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):

@@ -40,18 +40,18 @@ class QueueCounts(msgspec.Struct):
     `min_offset` and `max_offset` are queue offsets.
 
     `same` counts rebuilt units that are equal to units of the existing queue. `kept` counts units that are copied from
-    the existing queue. No message of the log has the queue offsets of these units. `strays` counts the units in `kept`
-    whose record names another queue or another queue offset. `repeated` counts units that fill the queue offsets of
-    lost messages. A repeated unit points to the next message. `misnumbered` counts messages whose QUEUEOFFSET cannot be
-    right. A misnumbered message gets the next queue offset of the queue. `duplicates` counts messages whose QUEUEOFFSET
-    belongs to another message. A duplicate gets no unit. `duplicate_bytes` is the size of all duplicates.
-    `first_duplicate` is the physical offset of the first duplicate. `last_duplicate` is the QUEUEOFFSET of the last
-    duplicate. `moved` counts queue offsets at which the existing queue points to another message of the log. `earlier`
-    counts messages that were stored before the queue began again at queue offset 0. `earlier_bytes` is the size of
-    these messages. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the queue's
-    messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of the
-    written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store time
-    of the last unit's record (ms since 1970).
+    the existing queue. No message of the log has the queue offset of a kept unit. `strays` counts kept units that do
+    not point to a lost range of the log. `repeated` counts units that fill the queue offsets of lost messages. A
+    repeated unit points to the next message. `misnumbered` counts messages whose QUEUEOFFSET cannot be right. A
+    misnumbered message gets the next queue offset of the queue. `duplicates` counts messages whose QUEUEOFFSET belongs
+    to another message. A duplicate gets no unit. `duplicate_bytes` is the size of all duplicates. `first_duplicate` is
+    the physical offset of the first duplicate. `last_duplicate` is the QUEUEOFFSET of the last duplicate. `moved`
+    counts queue offsets at which the existing queue points to another message of the log. `earlier` counts messages
+    that were stored before the queue began again at queue offset 0. `earlier_bytes` is the total size of the messages
+    that `earlier` counts. `earlier` is 0 if the store already has the queue. `bytes` is the sum of the bytes of the
+    queue's messages. `anew` is the number of times that the queue began again at queue offset 0. `crc` is the CRC-32 of
+    the written units. `end` is the physical offset after the record of the last unit. `store_timestamp` is the store
+    time of the last unit's record (ms since 1970).
     """
 
     topic: str

@@ -1,8 +1,7 @@
 """Consume queues rebuilt from the log.
 
-`QueueBuilder` places units in memory, in a window for each queue, and then writes many units at once. If the log shows
-which units a queue had, the rebuilt queue has the same units as after a broker's dispatch. This table shows the place
-of each message:
+`QueueBuilder` places units in memory, in a window for each queue, and then writes many units at once. This table shows
+the place of each message:
 
 | the queue offset of a message is | the message gets |
 |---|---|
@@ -15,10 +14,10 @@ of each message:
 
 (1) If the existing queue has another message at 0 and units of later messages, the QUEUEOFFSET 0 is damaged.
 
-(2) A higher queue offset leaves empty places in the new queue. One reason for empty places is that the existing queue
-has units at the same queue offsets. Another reason is damage in the log, if the damage is large enough for the missing
-messages. An empty place gets the existing queue's unit at the same queue offset. Without an existing unit, the new unit
-points to the next message of the queue.
+(2) If a queue offset is higher than the queue's next number, the places between the two numbers are empty. One accepted
+reason is that the existing queue has units for the empty places. Another accepted reason is damage that is large enough
+for the missing messages. An empty place gets the existing queue's unit at the same queue offset. If the existing queue
+has no unit at the queue offset, the new unit points to the queue's next message.
 
 (3) `rmqctl.operations.rebuild.queue_numbers` decides which QUEUEOFFSETs are damaged, and at which queue offset each
 queue begins.
@@ -122,7 +121,7 @@ class QueueBuilder:
         self._count_left_out(messages)
 
     def lose(self, physical_offset: int, size: int) -> None:
-        """Note a range of the log in which messages of queues may be lost."""
+        """Record that messages may be lost in a range of the log."""
         self._lost_from.append(physical_offset)
         self._lost_bytes.append(self._lost_bytes[-1] + size)
 
@@ -228,7 +227,7 @@ class QueueBuilder:
         return first_number(found, following, None)
 
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
-        """Return an existing light queue's unit for a message, or a later unit.
+        """Return the unit for a message in an existing light queue, or a later unit.
 
         If the queue has no unit for the message, the result is the first unit of a later message, or None.
         """
@@ -307,10 +306,10 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
         """Return the queue offset at which a queue begins.
 
-        `place` is the queue offset of the queue's first message. The queue begins before `place` if damage destroyed
-        earlier messages, or if the existing queue has units before `place`. If the log begins at physical offset 0, a
-        queue should not begin with pre-blanks. A broker would begin at the first pre-blank, which points to physical
-        offset 0, and would skip the queue file.
+        `place` is the queue offset of the queue's first message. The result is lower than `place` if damage destroyed
+        messages before `place`. The result is also lower if the existing queue has units before `place`. If the log
+        begins at physical offset 0, a queue should not begin with pre-blanks. A pre-blank points to physical offset 0,
+        so a broker would begin at the first pre-blank, and would skip the queue file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -398,7 +397,7 @@ class QueueBuilder:
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
         """Return whether a queue begins again at 0 with the message at `physical_offset`.
 
-        The result is False if the existing queue reaches `physical_offset`, but its unit 0 points to another message.
+        An existing queue that reaches `physical_offset` must not have another message at queue offset 0.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -415,8 +414,8 @@ class QueueBuilder:
         """Return whether lost messages explain the number of empty places in a queue.
 
         The lost messages were between the physical offsets `start` and `behind`. `places` is the number of empty
-        places. The existing queue has units for `known` of the empty places. `is_right` is True if other records
-        confirm the number of empty places.
+        places. `known` is the number of empty places for which the existing queue has a unit. `is_right` is True if
+        other records confirm the number of empty places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -461,8 +460,7 @@ class QueueBuilder:
     def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages between physical offsets `start` and `behind`.
 
-        Units that point to the message at `behind` count, because an earlier rebuild may have put them into empty
-        places.
+        The count includes units that point to `behind`, because a rebuild creates such units for lost messages.
         """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
@@ -525,7 +523,7 @@ def is_folder_name(key: QueueKey) -> bool:
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return the delay (ms) of each SCHEDULE_TOPIC_XXXX queue, as a function.
+    """Return a function that returns the delay (ms) of a SCHEDULE_TOPIC_XXXX queue.
 
     The function takes a queueId (the delay level minus 1). The delay is taken from the last unit of the queue. If the
     last unit shows no delay, the delay is taken from `configured`. Raises OSError.

@@ -42,9 +42,9 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A message that follows a given message of a queue.
 
-    `number` is the QUEUEOFFSET of the message. `lost` counts bytes of damage and of records without a queue. These
-    bytes lie between the two messages, and may have contained other messages of the queue. For example, the fillers of
-    `recover --keep-going` are records without a queue.
+    `number` is the QUEUEOFFSET of the message. `lost` counts bytes of damage and of rollback records between the two
+    messages. The damage may have destroyed other messages of the queue. The fillers of `recover --keep-going` are
+    rollback records.
     """
 
     number: int
@@ -97,8 +97,7 @@ class QueueNumbers:
     def goes_on(self, messages: Rows, row: int) -> bool:
         """Return whether the queue's next message continues from QUEUEOFFSET.
 
-        The next message is searched in NEAR_ROWS rows. If no message is found, the log before `row` must be large
-        enough for the QUEUEOFFSET.
+        If NEAR_ROWS rows have no message of the queue, the log before `row` must have room for QUEUEOFFSET messages.
         """
         number = int(messages[row]["queue_offset"])
         near = next_of_queue(messages, row, NEAR_ROWS)
@@ -200,9 +199,9 @@ def _have_unit(rows: Rows) -> Flags:
 
 
 def _may_stand_in(rows: Rows) -> Flags:
-    """Return, for each row, whether its record may replace lost records.
+    """Return, for each row, whether the record may be a filler.
 
-    `recover --keep-going` fills gaps of the log with rollback records (see `QueueBuilder.put`).
+    The fillers of `recover --keep-going` are rollback records (see `QueueBuilder.put`).
     """
     found: Flags = (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (
         rows["traits"] & MULTI_DISPATCH == 0
@@ -234,9 +233,8 @@ def is_misnumbered(expected: int, found: int, following: Sequence[Following], in
     """Return whether a message has a wrong QUEUEOFFSET and belongs at `expected`.
 
     `found` is the QUEUEOFFSET of the message. `expected` is the next queue offset of the queue. Later messages of the
-    queue show which of the two numbers is right. A right `found` can differ from `expected` if messages were lost, or
-    if the topic was deleted and created again. A broker that lost a part of a queue uses some queue offsets a second
-    time.
+    queue show which of the two numbers is right. `found` can be right and differ from `expected` if messages were lost,
+    or if the topic was created again. A broker that lost a part of a queue uses some queue offsets a second time.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:
@@ -248,7 +246,7 @@ def is_misnumbered(expected: int, found: int, following: Sequence[Following], in
 
 
 def go_on(found: int, following: Sequence[Following]) -> bool:
-    """Return whether most of the messages `following` continue from `found`."""
+    """Return whether most messages in `following` confirm the queue offset `found`."""
     votes = sum(after.number - place == found for place, after in enumerate(following, 1))
     return 2 * votes > len(following)
 

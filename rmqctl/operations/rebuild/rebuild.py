@@ -6,12 +6,11 @@ writes the index entries (`IndexBuilder`). Each new file is written once, from i
 memory use of a rebuild does not depend on the size of the log. Like a broker's dispatch, a rebuild without placeholders
 does not check message bodies.
 
-The new queues have a unit for every message of the log. Brokers dispatch records with a wrong body CRC, a wrong
-property CRC or torn properties. Therefore these records count as messages. A rebuilt queue begins with its first
-message that still exists. Expired messages get no unit. An empty queue without messages in the log stays unchanged. A
-queue with units, but without messages in the log, may stay unchanged. The condition is that the last unit of the queue
-points before the log's start, or to damage. If topics.json lists topics, all other topics count as deleted. A rebuild
-creates no queues for deleted topics.
+The new queues have a unit for every message of the log. Like a broker, a rebuild dispatches records with a wrong body
+CRC, a wrong property CRC or torn properties. A rebuilt queue begins with its first message that still exists. Expired
+messages get no unit. An empty queue without messages in the log stays unchanged. A queue without messages in the log
+stays unchanged if its last unit points before the log's start, or to damage. If topics.json lists topics, all other
+topics count as deleted. A rebuild creates no queues for deleted topics.
 
 An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
 changed.
@@ -104,8 +103,8 @@ class Selection(msgspec.Struct, frozen=True):
 class LogCounts(msgspec.Struct):
     """The progress of a rebuild.
 
-    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places without a usable
-    message. `position` is the physical offset that the rebuild has reached.
+    `messages` counts the messages that the rebuild has read. `damages` counts the damaged places from which no message
+    can be dispatched. `position` is the physical offset that the rebuild has reached.
     """
 
     position: int
@@ -143,7 +142,8 @@ class _Suspended(msgspec.Struct):
 class Stray(NamedTuple):
     """A record with one damaged bit in its topic or queueId.
 
-    The record names the queue `said`, but `said` does not exist. A unit of the queue `of` points to the record.
+    `said` is the queue that the record names. The store lacks the queue `said`. `of` is the queue whose unit points to
+    the record.
     """
 
     said: QueueKey
@@ -156,9 +156,9 @@ class Rebuilt:
     """The result of a rebuild. The queues are sorted by topic and queueId.
 
     `left_out` counts the messages of each deleted topic. `unchanged` lists queues that stay unchanged. `removed` lists
-    queues to delete. `strays` are records with a flipped bit in the topic or the queueId. No queue is created for these
-    records. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the rebuild needs to
-    read the log.
+    queues to delete. `strays` are records with a flipped bit in the topic or the queueId. No queue is created for the
+    records in `strays`. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the
+    rebuild needs to read the log.
     """
 
     begin: int
@@ -301,7 +301,7 @@ class Rebuild:
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
-        """Return whether this rebuild could have written `found` to REBUILD_FILE.
+        """Return whether `found` is valid content of REBUILD_FILE for this rebuild.
 
         Another program may have written REBUILD_FILE, because the file is in the store. The names in REBUILD_FILE
         become paths of folders, and the numbers become positions in files. Therefore the names and numbers in

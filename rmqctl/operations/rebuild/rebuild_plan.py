@@ -44,10 +44,10 @@ NAMES_OF_COUNTS = {"kept": "keptUnits"}  # JSON names of QueueCounts; other name
 class QueuePlan(NamedTuple):
     """One queue, before and after the rebuild.
 
-    `min_offset` and `max_offset` are queue offsets after the rebuild. `units_now` counts the present units whose
-    messages the log still has. `differ` counts units that the rebuild changes. `moved` counts queue offsets that get
-    another message of the log, or disappear. `counts` has details of the new queue. `counts` is None if the queue is
-    deleted.
+    `min_offset` and `max_offset` are queue offsets after the rebuild. `units_now` counts the units that a broker serves
+    before the rebuild. `differ` counts units that the rebuild changes. `moved` counts queue offsets that will lead to
+    another message than before, or to no message. `counts` has details of the new queue. `counts` is None if the queue
+    is deleted.
     """
 
     topic: str
@@ -106,9 +106,9 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count the lost units of a rebuilt queue, if they point into the log.
+    """Count units that a rebuild removes and that point to messages of the log.
 
-    A rebuilt queue loses the units before its new begin and after its new end. Raises OSError.
+    A rebuild removes the units before the new begin and after the new end of a queue. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -128,9 +128,9 @@ def _differ(counts: QueueCounts, now: range) -> int:
 
 
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts, end_now: int) -> int:
-    """Count the non-empty slots after the old end and the new end of a queue.
+    """Count the non-empty slots that are after a queue's old end and new end.
 
-    `end_now` is the old end. Raises OSError.
+    `end_now` is the end of the queue before the rebuild. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -167,7 +167,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 
 
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return `plan` with the losses and moved messages of rebuilt queues.
+    """Return `plan` with losses and notes for the rebuilt queues.
 
     If two messages have the same queue offset, the message without a unit counts as lost. Brokers do not serve a
     message without a unit, but the bytes of the message stay in the log.
@@ -237,7 +237,7 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
 def _whence(queues: list[QueueCounts]) -> str:
     """Return a text that says why messages have no unit.
 
-    For light queues, the text is empty, because a wrong INNER_MULTI_QUEUE_OFFSET is another possible reason.
+    If all queues are light queues, the text is empty, because INNER_MULTI_QUEUE_OFFSET may be wrong.
     """
     is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
     return "" if is_light else ": files of another store may lie in the log"
@@ -305,9 +305,9 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    """Yield the replacement of the index folder, and the new indexMsgTimestamp.
+    """Yield the changes that replace the index folder and set indexMsgTimestamp.
 
-    As in a broker, the checkpoint gets the end timestamp of the last full index file.
+    indexMsgTimestamp becomes the end timestamp of the last full index file, as in a broker.
     """
     yield Install(store_path.INDEX, staging, store_path.INDEX)
     checkpoint = store.checkpoint()

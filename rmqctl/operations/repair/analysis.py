@@ -67,8 +67,9 @@ class RecoveryAnalysis:
     start of the recovery. `index` has the differences between the index and the log. `index` is None if no index is
     compared with the log. `restart` is the simulated start of the broker. `met` has the physical offsets of damage at
     which the next normal start would end the log. If `met` is not empty, run a second analysis with `met` as
-    `replaced_at`. The second analysis plans placeholders at these offsets. `placeholders_bytes` is how many bytes of
-    the log get placeholders. `rejected` counts messages of the log that clients reject, by the code of the finding.
+    `replaced_at`. The second analysis plans placeholders at the offsets in `met`. `placeholders_bytes` is how many
+    bytes of the log get placeholders. `rejected` counts messages of the log that clients reject, by the code of the
+    finding.
     """
 
     def __init__(
@@ -200,8 +201,8 @@ class RecoveryAnalysis:
     def _note_of_misplaced(self) -> Iterator[str]:
         """Yield a note on records whose PHYSICALOFFSET differs from their position.
 
-        Brokers serve the record if a unit points to the record. After a new dispatch of the record, the unit points to
-        the wrong offset.
+        Brokers serve the record if a unit points to the record. If a broker dispatches the record again, the unit
+        points to PHYSICALOFFSET instead.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -447,7 +448,7 @@ class RecoveryAnalysis:
         self._passing.append(damage)
 
     def _meet(self) -> None:
-        """Add to `met` the damage at which the next normal start would end the log."""
+        """Find the damage (`met`) at which the next normal start would end the log."""
         start = self._next_start()
         for damages in self._passed:
             is_met = start <= damages[0].physical_offset or any(self._is_in_short_file(damage) for damage in damages)
@@ -460,7 +461,7 @@ class RecoveryAnalysis:
         """Return the physical offset at which the next normal start begins its scan.
 
         The result assumes that the log ends at its planned end. After an abnormal recovery, the result is the begin of
-        the third file from the end. This rule of 5.x before 5.3.2 is used for all broker versions.
+        the third file from the end, as in 5.x before 5.3.2.
         """
         bases = [
             file.file_from_offset
@@ -491,8 +492,7 @@ class RecoveryAnalysis:
     def _placeholder(self, good: int) -> None:
         """Replace the damage before the good record at `good` with placeholders.
 
-        If no placeholder is possible, the log ends at the damage (with `keep_going`), or the damage stays (without
-        `keep_going`).
+        If no placeholder is possible, `keep_going` ends the log at the damage. Without `keep_going`, the damage stays.
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -574,7 +574,7 @@ class RecoveryAnalysis:
         """Return whether a broker's recovery would end the log at a damage.
 
         If a broker does not load the store, the function applies the rules of the broker's scan. A normal scan is
-        assumed to begin at the third file from the end, an abnormal scan at the first file.
+        assumed to begin at the third file from the end. An abnormal scan is assumed to begin at the first file.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

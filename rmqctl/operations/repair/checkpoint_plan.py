@@ -51,7 +51,7 @@ class CheckpointPlan:
     def changes(self, staging: Path) -> list[Change]:
         """Return the changes to the checkpoint file's fields and length.
 
-        Fields that are equal are not written. The bytes after the fields do not change. If `is_new` is True, the new
+        Only fields with a new value are written. The bytes after the fields do not change. If `is_new` is True, the new
         file from `build` replaces the checkpoint file.
         """
         if self.is_new:

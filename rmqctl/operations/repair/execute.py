@@ -1,8 +1,8 @@
 """Execute a repair plan.
 
 A repair first builds new queues and a new index in a separate folder. After the new files are built, one journal makes
-all changes of the repair. After a crash, the store is unchanged or completely changed, or `rmqctl undo` restores the
-store (see `rmqctl.store.journal.transaction`).
+all changes of the repair. If a crash leaves the changes incomplete, `rmqctl undo` restores the store (see
+`rmqctl.store.journal.transaction`).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def repair(
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """Return the changes, without deletions in a deleted or replaced folder.
+    """Return the changes without deletions inside deleted or replaced folders.
 
-    The files in a deleted or replaced folder are moved together with the folder.
+    The files in a deleted or replaced folder are moved with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -74,7 +74,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        The changes for all rebuilt queues and the rebuilt index take the place of the first rebuild step.
+        The changes of all rebuild steps are yielded at the first rebuild step.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
@@ -114,7 +114,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild the contested queues in the same way as the plan's last round."""
+        """Rebuild the contested queues as in the last round of the planning."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

@@ -71,7 +71,7 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
     """Count the findings that disappear because a repair replaces folders.
 
-    These findings are about foreign files in replaced folders, and about units of expired messages.
+    The function counts findings about foreign files in replaced folders, and about units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

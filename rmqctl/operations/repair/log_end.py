@@ -28,7 +28,7 @@ class LogEnd:
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Process good messages. The last message ends at the physical offset `end`."""
+        """Process good messages. `end` is the physical offset after the last message."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:

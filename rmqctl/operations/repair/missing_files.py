@@ -1,6 +1,6 @@
 """Count messages that have units, but no bytes in any log file.
 
-These messages were lost before the repair.
+Messages without bytes in any log file were lost before the repair.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
 
 
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
-    """Return how many messages queues have in [begin, end) of the log.
+    """Count messages in [begin, end) of the log, by the units of the queues.
 
-    With `only`, messages of other queues do not count. Light queues (LMQ) do not count, because each light message has
-    a unit in the queue of its topic. Raises OSError.
+    `only` is the single queue to count (None: all queues). Light queues (LMQ) do not count, because each light message
+    has a unit in the queue of its topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0

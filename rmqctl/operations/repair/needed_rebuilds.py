@@ -1,7 +1,7 @@
 """The rebuilds that a repair plan needs, and the findings that remain.
 
 Only a trial rebuild shows which rebuilds are needed. If the trial rebuild changes nothing in a queue, the plan does not
-rebuild the queue. In this case, the reason for the findings is in the log.
+rebuild the queue. The log is the cause of findings about an unchanged queue.
 """
 
 from __future__ import annotations

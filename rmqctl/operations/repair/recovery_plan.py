@@ -58,9 +58,9 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 class RecoveryPlan:
     """The plan of `recover`, and the result of a plain restart of the broker.
 
-    `seconds` is the time of planning. `keepable` counts good messages after damage, which `--keep-going` would keep.
-    `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts messages that were lost before
-    the repair: no log file has their bytes.
+    `seconds` is the duration of the planning. `keepable` counts good messages after damage, which `--keep-going` would
+    keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts messages that were lost
+    before the repair: no log file has their bytes.
     """
 
     repair: RepairPlan
@@ -112,7 +112,7 @@ class _Tried(NamedTuple):
 class RecoveryPlanner:
     """Plans the repair of a store by the recovery rules of a broker.
 
-    `profile` is the profile of the broker. RecoveryAnalysis explains the other arguments.
+    `profile` is the profile of the broker.
     """
 
     def __init__(
@@ -404,7 +404,7 @@ class _Steps:
         """Yield the step that sets the checkpoint, and the step that deletes `abort`.
 
         If `abort` does not exist, a broker assumes that the store was shut down cleanly. `any_other` is True if the
-        plan has other steps.
+        plan changes more than the checkpoint and `abort`.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
@@ -438,9 +438,9 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Count the lost messages of units that point after the log's end.
+    """Count the units that point after the log's end and whose messages are lost.
 
-    A message is lost if the log has no message with the unit's queue offset.
+    A message is lost if the log has no other message with the same queue offset.
     """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:

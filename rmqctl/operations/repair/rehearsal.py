@@ -61,7 +61,7 @@ def rehearse(
     """Simulate a normal and an abnormal broker start after `plan`.
 
     `built` are the queues that the plan rebuilds. Between the physical offset `whole_from` and the planned end, the log
-    has only good records. A start that begins its scan at or after `whole_from` is simulated without reading the log.
+    has only good records. If a start scans the log only from `whole_from` on, the function does not read the log.
     Raises OSError.
     """
     planned = planned_store(store, plan.steps)
@@ -98,8 +98,8 @@ def with_next_start(
     """Return `plan` with the losses at a broker's next start.
 
     The function is for plans that do not change the file `abort`. A broker's start on the present store is compared
-    with a start after the plan. If `abort` does not exist now, starts with `abort` are compared in the same way.
-    `built` are the queues that the plan rebuilds. Raises OSError.
+    with a start after the plan. If the store has no `abort`, abnormal starts are compared, too. `built` are the queues
+    that the plan rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -202,8 +202,8 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
     """Return `plan` with the losses at the broker starts in `rehearsal`.
 
     A broker's start after the plan is compared with a start on the present store (`now`). Messages that the next start
-    drops count as lost. The plan gets a note if a normal start keeps all messages, but a start after another crash
-    drops messages. Queues of deleted topics do not count, because no client reads them.
+    drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted topics do
+    not count, because no client reads them.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -245,10 +245,10 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Count, for each queue in `served`, the messages that the start `then` loses.
+    """Count the messages that queues in `served` lose at the broker start `then`.
 
-    If the plan changes a queue, the messages that `then` drops are counted. For other queues, the numbers of served
-    messages are compared.
+    For queues that the plan changes, the losses at the broker start are counted. For unchanged queues, the numbers of
+    served messages before and after the plan are compared.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}

@@ -2,9 +2,9 @@
 
 A queue is contested if it has a message whose queue offset is in doubt. If a queue offset is in doubt, the rebuild
 looks at the existing queue (`operations/rebuild/queue_numbers.py`). A second rebuild would look at the rebuilt queue,
-and might find another queue offset for the message. In this case, a second repair would change the repaired store.
-Therefore contested queues are rebuilt in rounds. Like a second repair, each later round reads the planned log and the
-queues of the previous round.
+and might find another queue offset for the message. With another queue offset, a second repair would change the
+repaired store. Therefore contested queues are rebuilt in rounds. Like a second repair, each later round reads the
+planned log and the queues of the previous round.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
     """Return the store with the planned log and the rebuilt queues in `units`.
 
-    A second repair would read the returned store from disk.
+    The log and the queues of the returned store are the same as after a repair.
     """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

@@ -95,7 +95,7 @@ def fetch_names(address: Address, requests: BrokerRequests) -> ConfigTexts:
 def write_texts(root: Path, texts: ConfigTexts) -> None:
     """Replace files of config/, each in one step.
 
-    A file without static topics is written only over an earlier file. Raises OSError.
+    An empty table of static topics is written only if the file already exists. Raises OSError.
     """
     storage = WritableStorage(root)
     folder = root / store_path.CONFIG

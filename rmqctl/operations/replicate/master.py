@@ -45,7 +45,7 @@ class LogRange(NamedTuple):
 class Master(NamedTuple):
     """The constant facts about a running master.
 
-    `conf` has the settings of the master's files. `version` is the version in the broker's notation, such as `V4_9_7`.
+    `conf` has the settings for store files. `version` is the version in the broker's notation, such as `V4_9_7`.
     """
 
     address: Address
@@ -115,7 +115,7 @@ def ask_master(address: Address, requests: BrokerRequests) -> Master:
 def ask_range(address: Address, requests: BrokerRequests) -> LogRange:
     """Ask where the master's log begins and ends. Raises PeerError.
 
-    For a log without files, a broker sends -1 as the begin, but the result begins and ends at 0.
+    A broker without log files sends the offset -1; the result has 0.
     """
     said = {key: "0" if value == "-1" else value for key, value in requests.runtime_info().items()}
     found = LogRange(_number(said, "commitLogMinOffset", address), _number(said, "commitLogMaxOffset", address))

@@ -92,18 +92,18 @@ def mark_as_mirror(root: Path, master: Master) -> None:
 def _ends_in_an_append(store: ReadOnlyStore, end: int) -> bool:
     """Return whether the log ends at `end` because an append was killed.
 
-    An append writes its first bytes last. If an append was killed before its last write, the log ends with zeros, but
-    records may follow the zeros.
+    An append writes the first bytes of its data last. A killed append leaves zeros at `end`, and records may follow the
+    zeros.
     """
     in_use = store.commit_log.files_in_use()
     return store.commit_log.at(end) is None and (not in_use or end >= in_use[-1].file_from_offset)
 
 
 def forget_starts(root: Path) -> None:
-    """Drop all journals of a mirror if each is the journal of a recovery.
+    """Drop all journals of a mirror if all journals are from recoveries.
 
-    `replicate` calls the function before a recovery. At the end of a run that compared mirror and master, `replicate`
-    calls the function again.
+    `replicate` calls the function before a recovery, and at the end of a run that compared the mirror with the master's
+    log.
     """
     storage = WritableStorage(root)
     journals = list_journals(storage, root)
@@ -153,8 +153,8 @@ def _is_start_unfinished(journals: list[JournalEntry]) -> bool:
 def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPlan:
     """Plan the recovery of a mirror after `replicate` was killed.
 
-    Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages. A loss
-    that a killed append explains is accepted.
+    Raises NeedsRecovery if a broker could not start with the mirror, or if the recovery would lose messages. A loss is
+    accepted if a killed append explains the loss.
     """
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 

@@ -4,8 +4,8 @@
     2. the offsets of groups are fetched, and the master reports the end of its log again
     3. the log is pulled up to the new end; topics and groups are fetched, and written together with the offsets
 
-With `once`, the replication ends after step 3. Without `once`, the pull of the log continues, and steps 2 and 3 are
-repeated every 10 s, as in a slave of 4.9.
+With `once`, the replication ends when the configuration is written (step 3). Without `once`, the pull of the log
+continues, and steps 2 and 3 are repeated every 10 s, as in a slave of 4.9.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Replication:
             self._pause(RECONNECT_WAIT)
 
     def _wait_for_puts(self, *, is_resumed: bool) -> None:
-        """Wait until no put before the mirror's end waits for an acknowledgement.
+        """Pause for as long as a put can wait for an acknowledgement.
 
         The mirror's first report names the offset where the pull begins. For a SYNC_MASTER, the first report
         acknowledges all puts before the reported offset. A mirror must not acknowledge puts.
@@ -188,7 +188,7 @@ class Replication:
         return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
 
     def _synchronize(self, now: float) -> None:
-        """Fetch the offsets of groups when due; write them when the log is long enough."""
+        """Fetch offsets of groups, and write them when the mirror's log is long enough."""
         if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
             self._waiting = fetch_offsets(self.master.address, self.requests)
             self._waiting_for = self._ask().max_offset

@@ -72,8 +72,8 @@ class WireAudit:
     def _has_all(self, pull: LogPull) -> bool:
         """Return whether the check has reached the end of the range `asked`.
 
-        The log may grow during the check, and the range may end inside a record. If the last record of the range is
-        incomplete, the check ends when no more bytes arrive.
+        The log may grow during the check, and the range may end inside a record. If the end of the last record does not
+        arrive, the check ends when the master sends nothing more.
         """
         behind = pull.end - self.asked.max_offset
         ends_inside = behind >= 0 and pull.is_quiet

@@ -92,7 +92,7 @@ class Configuration:
     def answers(self, log: ServedLog, ha_port: int) -> dict[int, RemotingCommand]:
         """Return the answer to each request.
 
-        Two answers describe the broker itself: the file size and the offsets of `log`, and the HA port `ha_port`.
+        The answers include the file size and the offsets of `log`, and the HA port `ha_port`.
         """
         own = {
             int(RequestCode.GET_BROKER_CONFIG): _broker_config(log, ha_port),

@@ -2,7 +2,7 @@
 
 A request does not name the slave that sent it. A slave keeps one connection to the port P, and one connection to the
 port P-2. For each host and each port, the server counts the connections on which all expected requests have arrived.
-The smaller count of a host is the number of its slaves with the configuration.
+For each host, the smaller of the two counts is the number of slaves with the configuration.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RequestsSeen:
             return time.monotonic() - self._copied.get(host, -COPY_SECONDS) < COPY_SECONDS
 
     def configured(self) -> dict[str, int]:
-        """Return the number of slaves on each host that have the configuration."""
+        """Return, for each host, how many slaves have got the configuration."""
         settled = time.monotonic() - SETTLE_SECONDS
         topics, others = defaultdict[str, int](int), defaultdict[str, int](int)
         with self._lock:

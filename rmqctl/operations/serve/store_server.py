@@ -143,7 +143,7 @@ class StoreServer:
 
     @contextlib.contextmanager
     def _listening(self, option: str, port: int) -> Iterator[None]:
-        """Turn an OSError into a BadRequest that names the option of a port."""
+        """Raise BadRequest instead of an OSError; the hint names the port's option."""
         try:
             yield
         except OSError as error:
@@ -161,7 +161,7 @@ class StoreServer:
     def _remoting_servers(self, port: int, handlers: dict[int, Handler]) -> list[RemotingServer]:
         """Return the servers at the ports P and P-2. Raises OSError.
 
-        If `port` is 0, P is chosen so that both ports are free.
+        If `port` is 0, the function searches for two free ports P and P-2.
         """
         for _ in range(1 if port else PORT_TRIES):
             first = self._server(port, handlers)

@@ -82,7 +82,7 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    Damage that only one log has is left out, because the destroyed records have rows.
+    Damage in only one log gets no row, because each destroyed record has a row.
     """
     from pyspark.sql import functions as f
 

@@ -1,6 +1,6 @@
 """`rmqctl job duplicates`: find messages that were stored more than once.
 
-For example, a producer sends a message that the broker has already stored.
+If a producer repeats a send after a timeout, the broker may store the message twice.
 """
 
 from __future__ import annotations

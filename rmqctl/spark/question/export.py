@@ -42,7 +42,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """Return the messages with the broker and the keys that `rmqctl dump` prints.
+    """Return the messages with the fields that `rmqctl dump` prints, and the broker.
 
     The bodies are included, in base64, if `records` has the column `body`.
     """
@@ -88,7 +88,7 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a path to write to; after the block, rename the path to `target`.
+    """Yield a path for the export; after the block, rename the path to `target`.
 
     If the block fails, the path is removed.
 
@@ -127,10 +127,10 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove the hidden folders of killed exports to `target`.
+    """Remove the hidden folders that killed exports have left beside `target`.
 
-    The hidden folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an
-    export to `target` is still running. Raises OSError.
+    A folder without rmqctl's marker is not removed. Raises BadRequest if an export to `target` is still running. Raises
+    OSError.
     """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")

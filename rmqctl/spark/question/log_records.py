@@ -29,8 +29,8 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 class Scan(NamedTuple):
     """The counts of the records that a job read, and the splits that were read.
 
-    The counts and the splits are for all stores that were read as one table. A check has shown that the splits join
-    without gaps.
+    If a table has several stores, the counts and the splits are for all stores together. `ask` has checked that the
+    splits leave out no part of a log.
     """
 
     counts: RecordCounts
@@ -40,8 +40,8 @@ class Scan(NamedTuple):
 class LogRecords(NamedTuple):
     """The log records of the stores at `paths`, with the columns `columns`.
 
-    `options` are options of the data source `source`. The data source must be registered in the session `spark`.
-    `source` is `rocketmq` (records) or `rocketmq-groups` (counts of messages).
+    `options` are the options of the data source. The data source must be registered in the session `spark`. `source` is
+    `rocketmq` (records) or `rocketmq-groups` (counts of messages).
     """
 
     spark: SparkSession
@@ -76,8 +76,8 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
     all DataFrames.
 
-    Each task guesses where the first record of its split begins. If a guess of a task was wrong, `question` is called
-    again, with other splits. Raises Unreadable if a part of a log was not read.
+    Each task guesses where the first record of its split begins. If a task guessed wrong, `question` is called again,
+    with other splits. Raises Unreadable if a part of a log was not read.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
@@ -92,10 +92,10 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark's observations of all actions in the block.
+    """Keep the results of `DataFrame.observe` for all actions in the block.
 
-    By default, Spark removes parts of a plan that have no rows, together with the observations of these parts. After
-    the block, Spark's setting is restored.
+    By default, Spark drops a part of a plan that has no rows, and the results of `observe` for this part. After the
+    block, Spark's setting is restored.
     """
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))

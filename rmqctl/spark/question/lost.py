@@ -37,9 +37,8 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
     firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
     The column `why` can have the following values. missing-unit: consumers should receive the messages (`verify`
-    reports missing-unit or unit-mismatch). deleted-topic: `known_topics` (columns store and topic) lists topics of this
-    store, but not the topic of the messages. superseded: the messages were stored before their topic was deleted and
-    created again.
+    reports missing-unit or unit-mismatch). deleted-topic: the topic is not in `known_topics` (columns store and topic).
+    superseded: the messages were stored before their topic was deleted and created again.
     """
     from pyspark.sql import functions as f
 
@@ -90,8 +89,8 @@ def _light_places() -> Column:
     INNER_MULTI_DISPATCH has the names of the LMQs, and INNER_MULTI_QUEUE_OFFSET has the queue offsets. If the number of
     names differs from the number of offsets, the result is empty. A place with an invalid name or offset is skipped.
 
-    The result is empty for topics that brokers of 5.2 and later do not dispatch to LMQs. Messages of these topics may
-    have LMQ offsets of other messages (`rmqctl.store.dispatch.light_queues`).
+    The result is empty for topics that brokers of 5.2 and later exclude from LMQs. In an excluded topic, a copy of a
+    message may have the LMQ offsets of the original message (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -118,10 +117,10 @@ def _light_places() -> Column:
 
 
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
-    """Add the column `begin`: the physical offset where a queue last began.
+    """Add a column with the physical offset of the last message at queue offset 0.
 
-    A queue begins again if its topic is deleted and created again. `begins` selects the messages that have queue offset
-    0 and a unit. `begin` is the highest physical offset of the selected messages of a queue, or null.
+    If a topic is deleted and created again, its queues begin again at queue offset 0. `begins` selects the messages of
+    a queue that have queue offset 0 and a unit. The column `begin` is null if no message is selected.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -133,7 +132,7 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
     """Return the places, and a column that says whether the topic was deleted.
 
-    The column is true if `known_topics` lists topics of the store, but not the topic of the place. Brokers' own topics
+    The column is true if `known_topics` has topics of the store, but not the topic of the place. Brokers' own topics
     and LMQ topics never count as deleted.
     """
     from pyspark.sql import functions as f

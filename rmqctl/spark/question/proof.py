@@ -1,6 +1,6 @@
 """A table of messages, with the proof that one action read the whole table.
 
-While Spark reads the table, each task reports which range of the log it read. The proof checks the reported ranges.
+Each task reports which range of the log the task read. A `Proof` checks that the ranges leave out no part of the log.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Proof:
         self._observation = observation
 
     def coverage(self) -> Coverage:
-        """Return whether each split begins where the previous split ended.
+        """Check whether the ranges of the tasks join without gaps.
 
-        If `joined` of the result is False, the caller must read a new table, with the `splits` of the result.
+        If `joined` of the result is False, the caller must read the stores again, with the `splits` of the result.
         `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
@@ -44,7 +44,7 @@ class Proof:
             )
 
     def _observed(self) -> dict[str, Any]:
-        """Return the observations that Spark made while Spark read the table.
+        """Return the results of `DataFrame.observe` for the table.
 
         The result is empty if Spark did not read the table.
         """
@@ -60,8 +60,8 @@ class Proof:
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
     """Return `table` without the rows of kind 'range', and a `Proof`.
 
-    `table` must come from the data source `rocketmq`, with the option `ranges` set. The `Proof` is valid for one action
-    on the returned table. Raises BadRequest if `table` does not have the columns NEEDED.
+    `table` must come from `rocketmq` or `rocketmq-groups`, with the option `ranges`. The `Proof` is valid for one
+    action on the returned table. Raises BadRequest if `table` does not have the columns NEEDED.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

@@ -40,15 +40,12 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 
 
 def is_named(view: str, query: str) -> bool:
-    """Return whether the text of a query contains the name of a view.
-
-    A query that reads a view contains the name of the view.
-    """
+    """Return whether the text of a query contains the name of a view."""
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
 
 def columns_of(query: str) -> list[str]:
-    """Return the columns of messages and damage that a query may need.
+    """Return the columns of `messages` and `damage` that a query may need.
 
     A column is returned if the query names the column. If the query may use unnamed columns (for example with `*`), all
     columns are returned.
@@ -65,7 +62,7 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer to a query, as a DataFrame.
 
     Raises BadRequest if Spark does not understand the query, or if the query would change data. Raises BadRequest if
-    two columns of the answer have one name, because each row becomes a JSON object.
+    two columns of the answer have the same name, because each row becomes a JSON object.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -100,7 +97,7 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _refused(error: Exception) -> RmqctlError:
     """Return the rmqctl error that caused `error`, or a BadRequest.
 
-    In the message, line 1 is the first line of the user's query.
+    In the error message, line 1 is the first line of the user's query.
     """
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))

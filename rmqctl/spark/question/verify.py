@@ -1,8 +1,8 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-The findings are the same as those of `rmqctl verify`. A store is verified in one of two ways. A single store is read by
-many tasks, and the driver compares the log with the queues and the index. Of several stores, each store that is not too
-large is verified by one task.
+The findings are the same as those of `rmqctl verify`. If there are several stores, each small store is verified by one
+task. Many tasks read the log of a large store or of a single store. The driver then compares the log with the queues
+and the index.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def verification(
 
 
 def is_whole(store: ReadOnlyStore, stores: Sequence[ReadOnlyStore]) -> bool:
-    """Return whether one task verifies a store of `stores`.
+    """Return whether the whole store is verified by one Spark task.
 
-    A store with more than a quarter of all bytes would keep one task busy for too long.
+    The result is False if the log of `store` is larger than a quarter of all logs together.
     """
     return store.commit_log.size * WHOLE_MAX <= sum(one.commit_log.size for one in stores)
 

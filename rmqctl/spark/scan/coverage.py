@@ -3,10 +3,10 @@
 Each task reports the range of the log that the task read. The check uses the reported ranges, and reads no file.
 
 A task guesses where the first record of the split begins (`rmqctl.store.read.parallel_scan.PartJoin`). After a wrong
-guess, the range does not begin where the previous range ended. The job must then run again, with the split and the
-previous split as one split. If no record begins in a split, the range of the split is empty.
+guess, the range does not begin where the previous range ended. After a wrong guess, the job must run again, and read
+the split and the previous split as one split. If no record begins in a split, the range of the split is empty.
 
-If Spark runs a task twice (speculation, or a lost executor), the reported range counts once.
+If Spark runs a task twice (speculation, or a lost executor), the range of the task counts once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Coverage(NamedTuple):
     """The result of checking the ranges of a job.
 
     If `joined` is True, each range begins where the previous range ended. `counts` are the sums over all ranges. If
-    `joined` is False, the job must run again, with `splits` as its splits.
+    `joined` is False, the job must run again, and read the splits in `splits`.
     """
 
     joined: bool
@@ -53,7 +53,7 @@ class Coverage(NamedTuple):
 def sequence_split(root: str) -> Split:
     """Return a split without bytes, for the damage between the files of a log.
 
-    The range of the split counts damage such as a missing file. No task reads bytes of the split.
+    A missing file, for example, is damage between the files of a log.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
@@ -115,8 +115,8 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 def _joined(ranges: Sequence[Range]) -> list[Split]:
     """Merge splits whose ranges do not join; return all splits of the file.
 
-    Two ranges join if the second range begins where the first range ended. If a split with an empty range lies between
-    merged splits, this split is merged, too.
+    Two ranges join if the second range begins where the first range ended. Splits with empty ranges between two merged
+    splits are merged, too.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

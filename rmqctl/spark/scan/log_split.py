@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Found(NamedTuple):
     """The result of a task: a part of the log, and the queues of the messages.
 
-    `queues` is a list of (topic, queueId). In the dispatch columns of the part, a queue is an index into `queues`. If
+    `queues` is a list of (topic, queueId). The dispatch columns of `part` name a queue by its index in `queues`. If
     dispatch columns were not requested, `queues` is empty.
     """
 

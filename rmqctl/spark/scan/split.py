@@ -26,7 +26,7 @@ HEAD_SIZE = 64  # bytes
 class Split(NamedTuple):
     """The bytes [start, stop) of one file of a log.
 
-    `start` and `stop` are positions in the file. `root` is the folder of the store, and `path` the path of the file.
+    `start` and `stop` are positions in the file. `root` is the folder of the store. `path` is the path of the file.
     `file` is the number of the file in the log, counted from 0. `file_from_offset` is the physical offset where the
     file begins, and `size` is the length of the file in bytes. `head` is the first 64 bytes of the file in hex.
     """
@@ -52,9 +52,9 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 
 
 def whole_file(file: MappedFile, number: int, root: Path) -> Split:
-    """Return the split that is a whole file of the log, with the number `number`.
+    """Return a split that has all bytes of a log file.
 
-    `root` is the folder of the store.
+    `number` is the number of the file in the log. `root` is the folder of the store.
     """
     place = root_text(root.absolute()), root_text(file.path.absolute())
     return Split(*place, number, file.file_from_offset, file.size, head_of(file), 0, file.size)

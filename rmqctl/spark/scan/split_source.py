@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
     """Read splits in one Spark job, and return the results of the tasks.
 
-    The result has a function for each split. The function unpacks and returns the `Found` of the split. Raises
-    Unreadable if Spark fails.
+    For each split, the result has a function that unpacks and returns the `Found` of the split. Raises Unreadable if
+    Spark fails.
     """
     with spark_errors(f"{splits[0].root}: Spark could not read the log"):
         found = answers(spark, [partial(read_split, split, reading) for split in splits])

@@ -1,7 +1,7 @@
-"""Examine whole stores in Spark's tasks, with one job and one task for each.
+"""Examine whole stores, each in one Spark job with one task.
 
-A task sends only its result to the driver. Therefore the driver has no part in the work, and the stores are examined as
-fast as the executors can read them. At most JOBS_MAX stores are examined at once, in any order.
+A task sends only its result to the driver. The executors read the stores, so the speed does not depend on the driver.
+At most JOBS_MAX stores are examined at once, in any order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class StoreTask(NamedTuple):
-    """What a task needs to examine a store.
+    """The input of a task that examines a store.
 
     `root` is the path or the URL of the store. `first` is the first file of the log as the driver sees it, or None if
     the log has no file.
@@ -46,7 +46,7 @@ class StoreTask(NamedTuple):
     def run(self, work: Callable[[ReadOnlyStore], T]) -> T:
         """Open the store in a task, and return the result of `work`.
 
-        Raises Unreadable if the store cannot be read, or if the task sees another store than the driver.
+        Raises Unreadable if the store cannot be read, or if the task and the driver see different stores.
         """
         warm_up_once(scan, dispatch_scan, cq_unit_compare, index_match)
         if self.first is not None:
@@ -58,7 +58,7 @@ class StoreTask(NamedTuple):
 
 
 def task_of(store: ReadOnlyStore) -> StoreTask:
-    """Return the task that opens a store as the driver has opened it."""
+    """Return a task that opens a store with the driver's settings for the store."""
     root, files = store.path.root.absolute(), store.commit_log.queue.files
     first = whole_file(files[0], 0, root) if files else None
     if files:
@@ -70,11 +70,11 @@ def task_of(store: ReadOnlyStore) -> StoreTask:
 def in_tasks(
     spark: SparkSession, work: Mapping[ReadOnlyStore, Callable[[ReadOnlyStore], T]]
 ) -> Iterator[dict[ReadOnlyStore, Callable[[], T]]]:
-    """Begin to examine stores, each by one task.
+    """Begin to examine stores, with one task for each store.
 
-    `work` has, for each store, the function that the task calls with the store. The block gets a function for each
-    store, which waits for the result of the task and returns it. The function raises RmqctlError if the store could not
-    be examined. Jobs that still wait when the block ends are cancelled.
+    The task of a store calls the function that `work` has for the store. For each store, the block gets a function that
+    waits for the task and returns the task's result. If the store could not be examined, the block's function raises
+    RmqctlError. When the block ends, jobs that have not started are cancelled.
     """
     executor = ThreadPoolExecutor(min(len(work), JOBS_MAX) or 1, "store")
     try:

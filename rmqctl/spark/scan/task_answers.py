@@ -43,9 +43,9 @@ class Answer(NamedTuple):
 def answers(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> dict[int, Callable[[], T]]:
     """Make all calls in one Spark job, and return their results.
 
-    The keys of the result are the numbers of the calls, from 0. A call is a module's function, or a `partial` of one.
-    Each value of the result is a function that unpacks and returns the result of a call. Several threads may use one
-    session. Raises the errors of Spark and of the calls.
+    The keys of the result are the numbers of the calls, from 0. Each call must be a function of a module, or a
+    `functools.partial` of a module's function. Each value of the result is a function that unpacks and returns the
+    result of a call. Several threads may use one session. Raises the errors of Spark and of the calls.
     """
     from pyspark.sql.utils import is_remote
 

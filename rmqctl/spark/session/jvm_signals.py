@@ -35,8 +35,8 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Delay signals while a JVM starts, which takes 2 s.
 
-    If a signal interrupts the start, the JVM prints many lines. The first signal takes effect after the block. A second
-    signal raises KeyboardInterrupt immediately.
+    If a signal interrupts the start of the JVM, the JVM prints many lines. The first signal takes effect after the
+    block. A second signal raises KeyboardInterrupt immediately.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -78,8 +78,8 @@ def ctrl_c_as_found() -> Iterator[None]:
 def say_nothing_of_its_end(spark: SparkSession) -> None:
     """Stop PySpark from printing a traceback when the JVM ends.
 
-    Without this call, PySpark's thread for accumulators prints a traceback when the JVM ends. The traceback is not
-    needed, because the code that waits for the JVM gets an error.
+    PySpark's thread for accumulators prints the traceback. The traceback is not needed, because the code that waits for
+    the JVM gets an error.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

@@ -1,7 +1,7 @@
 """The Spark session of a job. The executors of the session can import rmqctl.
 
-A job uses the existing session, or a session that rmqctl starts. rmqctl starts a session with Spark Connect, on a
-cluster, with the settings of spark-submit, or with `local[*]`.
+A job uses the existing session, or a session that rmqctl starts. rmqctl can start a session on a Spark Connect server,
+on a cluster or on this host.
 """
 
 from __future__ import annotations
@@ -173,12 +173,11 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard the output of the Python workers of this JVM.
 
-    Spark may close the connection to a worker at the end of a task, of a plan or of the session. If the worker is still
-    sending data, the worker prints a traceback. The traceback does not report a real error. Real errors of a worker
-    reach rmqctl as exceptions.
+    Spark may close the connection to a worker at the end of a task, of a plan or of the session. A worker that is still
+    sending data prints a traceback, although no error has occurred. Real errors of a worker reach rmqctl as exceptions.
 
     Spark's own log is still shown, because Spark opened stderr for the log before this call. The JVM runs nothing
-    except rmqctl, so no other output is lost.
+    except rmqctl, so no output of another program is lost.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
@@ -221,7 +220,7 @@ def _is_local(master: str | None) -> bool:
 def _logging(folder: Path) -> str:
     """Return the JVM option that limits Spark's log.
 
-    Spark logs the warnings and errors of its task scheduler, and nothing else. Other failures reach rmqctl as
+    Only Spark's task scheduler logs warnings and errors. Failures outside the task scheduler reach rmqctl as
     exceptions. The settings of the log are written to a file in `folder`.
     """
     path = folder / "log4j2.properties"

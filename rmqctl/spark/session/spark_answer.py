@@ -28,8 +28,7 @@ _WEB_PAGE = b"HTTP/"
 def check_answers(url: str) -> None:
     """Raise Unreadable if no host of `url` answers.
 
-    URLs of a master (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked. URLs with other schemes
-    are not checked.
+    Only the URLs of a master (spark://a:7077,b:7077) and of a Connect server (sc://host) are checked.
     """
     scheme = urlsplit(url).scheme
     whys = (

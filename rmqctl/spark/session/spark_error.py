@@ -74,8 +74,8 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 def spark_errors(what: str) -> Iterator[None]:
     """Turn Spark's exceptions in the block into rmqctl's errors (`of_spark`).
 
-    If an interruption caused the exception, KeyboardInterrupt is raised. An OSError with another cause is raised
-    unchanged.
+    If an interruption caused the exception, KeyboardInterrupt is raised. If no interruption caused an OSError, the
+    OSError is raised unchanged.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -33,7 +33,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """The part of a format that reads stores: its tasks, and the rows of a task.
+    """The part of a format that reads stores.
 
     The driver calls `tasks`. Each task calls `read`.
     """
@@ -113,9 +113,9 @@ def _data_source(one: Format) -> type[DataSource]:
 
 
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
-    """Return two reader classes: without and with filter pushdown.
+    """Return two reader classes: one without and one with filter pushdown.
 
-    The class with filter pushdown is for a MessageSource.
+    The class with filter pushdown can read only a MessageSource.
     """
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 

@@ -30,7 +30,7 @@ _FIELDS = {
 
 
 class GroupRows:
-    """A maker of rows that count the messages of a split.
+    """Makes the rows that count the messages of a split.
 
     `root` is the folder of the store, and `schema` is the pyarrow schema of the rows.
     """

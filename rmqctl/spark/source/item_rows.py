@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ItemRows:
-    """A maker of rows for blanks, damage and very large messages of one store.
+    """Makes rows for the blanks, damage and very large messages of one store.
 
     Each row is a dict of columns. `root` is the folder of the store. `store` is a function that returns the open store.
     """
@@ -51,7 +51,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """Return the columns that `rmqctl dump` does not print or prints differently."""
+    """Return the columns that differ from the output of `rmqctl dump`."""
     found = message.properties
     time = message.store_timestamp
     return {

@@ -1,7 +1,7 @@
 """Make Arrow arrays from the columns of good messages.
 
-The arrays are made without a Python object for each message. If a text is not valid UTF-8, the one-record decoder
-decodes the text.
+The arrays are made without a Python object for each message. If a text is not valid UTF-8, the decoder for single
+records decodes the text.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ US_PER_MS = 1000
 
 
 class MessageColumns:
-    """A maker of Arrow arrays for the columns `names` of scanned messages.
+    """Makes Arrow arrays for the columns `names` of scanned messages.
 
-    Two threads must not use one maker at the same time.
+    Two threads must not use one MessageColumns at the same time.
 
     `constants` are the columns that have one value in all rows. `scheduled` is a function that returns the tagsCode of
     a message of SCHEDULE_TOPIC_XXXX.
@@ -74,7 +74,7 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """Return the texts with the given numbers, as an Arrow array."""
+        """Return an Arrow array of the texts at the indexes `numbers`."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -219,9 +219,8 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
     """Return the successive texts in `data` as an Arrow array.
 
-    `offsets` has the position in `data` where each text begins, and the end of the last text. `present` says for each
-    text whether the text exists. A text that does not exist is null in the array. If `present` is None, all texts
-    exist.
+    `offsets` has the position in `data` where each text begins, and the end of the last text. `present` is False for
+    each text that must be null in the array. If `present` is None, no text is null.
     """
     import pyarrow as pa
 

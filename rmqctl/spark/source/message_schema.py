@@ -57,9 +57,9 @@ def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
-    """Return the columns that a comma-separated list names, in the list's order.
+    """Return the column names in the comma-separated list `wanted`, in its order.
 
-    If `wanted` is None, all columns are returned. Raises BadRequest if the list is empty or names an unknown column.
+    If `wanted` is None, all names are returned. Raises BadRequest if the list is empty or names an unknown column.
     """
     if wanted is None:
         return list(columns)

@@ -1,7 +1,6 @@
 """The data source `rocketmq`, which reads the logs of stores in splits.
 
-Spark's planner and Spark's tasks call this module. Everything that the module needs is in the options of the data
-source.
+Spark's planner and Spark's tasks call this module. All settings of the module are options of the data source.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class MessageSource:
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
     the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
-    the splits to read, in the form of `splits_to_json`. Without `splits`, the source makes the splits.
+    the splits to read, in the form of `splits_to_json`. If `splits` is not set, the source makes the splits.
 
     Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
     """
@@ -68,10 +67,10 @@ class MessageSource:
         self._division: Division | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Leave out messages that the filter `wanted` does not select.
+        """Set a filter for the messages that the source yields.
 
-        The source may still yield messages that `wanted` does not select. With the option `ranges`, the filter `wanted`
-        is ignored, because each split must report a range.
+        The source yields all messages that `wanted` selects, and may yield more messages. With the option `ranges`, the
+        filter `wanted` is ignored, because each split must report a range.
         """
         self._wanted = None if self._ranges else wanted
 
@@ -105,7 +104,7 @@ class MessageSource:
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
-        """Return whether the task of a split may read wanted messages.
+        """Return whether a split may have messages that the filter selects.
 
         The task may read beyond the end of the split, up to the end of the file.
         """
@@ -119,7 +118,7 @@ class MessageSource:
 class GroupSource(MessageSource):
     """The source of `spark.read.format("rocketmq-groups")`.
 
-    The options are the options of `rocketmq`, `by` and `intervalMs`. `by` is `queue` (the default), `topic` or
+    The options `by` and `intervalMs` are added to the options of `rocketmq`. `by` is `queue` (the default), `topic` or
     `broker`. `intervalMs` is the length of an interval of store time in ms. Without `intervalMs`, groups are not
     divided by time.
     """

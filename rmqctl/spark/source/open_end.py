@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
-    """Return the damage `no-blank` at `zeros` if a later file has records.
+    """Return a `no-blank` damage for `zeros` if a later log file has records.
 
     The result is None if no later file has records, or if the damage is reported for an earlier file.
 

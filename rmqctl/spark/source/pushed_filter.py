@@ -35,8 +35,8 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
     """Return the fields of Filter that correspond to a filter of Spark.
 
-    Each item of the list has the name and the value of a field of Filter. The fields may select more messages than
-    Spark's filter, but not fewer. The list is empty if no field corresponds to Spark's filter.
+    Each item of the list has the name and the value of a field of Filter. The fields select all messages that Spark's
+    filter selects, and may select more messages. The list is empty if no field corresponds to Spark's filter.
     """
     from pyspark.sql import datasource as spark
 

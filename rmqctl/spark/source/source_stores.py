@@ -42,7 +42,7 @@ class SourceStores(NamedTuple):
 
 
 def stores_of(options: Mapping[str, str]) -> SourceStores:
-    """Return the stores that the options name.
+    """Return the stores that are named in the options.
 
     The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. Raises BadRequest
     if no store is named or if an option is not valid. Raises NotAStore if a pattern matches nothing.
@@ -57,7 +57,7 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 
 
 def _roots(pattern: str) -> list[str]:
-    """Return the stores that a path or a pattern names.
+    """Return the store at a path, or the stores that match a pattern.
 
     A URL or an existing path is never used as a pattern. Raises NotAStore if nothing matches the pattern.
     """
@@ -71,7 +71,7 @@ def _roots(pattern: str) -> list[str]:
 
 
 def broker_of(root: str) -> str:
-    """Return the name that the rows of a store have in the column `broker`.
+    """Return the value of the column `broker` for the rows of a store.
 
     The result is the name of the store's folder. If the store's folder has the name `store`, the result is the name of
     the parent folder.

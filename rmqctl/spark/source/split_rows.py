@@ -50,8 +50,8 @@ class RowReading(NamedTuple):
     """The settings for making rows.
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
-    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the range that the task read, the counts
-    for the range, and `tasks`. With `division`, rows count groups of messages, and blanks and damage have no rows.
+    `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the task's range, the counts for the
+    range, and `tasks`. With `division`, rows count groups of messages. With `division`, blanks and damage have no rows.
     """
 
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store that a task reads, opened at the first call."""
+    """The store that a task reads; the first call opens the store."""
 
     def __init__(self, root: str, reading: RowReading) -> None:
         self._root = root_path(root)
@@ -113,7 +113,7 @@ class _Store:
 
 
 class _MessageRows:
-    """A maker of rows, one for each message, blank and damaged place of a split."""
+    """Makes one row for each message, blank and damaged place of a split."""
 
     def __init__(self, root: str, store: _Store, reading: RowReading) -> None:
         self._wanted = reading.wanted

@@ -2,7 +2,7 @@
 
 A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store. A physical
 offset of a stream is never inside a record. The driver first scans the new part of each log, so that each split begins
-where a record begins. Spark's tasks then make the rows from the splits.
+where a record begins. Spark's tasks make the rows from the splits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return, for each store, the physical offset where the next batch ends.
 
-        A batch has about `most` bytes of each log. A batch never reads beyond the written part of a log. If `most` is
+        A batch reads about `most` bytes of each log. A batch never reads beyond the written part of a log. If `most` is
         None, the batch ends where the written part ends.
         """
         warm_up_once(scan)

@@ -1,6 +1,6 @@
 """The settings for the deletion of files in a store.
 
-Some settings come from RocketMQ's CleanCommitLogService. Some settings exist only in rmqctl.
+Some settings come from RocketMQ's CleanCommitLogService. Settings without a broker.conf key exist only in rmqctl.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 def parse_hours(text: str) -> tuple[int, ...]:
     """Return the hours in a deleteWhen text, such as `04` or `04;05`.
 
-    Raises ValueError for any other text, for example a text with spaces or commas. If deleteWhen in broker.conf is not
-    valid, a broker never deletes a file.
+    Raises ValueError if the text has another form, for example with spaces or commas. If deleteWhen in broker.conf is
+    not valid, a broker never deletes a file.
     """
     words = text.split(";")
     while words and not words[-1]:

@@ -1,7 +1,7 @@
 """Change single values in a JSON text of fastjson's dialect.
 
 The bytes before and after a changed value stay unchanged. The order of the members, the white space and unknown values
-are kept. A file that an operator has edited keeps its form.
+are kept.
 
 A new member gets the same white space as the member before it. For example, a new member of `{0:375,1:375}` is added on
 the same line. If each member is on its own line (as in 5.5.0), a new member gets its own line.

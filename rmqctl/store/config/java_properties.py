@@ -18,7 +18,7 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties (keys and values) of the file at `path`.
 
-    If `said` has the properties, the file is not read. Error texts contain `path`.
+    If `said` is given, the properties come from `said`, and the file is not read. Error texts contain `path`.
 
     Raises BadRequest if the file cannot be read. Every method raises BadRequest if the value of the key is not valid.
     """

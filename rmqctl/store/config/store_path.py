@@ -149,8 +149,8 @@ class StorePath:
     def has_abort(self) -> bool:
         """Return whether `abort` exists.
 
-        If the file `abort` exists, a broker is running or did not stop cleanly. The result is True for a folder
-        `abort`, because brokers check whether the path exists (new File(abort).exists()).
+        If the file `abort` exists, a broker is running or did not stop cleanly. If `abort` is a folder, the result is
+        True, as in a broker (new File(abort).exists()).
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 

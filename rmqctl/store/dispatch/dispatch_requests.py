@@ -48,7 +48,7 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """A filter that drops messages if the index already has them.
+    """A filter that drops messages that the index already has.
 
     A broker does not index a message if the previous message with keys has a higher physical offset
     (IndexService.buildIndex). Physical offsets can decrease if log files overlap.
@@ -60,7 +60,7 @@ class NotPassed:
     def take(self, described: DispatchColumns) -> DispatchColumns:
         """Return `described` without the messages that the index already has.
 
-        A message is left out if an earlier call had a message with keys at a higher physical offset.
+        After a message with keys at physical offset P, all later calls leave out messages before P.
         """
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])

@@ -1,6 +1,6 @@
 """The rules of dispatch: the units that a message gets in queues.
 
-The rules for a message's own queue come from ConsumeQueue, and the rules for light queues from LMQ.
+The rules for a message's own queue come from RocketMQ's class ConsumeQueue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DispatchTarget(NamedTuple):
 def queue_destinations(message: Message) -> list[DispatchTarget]:
     """Return the units that a message gets in all its queues.
 
-    The list begins with the unit in the message's own queue. Units in light queues (LMQ) follow. Dispatch makes no
+    The list has first the unit in the message's own queue, and then the units in light queues (LMQ). Dispatch makes no
     units for a prepared or rollback record.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
@@ -77,9 +77,9 @@ def batch_size(message: Message) -> int:
 def batch_of(message: Message) -> tuple[int, int]:
     """Return the first queue offset of a batch, and its number of queue offsets.
 
-    A record in a batch consume queue is a batch. The result comes from the properties INNER_BASE and INNER_NUM of the
-    record (CommitLog.setBatchSizeIfNeeded). If INNER_BASE or INNER_NUM is not valid, the result is the record's queue
-    offset and the number 1.
+    In a batch consume queue, a single message is a batch of one message. The result comes from the properties
+    INNER_BASE and INNER_NUM of the record (CommitLog.setBatchSizeIfNeeded). If INNER_BASE or INNER_NUM is not valid,
+    the result is the record's queue offset and the number 1.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):

@@ -15,19 +15,19 @@ LMQ excludes some topics. Messages of excluded topics get no unit in light queue
 another topic, the copy keeps the light queue offsets of the original message. A half message (sysFlag prepared or
 rollback) never gets a unit.
 
-Dispatch normally adds a unit at the end of a light queue, whatever offset the message has for the queue. If the
-message's offset is greater than 0 and less than the light queue's end, dispatch adds no unit. A new light queue begins
-at the offset of its first message. For a message with offset 0, dispatch adds a unit at the end of the light queue.
-After each start, brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light
-queue offsets of the original message.
+Dispatch adds a unit at the end of a light queue, and not at the message's light queue offset. Dispatch adds no unit if
+the light queue offset is greater than 0 and less than the light queue's end. A new light queue begins at the offset of
+its first message. For light queue offset 0, dispatch adds a unit at the end of the light queue. After each start,
+brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light queue offsets of the
+original message.
 
 In INNER_MULTI_DISPATCH, a name `x` without the prefix %LMQ% is a topic. The light queue for the name `x` is the queue
-of topic `x` with the message's queueId. Up to 5.1.4, one counter gives queue offsets to the light messages and the
-ordinary messages of topic `x`. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. With the name
-`x` alone, a message of 5.2 or later has no offset, and dispatch adds no unit. With the names `%LMQ%a,x`, one offset is
-missing, because Java's split drops the empty last offset. If an offset is missing, dispatch adds no unit. With the
-names `x,%LMQ%a`, dispatch in 5.2 and later throws an exception, because the first offset is empty. If recovery reaches
-a message with the names `x,%LMQ%a`, 5.3.3 does not load the store.
+of topic `x` with the message's queueId. Up to 5.1.4, light messages and ordinary messages of topic `x` share one queue
+offset counter. Brokers of 5.2 and later write an empty offset for a name without %LMQ%. In 5.2 and later, a message
+with the single name `x` gets no offset and no light queue unit. With the names `%LMQ%a,x`, one offset is missing,
+because Java's split drops the empty last offset. If an offset is missing, dispatch adds no unit to light queues. With
+the names `x,%LMQ%a`, dispatch in 5.2 and later throws an exception, because the first offset is empty. If recovery
+reaches a message with the names `x,%LMQ%a`, 5.3.3 does not load the store.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
     `queue_offset` is the message's offset for the light queue. `queue_end` is the end offset of the light queue.
 
     The result is True if `queue_offset` is greater than 0 and less than `queue_end`: the light queue has the message
-    already. If LMQ excludes the topic, the result is True for every `queue_offset` less than `queue_end`. Messages of
-    excluded topics can have copied offsets of other messages.
+    already. If LMQ excludes the topic, the result is True for every `queue_offset` less than `queue_end`. A message of
+    an excluded topic may be a copy with the light queue offsets of the original message.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -139,9 +139,9 @@ def _is_java_long(text: str) -> bool:
 def _is_left_out_copy(message: Message) -> bool:
     """Return whether a message is a copy that 5.2 or later excluded from LMQ.
 
-    LMQ must exclude the topic, and the properties must end as in brokers of 5.2 or later. Brokers of 5.2 and later end
-    the properties with 0x02. In 5.2.0 to 5.3.0, the properties can end with 20 unused bytes. Properties from brokers of
-    4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
+    The result is True if LMQ excludes the topic and a broker of 5.2 or later wrote the properties. Brokers of 5.2 and
+    later end the properties with 0x02. In 5.2.0 to 5.3.0, the properties can end with 20 unused bytes. Properties from
+    brokers of 4.9.1 to 5.1.4 never end with 0x02 or 20 unused bytes.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

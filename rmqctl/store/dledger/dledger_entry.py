@@ -7,8 +7,8 @@ The files of DLedger's log are in `dledger-ID/data/`. An entry is a header and o
 A file of DLedger's log ends with a blank. A blank has the magic code -1 and the number of bytes left in the file, 4
 bytes each.
 
-A header is valid if: (1) MAGIC is 1; (2) POS is the physical offset of the entry; (3) SIZE is BODYSIZE plus the 48
-bytes of the header, and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers
+In a valid header, MAGIC is 1, and POS is the physical offset of the entry. In a valid header, SIZE is BODYSIZE plus 48.
+An entry with a valid header ends inside its file. In a valid header, channel, chainCrc and bodyCrc are 0, as brokers
 write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
 term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 

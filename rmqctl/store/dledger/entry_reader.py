@@ -3,8 +3,8 @@
 In DLedger's log, a header of 48 bytes is before each record. The reader checks the header and returns the record.
 
 Normally, the reader begins at a header. If a header is damaged and the record is whole, the reader returns two items:
-the damaged header, and then the message. The reader can begin at a record without its header, because queue units and
-message ids have the physical offset of the record.
+the damaged header, and then the message. The reader can begin at the record of an entry, because queue units and
+message ids point to records.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class EntryReader(RecordReader):
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record of the entry at `position`.
 
-        If a record begins at `position` instead of an entry, the result is the record. If the header of the entry is
-        wrong, the result is Damage `bad-entry`.
+        `position` may be the begin of an entry or of its record. If the header of the entry is wrong, the result is
+        Damage `bad-entry`.
         """
         room = self.file.size - position
         if room < BLANK_SIZE:
@@ -57,8 +57,8 @@ class EntryReader(RecordReader):
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the next position in [position, stop) where an item begins.
 
-        An item is an entry with a whole record, a whole record without its header, or the blank. The result is None if
-        no item begins in [position, stop).
+        An item is a whole entry, a whole record without its header, or the blank. The result is None if no item begins
+        in [position, stop).
         """
         stop = self.file.size if stop is None else stop
         found = super().next_record(position, min(stop + ENTRY_HEADER.size, self.file.size))
@@ -101,9 +101,8 @@ class EntryReader(RecordReader):
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
         """Return the fault of an entry's index or term; empty if both are right.
 
-        The previous entry is known if the reader has just read it. Without the previous entry, a fault is a negative
-        index or term. After a wrong index, two indexes are right: the wrong index plus 1, and the expected index plus
-        1.
+        If the previous entry is unknown, only a negative index or term is a fault. After a wrong index, two indexes are
+        accepted: the wrong index plus 1, and the expected index plus 1.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -148,7 +147,7 @@ class EntryReader(RecordReader):
 
 
 def _sized(item: Message | Blank | Damage | None, record_at: int, size: int) -> Damage:
-    """Return the damage of a record; `size` is BODYSIZE of the entry's header."""
+    """Return the damage of a record as a Damage of `size` bytes."""
     if isinstance(item, Damage):
         return item._replace(size=size)
     return Damage("bad-magic", record_at, size, "the entry has a header, but no record")

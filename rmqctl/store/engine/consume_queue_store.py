@@ -36,8 +36,8 @@ def check_queue(store: ReadOnlyStore, key: QueueKey, log_end: int, batch_topics:
 
     The result is 0 for a queue without a unit. Raises NeedsRecovery if the queue cannot be opened for writing.
 
-    The queue must not point after the log's end `log_end`. `batch_topics` are the topics whose queues must be batch
-    consume queues. All queue files must have the right length.
+    The last record of the queue must end at or before `log_end`, the log's end. `batch_topics` are the topics whose
+    queues must be batch consume queues. All queue files must have the right length.
     """
     queue, root = store.queues[key], str(store.path.root)
     last = queue.last()
@@ -63,14 +63,14 @@ def _check_lengths(queue: MappedFileQueue) -> None:
 
 
 class ConsumeQueueStore:
-    """The consume queues of the store `before`, open for writing.
+    """The consume queues of a store, which are open for writing.
 
     The log of the store ends at the physical offset `log_end`. New files get the sizes in `geometry`. `offsets` has the
     next queue offset of each existing queue.
 
     Methods raise OSError. Opening raises NeedsRecovery if the record of a unit ends after the log's end, or if a queue
-    file has a wrong length. Opening raises NeedsRecovery if a queue has another queue.type than in config/topics.json.
-    Opening raises NeedsRecovery if an address in a queue unit points to no unit of consumequeue_ext.
+    file has a wrong length. Opening raises NeedsRecovery if the type of a queue differs from queue.type in
+    config/topics.json. Opening raises NeedsRecovery if a queue unit refers to a missing unit of consumequeue_ext.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:

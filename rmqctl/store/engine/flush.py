@@ -45,7 +45,7 @@ class FlushIntervals(NamedTuple):
 
     @classmethod
     def of(cls, conf: WritingConf) -> FlushIntervals:
-        """Return the intervals and the least numbers of pages that broker.conf sets."""
+        """Return the intervals and the numbers of pages in broker.conf."""
         return cls(
             conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000,
             conf.commit_thorough_ms / 1000, conf.flush_least_pages, conf.commit_least_pages,
@@ -83,9 +83,9 @@ class GroupCommitService(ServiceThread):
         self._read.clear()
 
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
-        """Flush the log up to `offset`, in at most two rounds.
+        """Flush the log up to `offset`, with at most two flushes.
 
-        The second round is needed if the message of the put is in the next log file.
+        The second flush is needed if the message is in the next log file.
         """
         try:
             for _ in range(2):
@@ -156,7 +156,7 @@ class CommitRealTimeService(_Periodic):
 
 
 class FlushDiskWatcher(ServiceThread):
-    """Gives puts the status FLUSH_DISK_TIMEOUT after the deadline.
+    """Finishes a put with FLUSH_DISK_TIMEOUT after the put's deadline.
 
     The watcher does not wait for the disk.
     """

@@ -10,7 +10,7 @@ same content as the files of a broker.
     flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
 Because of the lock, two rmqctl processes cannot write to the store at the same time. The start() of a broker fails
-while rmqctl has the store open. Do not start a broker while rmqctl has the store open: the broker's load() writes to
+while rmqctl has the store open. Do not start a broker while rmqctl has the store open. The broker's load() writes to
 the store before the broker locks the file `lock`. If this process closes any descriptor of the file `lock`, the system
 releases the lock.
 """
@@ -190,12 +190,12 @@ class MessageStore:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, the message is a copy of a stored message, and the property DELAY is ignored. A later call of
-        `dispatch` adds the message to the queues and the index.
+        `as_it_is` is for copies of stored messages: the property DELAY is ignored. A later call of `dispatch` adds the
+        message to the queues and the index.
 
         If the disk is full, nothing is stored, and the status in the result shows the reason. When the disk has room,
         messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more
-        messages, and the caller must close and recover the store.
+        messages. After an OSError of a flush or a dispatch, the caller must close and recover the store.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -346,7 +346,7 @@ class MessageStore:
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files complete on disk until the `with` block ends.
+        """Write all index entries; keep the index files unchanged in the `with` block.
 
         The `with` block gets the path of the current index file, or None if no index file is open.
         """
@@ -415,8 +415,7 @@ class MessageStore:
 
         `close` leaves the files in the same state as a clean shutdown of a broker. After an OSError of `close`, the
         store is closed, and `abort` still exists. A second call of `close` does nothing. No thread may put messages
-        during or after a call of `close`. Without `keeps_empty`, a store that `create` made is deleted if the store has
-        no messages.
+        during or after a call of `close`. With `keeps_empty=False`, an empty store that `create` made is deleted.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -442,10 +441,7 @@ class MessageStore:
         return descriptor
 
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
-        """Open the parts of the store for writing.
-
-        `held` gets the callbacks that close the parts of the store.
-        """
+        """Open the parts of the store for writing."""
         before = self._before
         check_shut_down(before)
         self.warm_up()
@@ -524,7 +520,7 @@ class MessageStore:
 
 
 def _last_store_time(item: Columns | Message | Blank) -> int:
-    """Return the store time of the last message, in ms since 1970; 0 for a blank."""
+    """Return the last message's store time in ms since 1970; 0 for a blank."""
     if isinstance(item, Blank):
         return 0
     return item.store_timestamp if isinstance(item, Message) else int(item.rows[-1]["store_timestamp"])
@@ -540,9 +536,9 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Create the files that show which broker version uses the store.
 
-    A starting broker of the profile creates the same files. At its start, a broker of 5.x writes the previous content
-    of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At its start, a
-    broker of 5.4 creates the folder of an empty database.
+    A broker of the version `profile` creates the same files at its start. At its start, a broker of 5.x writes the
+    previous content of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At
+    its start, a broker of 5.4 creates the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

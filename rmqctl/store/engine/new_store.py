@@ -28,8 +28,8 @@ _UNFINISHED = tuple(f"{name}{UNFINISHED_SUFFIX}" for name in (*_FILES, store_pat
 def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
-    A new store has nothing but empty folders, a checkpoint of zeros, `lock`, an empty `abort.bak`, and the file that
-    marks a mirror. Unfinished copies of the new files are accepted, because rmqctl may have been killed. Raises
+    All folders in a new store are empty. A new store may have `lock`, an empty `abort.bak`, a checkpoint of zeros, and
+    rmqctl-mirror.json. Unfinished files are accepted: rmqctl may have been killed while it created the store. Raises
     OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
@@ -46,7 +46,7 @@ def _is_new(storage: WritableStorage, entry: Entry) -> bool:
 
 
 class NewStore:
-    """A list of the files that `folders` had before the store was created.
+    """The files that existed in `folders` before the store was created.
 
     `folders` are the root of the store and the folders of its log. Raises OSError.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def check_layout(store: ReadOnlyStore) -> None:
     """Check that rmqctl can write to `store`.
 
-    Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x. Raises Unreadable if a part of the store was not
-    read.
+    Raises LayoutNotSupported for RocksDB, DLedger and brokers of 3.x. Raises Unreadable if a part of the store could
+    not be read.
     """
     store.path.check_can_be_changed()
     if looks_like_3x(store):
@@ -54,8 +54,8 @@ def check_queues(store: ReadOnlyStore, log_end: int) -> None:
 def end_of_log(store: ReadOnlyStore, threads: int) -> int:
     """Return the physical offset after the last record of the log.
 
-    Raises NeedsRecovery if a starting broker would stop reading before the last record. A broker does not stop at
-    damaged records that the broker serves.
+    Raises NeedsRecovery if a starting broker would stop reading before the last record. A starting broker does not stop
+    at a damaged record that it serves to consumers.
     """
     log = store.commit_log
     for damage in log.queue.anomalies:

@@ -5,9 +5,8 @@ SCHEDULE_TOPIC_XXXX whose queueId is n - 1. In a queue of SCHEDULE_TOPIC_XXXX, t
 the message is due. The messages of a level are delivered in order. Delivery of a level stops at a message that is not
 due yet, or that the store does not accept.
 
-The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. The property DELAY
-is kept, because a broker first encodes the properties, and then removes DELAY. The delivered message gets a new offset
-and a new store time.
+The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. As in RocketMQ, the
+delivered message keeps the property DELAY. The delivered message gets a new offset and a new store time.
 
 A delayed message is skipped in three cases. (1) The log no longer has the message. (2) The real topic of the message is
 RMQ_SYS_TRANS_HALF_TOPIC. (3) REAL_TOPIC or a valid REAL_QID is missing. If REAL_TOPIC or a valid REAL_QID is missing, a
@@ -116,10 +115,10 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Return the message that is delivered to the real topic of a delayed message.
+    """Convert a delayed message to the message for the real topic.
 
-    RocketMQ's messageTimeup makes the same message. The result is None if the delayed message has no valid REAL_TOPIC
-    or no valid REAL_QID.
+    RocketMQ does the same in ScheduleMessageService.messageTimeup. The result is None if the delayed message has no
+    valid REAL_TOPIC or no valid REAL_QID.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -138,14 +138,14 @@ class StoreServices:
         Normally, the future is done when the message is stored. With synchronous flush, the future is done when the
         message is flushed to disk. If a synchronous flush lasts longer than 5 s, the future is done after 5 s. With
         brokerRole=SYNC_MASTER, the future is done when enough slaves have the message, or after slaveTimeout. The flush
-        and the slaves work in parallel. With WAIT=false, the future is done when the message is stored.
+        and the slaves work in parallel. With WAIT=false, the future waits neither for a flush nor for slaves.
         """
         return self._put(message, partial(self._store.put_message, message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
         """Store a batch, and return a future of the result.
 
-        The future is done as in `async_put_message`. The property WAIT of the first message applies to the whole batch.
+        `async_put_message` tells when the future is done. The first message's property WAIT applies to the batch.
         """
         return self._put(messages[0], partial(self._store.put_messages, messages))
 

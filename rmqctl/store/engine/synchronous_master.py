@@ -6,7 +6,7 @@
 | 5.x | inSyncReplicas - 1; none by default | FLUSH_SLAVE_TIMEOUT after slaveTimeout |
 | 5.x, enableSlaveActingMaster | the same | IN_SYNC_REPLICAS_NOT_ENOUGH at once, and nothing is stored |
 
-enableAutoInSyncReplicas lowers the number of slaves to the number in sync, but not below minInSyncReplicas - 1.
+With enableAutoInSyncReplicas, a put waits only for slaves in sync, but for at least minInSyncReplicas - 1 slaves.
 
 If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. In 4.x, a put with
 SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT stores the message. Up to 4.9.2, a put waits for syncFlushTimeout instead of
@@ -30,11 +30,11 @@ ANY_SLAVE = 1  # ackNums of the requests of a 4.x broker
 
 
 class SynchronousMaster:
-    """Waits for the slaves of `service`, by the rules of the brokers of `profile`.
+    """Waits for the slaves of `service`, as a broker with `profile` does.
 
     `alive_replica_num_in_group` is the number of live brokers in the group, including the master (5.x,
     enableSlaveActingMaster). A broker regularly asks a name server for the number of live brokers. In rmqctl, the
-    program that embeds the engine sets `alive_replica_num_in_group`. The default is totalReplicas of broker.conf.
+    embedding program sets `alive_replica_num_in_group` (default: totalReplicas of broker.conf).
     """
 
     def __init__(self, service: HAService, profile: Profile) -> None:
@@ -48,8 +48,8 @@ class SynchronousMaster:
     def need_ack_nums(self, max_phy_offset: int) -> int | None:
         """Return how many brokers, including the master, must have the next message.
 
-        The log ends at `max_phy_offset` before the put. The result is None if too few brokers are in sync: the message
-        must not be stored (CommitLog.calcNeedAckNums).
+        `max_phy_offset` is the end of the log before the put. If too few brokers are in sync, the result is None, and
+        the message must not be stored (calcNeedAckNums).
         """
         if not self._counts_replicas:
             return ANY_SLAVE
@@ -62,7 +62,7 @@ class SynchronousMaster:
         return needed if needed <= in_sync else None
 
     def submit_replica_request(self, end: int, ack_nums: int) -> Future[PutMessageStatus]:
-        """Return a future of the status of the put that ends at offset `end`."""
+        """Return a future of the replication status; the message ends at `end`."""
         done: Future[PutMessageStatus] = Future()
         if self._counts_replicas and ack_nums <= 1:
             done.set_result(PutMessageStatus.PUT_OK)

@@ -22,12 +22,12 @@ log file or of an epoch. A transfer with bodySize 0 is a heartbeat.
 
 {transfer}
 
-A transfer is valid iff its state is 2, and the rules of DefaultHA hold (`rmqctl.store.ha.frames`). A handshake is valid
-iff (1) its state is 1; (2) bodySize is a multiple of 12, and at most 1000 epochs follow; (3) epochs increase and start
-offsets never decrease.
+A valid transfer has the state 2, and obeys the rules in `rmqctl.store.ha.frames`. In a valid handshake, the state is 1,
+bodySize is a multiple of 12, and at most 1000 epochs follow. In a valid handshake, epochs increase, and start offsets
+never decrease.
 
-The master does not count a slave that sends isAsyncLearner = 1 as a replica. Every later put fails if the controller
-does not know a slave without isAsyncLearner = 1.
+A slave that sends isAsyncLearner = 1 does not count as a replica. All later puts fail if a slave sends isAsyncLearner =
+0, but the controller does not know the slave.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def handshake_problem(state: int, body_size: int) -> str:
 
 
 def encode_handshake(slave_broker_id: int, *, is_async_learner: bool) -> bytes:
-    """Return the handshake of a slave that does not ask for the last file."""
+    """Return a slave's handshake with isSyncFromLastFile = 0."""
     return SLAVE_HANDSHAKE.struct.pack(HANDSHAKE, 0, int(is_async_learner), slave_broker_id)
 
 

@@ -1,4 +1,4 @@
-"""RocketMQ's AutoSwitchHAClient; in rmqctl always an asynchronous learner."""
+"""RocketMQ's AutoSwitchHAClient, which is always an async learner in rmqctl."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class ControllerFiles(NamedTuple):
     """The content of epochFileCheckpoint and brokerIdentity.
 
     `epochs` is empty if the store has no valid epochFileCheckpoint. `identity` is None if the store has no valid
-    brokerIdentity. `epochs_problem` and `identity_problem` are the faults of the two files; empty if the file is valid
-    or does not exist.
+    brokerIdentity. `epochs_problem` is the fault of epochFileCheckpoint, and `identity_problem` the fault of
+    brokerIdentity. If a file is valid or does not exist, its fault is empty.
     """
 
     epochs: list[EpochEntry]

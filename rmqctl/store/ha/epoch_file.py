@@ -6,7 +6,7 @@ epochFileCheckpoint shows to which epoch each part of the log belongs.
     CRC                     CRC-32 & 0x7FFFFFFF of the next lines; 0: not checked
     EPOCH-STARTOFFSET       COUNT lines
 
-The file is valid iff (1) it has COUNT lines after the second line; (2) CRC is right or 0; (3) epochs increase and start
+In a valid file, COUNT lines follow the second line, and CRC is right or 0. In a valid file, epochs increase, and start
 offsets never decrease.
 """
 

@@ -14,8 +14,8 @@ A transfer may end at any byte, even inside a record, but never crosses the end 
 with the blanks and the unused ends. Together, the bodies of all transfers are an exact copy of the log. A transfer with
 size 0 is a heartbeat. The offset in a heartbeat is the offset of the next byte that the master will send.
 
-A transfer or a heartbeat is valid iff (1) `offset` is the offset of the next byte that the slave expects; (2) `size` is
-0 or more, and at most the reader's limit.
+In a valid transfer, `offset` is the offset of the next byte that the slave expects. In a valid transfer, `size` is 0 or
+more, and at most the reader's limit.
 """
 
 from __future__ import annotations

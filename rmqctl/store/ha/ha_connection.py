@@ -201,5 +201,5 @@ class HAConnection:
 
 
 def _words(error: OSError) -> str:
-    """Return the text of an error; with the file name if the error has one."""
+    """Return the file name, if any, and the message of an error."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

@@ -21,7 +21,7 @@ class LogSource(Protocol):
 
     @property
     def file_size(self) -> int:
-        """Return the size of each log file."""
+        """Return the size of a log file."""
 
     @property
     def min_offset(self) -> int:

@@ -41,8 +41,8 @@ _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC
 class ReceivedPart(NamedTuple):
     """A complete part of the received log, within one log file.
 
-    `item` is a run of good messages (Columns), or one message, one blank, or one damage. `data` has the bytes of the
-    part. `data` is overwritten when more bytes are added to the log.
+    `item` is a Columns with good messages, or one Message, Blank or Damage. `data` has the bytes of the part. `data` is
+    overwritten when more bytes are added to the log.
     """
 
     offset: int
@@ -58,9 +58,9 @@ class ReceivedPart(NamedTuple):
 class ReceivedLog:
     """The log that a master sends, from the physical offset `offset` on.
 
-    Log files have `file_size` bytes. A record must begin at `offset`. `parts` moves `offset` to the end of each part
-    that `parts` returns. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after
-    damage. With `lenient`, `parts` continues at the next record after damage.
+    Log files have `file_size` bytes. A record must begin at `offset`. After `parts` has returned a part, `offset` is
+    the end of the part. Findings about the log show `name` as their path. Without `lenient`, `parts` ends after damage.
+    With `lenient`, `parts` continues at the next record after damage.
     """
 
     def __init__(self, offset: int, file_size: int, name: str = "", *, lenient: bool = False) -> None:
@@ -124,7 +124,7 @@ class ReceivedLog:
         return self._item(here, room)
 
     def _item(self, here: Bytes, room: int) -> ReceivedPart | None:
-        """Return the item at the start of `here`; None if the item is incomplete."""
+        """Return the first item in `here`; None if the item is incomplete."""
         if len(here) < min(BLANK_SIZE, room) or not len(here):
             return None
         data = here.data
@@ -142,7 +142,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, data[: item.size], item)
 
     def _damaged(self, damage: Damage) -> ReceivedPart | None:
-        """Return `damage` as a ReceivedPart; None if the end has not arrived."""
+        """Return `damage` as a ReceivedPart; None if more bytes are needed."""
         here = self._buffer[self._start : self._start + min(self.waiting, self._room)].data
         size = damage.size or (self._size_of_damage(bytes(here)) if self._lenient else len(here))
         if not size:
@@ -150,7 +150,7 @@ class ReceivedLog:
         return ReceivedPart(self.offset, here[:size], damage._replace(size=size, path=self._name))
 
     def _size_of_damage(self, here: bytes) -> int:
-        """Return the size of the damage in bytes; 0 if the end has not arrived."""
+        """Return the size of the damage in bytes; 0 if more bytes are needed."""
         found = [begin for magic in _MAGICS if (begin := self._next_start(here, magic)) is not None]
         if found:
             return min(found)

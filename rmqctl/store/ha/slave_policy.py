@@ -57,9 +57,9 @@ class BrokerPolicy:
     | 0 | the begin of the last file |
     | any other | the report; if the log has no byte at this offset, only heartbeats are sent |
 
-    4.9 closes the connection after a report beyond the log's end, unless the report is the first report. After a report
-    beyond the log's end, 5.x assumes that the slave has all messages. In rmqctl, a slave that reported an offset beyond
-    the log's end acknowledges no message.
+    A broker of 4.9 closes the connection if a report after the first is beyond the log's end. If a slave reports an
+    offset beyond the log's end, 5.x assumes that the slave has all messages. In rmqctl, a slave that reported an offset
+    beyond the log's end acknowledges no message.
     """
 
     def admits(self, host: str) -> bool:  # noqa: ARG002  # the protocol's signature

@@ -13,13 +13,13 @@ class WaitNotifyObject:
         self._wake_ups = 0
 
     def wakeup_all(self) -> None:
-        """Wake all threads that wait; a thread that is busy skips the next wait."""
+        """Wake all threads that wait; a busy thread does not wait the next time."""
         with self._condition:
             self._wake_ups += 1
             self._condition.notify_all()
 
     def all_wait_for_running(self, interval: float, seen: int) -> int:
-        """Wait until the number of wake-ups is not `seen`, at most `interval` seconds.
+        """Wait for a new wake-up, at most `interval` seconds.
 
         Returns the number of wake-ups. In the next call, the thread passes the returned number as `seen`. In the first
         call, a thread passes 0 as `seen`.

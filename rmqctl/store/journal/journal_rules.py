@@ -1,7 +1,7 @@
-"""The rules that limit a journal to changes that rmqctl makes in a store.
+"""The rules that say which changes a journal may contain.
 
 A journal is a folder in the store, so a store from an unknown source may contain a forged journal. Therefore rmqctl
-applies the rules when it writes a journal and when it reads a journal.
+checks each journal that it writes or reads.
 
 | change | allowed paths |
 |---|---|
@@ -11,7 +11,7 @@ applies the rules when it writes a journal and when it reads a journal.
 
 In the table, QUEUES is consumequeue, consumequeue_ext or batchconsumequeue. In the table, FILE is a name of 20 digits.
 In `index`, FILE is a name of any number of digits. In the table, CONFIG is `config/NAME` or `config/NAME.bak`, where
-NAME is a config file of a broker. A log file may be in each log folder that the user named. The path of a log file
+NAME is a config file of a broker. In a log folder that the user named, log files are allowed. The path of a log file
 outside the store is absolute. In the journal's folder, kept files are `kept/bytes-N` or `kept/moved-N`, and staged
 files are below `staging`. A file of kept bytes has exactly the size that journal.json gives.
 """
@@ -135,7 +135,7 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a relative path.
 
-    The result is empty if a name in the path is empty, `.` or `..`, or contains a zero byte.
+    The result is empty if a name is not allowed: an empty name, `.`, `..`, or a name with a zero byte.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
@@ -155,7 +155,7 @@ def _adds_up(image: PreImage) -> bool:
     """Return whether the ranges, the pieces and `kept` of a file fit together.
 
     Ranges and pieces must lie in the file, in order. Each piece must lie in a range. If the file has pieces, `kept`
-    must be the name of a file of kept bytes. If the file has no pieces, `kept` must be None.
+    must be `kept/bytes-N`. If the file has no pieces, `kept` must be None.
     """
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)

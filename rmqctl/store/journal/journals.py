@@ -60,8 +60,8 @@ class JournalEntry(NamedTuple):
     """A journal of the store, with its state.
 
     `manifest` is None if the journal has no journal.json. `done` is None if the change is not complete. A DAMAGED
-    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True if the journal is damaged, but
-    the change is complete: the store does not need the journal.
+    journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True for a damaged journal of a
+    complete change. A store does not need the journal of a complete change.
     """
 
     number: int
@@ -104,8 +104,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    The state of a journal is DAMAGED if the journal cannot be read, or if rmqctl cannot have written the journal.
-    Raises OSError. Raises Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
+    A journal is DAMAGED if it cannot be read, or if it breaks the rules in `journal_rules.py`. Raises OSError. Raises
+    Unreadable if `.rmqctl` or `.rmqctl/journal` is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -116,7 +116,7 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 
 
 def next_number(entries: Sequence[JournalEntry]) -> int:
-    """Return the number of the next change, after the journals `entries`.
+    """Return the number of the change that follows the journals `entries`.
 
     Raises Unreadable if the number would have more than 9 digits, because rmqctl does not find journals with longer
     numbers.
@@ -279,8 +279,8 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
-    A damaged journal is accepted if the change of the journal is complete. Raises Unreadable for all other damaged
-    journals. Raises NeedsRecovery if a change is half done.
+    A damaged journal of a complete change is accepted. Raises Unreadable if the change of a damaged journal may be half
+    done. Raises NeedsRecovery if a change is half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -294,9 +294,8 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
     """Return the states of paths, and of all files and folders below the paths.
 
-    A file was written if an earlier state and a later state of the file differ. The state of a file is its size in
-    bytes and its mtime in ns. The state of a folder is (-1, 0), and the state of a path that does not exist is None.
-    Raises OSError.
+    A file was written to if its state has changed. The state of a file is its size in bytes and its mtime in ns. The
+    state of a folder is (-1, 0), and the state of a path that does not exist is None. Raises OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -310,8 +309,8 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
     """Return the states of the log's files and of the checkpoint.
 
-    Any use of the store changes the log's files and the checkpoint. Files at or below the paths `touched` are not in
-    the result. Raises OSError.
+    A broker that uses the store changes the log files and the checkpoint. Files at or below the paths `touched` are not
+    in the result. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -327,9 +326,9 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
     """Return the paths that were changed after the change of `entry`.
 
-    The function checks the touched paths, the log files and the checkpoint. Any use of the store changes the log files
-    and the checkpoint. For a half-done change, a touched file counts as changed if the file is missing. The result is
-    empty if an undo of the change has begun. Raises OSError.
+    The function checks the touched paths, the log files and the checkpoint. If the change is half done, a touched file
+    is in the result only if the file is missing. The result is empty if an undo of the change has begun. Raises
+    OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []

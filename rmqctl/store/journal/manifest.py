@@ -1,6 +1,6 @@
 """The content of journal.json.
 
-journal.json lists everything that a change will change, and the state before the change. `journals.py` reads
+journal.json lists the files and folders that will be changed, and their state before the change. `journals.py` reads
 journal.json, and `journal_rules.py` checks it.
 """
 
@@ -58,11 +58,11 @@ class Moved(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The content of journal.json.
 
-    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the folders that were created for
-    installed paths.
+    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` lists the new folders above installed
+    paths.
 
-    `watched` has the states of the log files and the checkpoint, because any use of the store changes these files.
-    Files that the change touches are not in `watched`.
+    `watched` has the states of the log files and the checkpoint, because a broker that uses the store changes these
+    files. Files that the change touches are not in `watched`.
     """
 
     verb: str

@@ -155,7 +155,7 @@ def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> Non
 
 
 def _gaps(image: PreImage) -> Iterator[Range]:
-    """Yield the parts of the changed ranges whose bytes are not kept."""
+    """Yield the parts of `ranges` outside all `pieces`: these bytes were zeros."""
     pieces = iter([*image.pieces, (image.size, image.size)])
     piece = next(pieces)
     for begin, end in image.ranges:
@@ -170,7 +170,7 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
-    """Copy the pieces of a file to the file of kept bytes, or back."""
+    """Copy the pieces to the file of kept bytes; with `of_kept`, copy them back."""
     for at, kept_at, size in _parts(pieces):
         data = storage.read(source, kept_at if of_kept else at, size)
         if len(data) != size:

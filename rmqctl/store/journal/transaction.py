@@ -14,9 +14,9 @@ The list shows the steps of a change, in order. The steps "keep", "write" and "r
                2. restore everything; each step can be repeated
                3. delete journal.json, and then the folder
 
-`journals.py` describes and reads the folder of a change. The store may be half changed in two cases: journal.json
-exists without `done`, or journal.json exists with `undoing`. While a store is half changed, only `undo_last` may change
-the store.
+`journals.py` describes and reads the folder of a change. The store may be half changed if journal.json exists without
+`done`. The store may be half changed if journal.json exists with `undoing`. While a store is half changed, only
+`undo_last` may change the store.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def nothing() -> None:
 class Journal:
     """A change of the store at `root`; `begin` returns a new Journal.
 
-    Journal is a context manager. Without a call of `execute` or `suspend`, the end of the `with` block removes all
+    Journal is a context manager. If neither `execute` nor `suspend` was called, the end of the `with` block removes all
     files of the change. A journal keeps the store's lock until the journal is closed. While a journal is open, the
     process must not open the file `lock` a second time. New files are built in `staging`, and then installed by a
     rename. `goes_on` is True if the journal continues a suspended change.
@@ -107,8 +107,8 @@ class Journal:
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
         """Lock the store, and make a folder for the change.
 
-        `summary` is a description of the change in one line, for the user. With `go_on`, the new journal continues a
-        suspended change of the command `verb`.
+        `summary` is a description of the change in one line, for the user. With `go_on`, `begin` continues a suspended
+        change that has the same `verb`.
 
         Raises NeedsRecovery if another change is half done. Raises StoreInUse, Unreadable, ChangeFailed and OSError.
         """
@@ -141,7 +141,7 @@ class Journal:
     ) -> None:
         """End the change.
 
-        Before `execute`, ChangeFailed replaces each OSError except BrokenPipeError.
+        An OSError before `execute` becomes a ChangeFailed. A BrokenPipeError is raised unchanged.
         """
         try:
             if (
@@ -165,11 +165,11 @@ class Journal:
 
         In-place changes of a file may overlap.
 
-        Raises ValueError if another change is at or below the path of a Delete or Install. Raises ValueError if the
-        rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after the end of the
-        file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom if the disk
-        has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a path does
-        not exist, or the user may not change a path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if the path of a Delete or Install contains the path of another change. Raises ValueError if
+        the rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after the end of
+        the file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom if the
+        disk has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a path
+        does not exist, or the user may not change a path. The text of ChangeFailed says whether the store is unchanged.
         """
         self._is_over = True
         try:
@@ -192,8 +192,8 @@ class Journal:
     def suspend(self) -> None:
         """Keep the staged files, so that a later `begin` can continue the change.
 
-        Never call `suspend` after `execute`. A later `begin` removes the staged files if `begin` does not continue the
-        change. Raises OSError.
+        Never call `suspend` after `execute`. A call of `begin` that starts a new change removes the staged files.
+        Raises OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
@@ -228,7 +228,7 @@ class Journal:
     def _modes_at(self, path: str) -> file_tree.Modes:
         """Return the modes for a new file at `path`.
 
-        The modes come from an existing file: at `path`, below a folder above `path`, or in the log.
+        The modes are copied from an existing file near `path`, or from a log file.
         """
         near = [
             self._root / path,
@@ -336,10 +336,7 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return a ChangeFailed with the system's message and the text `state`.
-
-    The error text names a path if the system's error has a path.
-    """
+    """Return a ChangeFailed with the message of `error` and the text `state`."""
     if error.filename and Path(error.filename).is_relative_to(root):
         return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
     where = f"{error.filename}: " if error.filename else ""
@@ -439,8 +436,8 @@ def drop(
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
     Returns the forgotten changes. Without `damaged`, all undamaged journals are forgotten, and damaged journals are
-    kept. If `damaged` is the name of a folder, the damaged journal in the folder is forgotten, and no other journal.
-    `commit` is called before any file is removed. An exception from `commit` stops `drop`.
+    kept. With `damaged`, only the damaged journal in the folder `damaged` is forgotten. `commit` is called before any
+    file is removed. An exception from `commit` stops `drop`.
 
     Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
     done. Raises StoreInUse. Raises ChangeFailed if the system reports an error. After ChangeFailed, `drop` can be
@@ -485,8 +482,8 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """Lock the store, and return the descriptor of the file `lock`.
 
-    If the store has no file `lock` and no journal, `lock-was-missing` is written before `lock`. If `lock-was-missing`
-    exists, the last undo removes `lock`.
+    `lock-was-missing` is created if the store has no `lock` and no journal. If `lock-was-missing` exists, the last undo
+    removes `lock`.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -633,7 +630,7 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
     """Restore everything that the change has changed.
 
     After an error, the call can be repeated. The undo does not write to files that are unchanged or already restored.
-    If a change failed at a file that cannot be written, the undo must not write to the file.
+    An unchanged file may be read-only.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -698,7 +695,7 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
     """Remove rmqctl's folder if the store has no journal.
 
-    The folder `expired` of `clean` is kept. Files that rmqctl did not create are kept.
+    The folder `expired` and files that rmqctl did not create are kept.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

@@ -48,8 +48,8 @@ SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # if the results of `take` need more memor
 class ScanSummary:
     """The current counts and offsets of a scan; offsets and sizes are in bytes.
 
-    `ok_up_to` is the physical offset after the last good record before the first damage. `end` is the physical offset
-    after the last good record.
+    `ok_up_to` is the physical offset up to which all records are good. `end` is the physical offset after the last good
+    record.
     """
 
     bytes_scanned: int = 0
@@ -373,9 +373,9 @@ def message_of(item: ScanItem | None) -> Message | None:
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether the log continues at `item`.
+    """Return whether `item` shows that the log continues.
 
-    The result is False if `item` is a ZeroTail, or if `item` cannot be read.
+    The result is False if `item` is a ZeroTail or an unreadable part of a file.
     """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 

@@ -1,9 +1,9 @@
 """The reader of consume queues: their units, first offsets and end offsets.
 
 The name of a queue file is the byte offset, in the queue, of the file's first unit. Unit n begins at byte n * unit size
-of the queue. The units in use begin in the first queue file and end before the first unit that is not in use
+of the queue. The units in use begin in the first queue file. The units in use end before the first unused unit
 (format/cq_unit.py). The last unit in use is found by bisection, because only zeros follow the last unit in use. The
-command `verify` does not bisect: it reads every unit.
+command `verify` reads every unit.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class UnitQueue(Protocol):
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        The search is a bisection: if `holds` is True for a unit, `holds` must be True for all later units. The result
-        is None if `holds` returns False for every unit.
+        If `holds` is True for a unit, `holds` must be True for all later units, because the search is a bisection. The
+        result is None if `holds` returns False for every unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
@@ -85,14 +85,14 @@ class UsedTest(Protocol):
 
 
 def _end_of_data(file: MappedFile, unit_size: int) -> int:
-    """Return a slot number; at and after this slot, the file has only zeros."""
+    """Return how many slots at the start of a file may have data."""
     return -(-file.known_data_end // unit_size)
 
 
 class _Slots:
     """The slots of one queue file, read in blocks.
 
-    One block stays in memory, because the last steps of a bisection need only one block.
+    The last block that was read stays in memory for the next steps of a bisection.
     """
 
     def __init__(self, file: MappedFile, unit_size: int) -> None:
@@ -251,8 +251,8 @@ class ConsumeQueue:
     def _units_in_memory(self, min_physical_offset: int) -> int:
         """Return the number of units in memory, or 0 if the files must be searched.
 
-        The units are in memory if the queue has one file, and the storage has kept the content of the file. The result
-        is 0 if a unit is not in use, is a pre-blank unit, or points to an offset before `min_physical_offset`.
+        The units are in memory if the storage caches the content of the queue's only file. The result is 0 if one of
+        the units is unused, is pre-blank, or points before `min_physical_offset`.
         """
         content = self.queue.small_content
         if content is None:
@@ -264,9 +264,9 @@ class ConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
 
-        Pre-blank units are never returned. The search is a bisection: if `holds` is True for a unit, `holds` must be
-        True for all later units. The result is None if `holds` returns False for every unit. `end` is the max offset of
-        the queue, or None if the caller does not know the max offset.
+        Pre-blank units are never returned. If `holds` is True for a unit, `holds` must be True for all later units,
+        because the search is a bisection. The result is None if `holds` returns False for every unit. `end` is the max
+        offset of the queue, or None if the caller does not know the max offset.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -314,8 +314,8 @@ class ConsumeQueue:
         The rules are those of RocketMQ's ConsumeQueue.correctMinOffset. `end` is the queue offset after the last loaded
         unit. The broker searches the first queue file for a unit that points to `min_physical_offset` or to a later
         offset. The min offset is the queue offset of the first unit found, which may be a pre-blank unit. If the broker
-        finds no unit, the min offset is 0. If `expired_begins_at_end` is True (5.x) and the last unit points to an
-        offset before `min_physical_offset`, the min offset is `end`.
+        finds no unit, the min offset is 0. With `expired_begins_at_end` (5.x), the min offset of an expired queue is
+        `end`. A queue is expired if its last unit points before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -411,8 +411,8 @@ class BatchConsumeQueue:
         """Return the min offset that a broker sets when it loads the queue.
 
         A broker searches the first queue file for a batch that is in the log. The min offset is the base offset of the
-        first batch found. If the log has no batch of the first queue file, the min offset is the end offset of the
-        first queue file. If the queue has no batch, the min offset is -1.
+        first batch found. If no batch of the first queue file is in the log, the min offset is the queue offset at the
+        end of the first queue file. If the queue has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -425,8 +425,8 @@ class BatchConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first batch for which `holds` returns True.
 
-        The search is a bisection: if `holds` is True for a batch, `holds` must be True for all later batches. The
-        result is None if `holds` returns False for every batch.
+        If `holds` is True for a batch, `holds` must be True for all later batches, because the search is a bisection.
+        The result is None if `holds` returns False for every batch.
         """
 
         def behind(slot: int) -> bool:

@@ -56,8 +56,8 @@ class ConsumeQueueExt:
     def _unit_at(self, address: int) -> tuple[int, int] | None:
         """Return (size, tagsCode) of the extension unit at an address.
 
-        The result is None if no extension unit is at the address, or if its size does not agree with the length of its
-        bitmap.
+        The result is None if no valid extension unit is at the address. The size of a valid extension unit agrees with
+        the length of its bitmap.
         """
         offset = ext_offset(address)
         file = self.queue.find(offset)

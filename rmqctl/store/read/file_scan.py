@@ -36,7 +36,7 @@ class ZeroTail(NamedTuple):
 class RecordRun(NamedTuple):
     """A record run: good messages that follow each other without gaps.
 
-    `messages` is the number of messages in the record run. The scan calls a callback with the columns of the messages.
+    `messages` is the number of messages in the record run. The scan passes the columns of the messages to a callback.
     `result` is the return value of the callback, or None without a callback.
     """
 
@@ -107,7 +107,7 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Return the position after the last possible start of an item.
+    """Return the first position at which no item can begin.
 
     If a file ends without a blank, the Damage `no-blank` can begin at the end of the file. The result is 0 for an empty
     file.
@@ -161,10 +161,9 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position in the file at which a damage ends.
 
-    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. If no record
-    follows, other damage ends after the last byte that is not zero. If TOTALSIZE of a damaged record gives a later end,
-    the damage ends there. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of
-    the file.
+    A damage ends at the next record. Without a next record, a damaged blank ends at the end of the file. Without a next
+    record, a damaged record ends after its TOTALSIZE bytes, but not before the last non-zero byte of the file. If fewer
+    than 8 bytes of the file would remain after a damage, the damage ends at the end of the file.
     """
     following = reader.next_record(position + 1)
     if following is not None:

@@ -27,8 +27,7 @@ READ_QUEUES_MAX = 16_384  # of a topic in topics.json; no broker has so many
 def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     """Return the queueIds that a broker gives to the consumers of a topic.
 
-    The queueIds are 0 to readQueueNums - 1. The topic's entry in topics.json has readQueueNums. A queue with one of the
-    returned queueIds may have no files.
+    The queueIds are 0 to readQueueNums - 1 (topics.json). A queue with one of the returned queueIds may have no files.
     """
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
@@ -38,8 +37,8 @@ def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
 class KnownTopics:
     """The topics of a store that were not deleted.
 
-    The topics of topics.json, the topics in which groups have offsets, and the brokers' own topics are not deleted. If
-    topics.json does not exist or is not valid, every topic is treated as existing.
+    Existing topics are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics.
+    If topics.json does not exist or is not valid, every topic is treated as existing.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

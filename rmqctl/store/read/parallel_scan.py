@@ -2,9 +2,9 @@
 
 Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
 the first record found in the segment. The first record of a later segment is a guess, because bytes in a message body
-may look like a record with the right PHYSICALOFFSET. Each segment reports the position of its first record. If the
-previous segment does not end at the guessed first record, the segment is scanned again, from the end of the previous
-segment. A parallel scan has the same result as a scan by one thread.
+may look like a record. Each segment reports the position of its first record. A guess is wrong if the previous segment
+ends at a different position. After a wrong guess, the segment is scanned again, from the end of the previous segment. A
+parallel scan has the same result as a scan by one thread.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def scan_part(
 ) -> Part:
     """Return the items of `file` that begin in [start, stop).
 
-    If `exact` is True, the first item begins at `start`. If `exact` is False, the first item is the first record or
-    blank found at or after `start`.
+    If `exact` is True, the first item begins at `start`. If `exact` is False, the function searches for the first
+    record or blank from `start` on.
 
-    No record run has messages on both sides of the physical offset `border`.
+    A record run never crosses the physical offset `border`.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -86,8 +86,8 @@ class PartJoin:
     """Joins the scanned parts of one log file, in the order of the file.
 
     The position of a part's first record is a guess. The guessed position is right if the previous part ends at this
-    position. If the guessed position is wrong, the part must be read again. Bytes in a body, or after a blank, can look
-    like a record with the right PHYSICALOFFSET.
+    position. If the guessed position is wrong, the part must be read again. A guess is wrong if bytes in a body, or
+    after a blank, look like a record with the right PHYSICALOFFSET.
 
     `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
     """
@@ -111,7 +111,7 @@ class PartJoin:
         return part.first == self.position
 
     def add(self, part: Part) -> None:
-        """Add a part that begins at `position`, and set the next `position`."""
+        """Add a part that begins at `position`, and move `position` to the part's end."""
         self.position, self.ended = part.position, part.ended
 
 
@@ -119,8 +119,8 @@ class ParallelScan:
     """A scan of the log files `files` by `threads` threads.
 
     The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
-    `result` of the record run. No record run has messages on both sides of the physical offset `border`. Without
-    `check_bodies`, a record run may contain messages with a wrong body CRC.
+    `result` of the record run. A record run never crosses the physical offset `border`. Without `check_bodies`, a
+    record run may contain messages with a wrong body CRC.
 
     Use a ParallelScan as a context manager. Request the items of each file once, in the order of the files.
     """

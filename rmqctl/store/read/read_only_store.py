@@ -41,13 +41,12 @@ class ReadOnlyStore:
     """The message store in the folder `root`, read through `storage`.
 
     If a setting is missing in `conf`, its value is found from the store's files. If `storage` is None, the files in
-    `root` are read directly. No method writes to the store. `foreign` has a Damage for each file or folder that does
-    not belong to the store or cannot be read.
+    `root` are read directly. No method writes to the store. `foreign` has a Damage for each foreign or unreadable file
+    or folder.
 
-    A caller that reads only the log sets `log_only`. With `log_only`, the store may have a DLedger log, or queues only
-    in RocksDB. If the queues are only in RocksDB, `queues` is empty.
+    A caller that reads only the log sets `log_only`. If the queues are only in RocksDB, `queues` is empty.
 
-    Without `log_only`, raises LayoutNotSupported if the store has a DLedger log, or has queues only in RocksDB. Raises
+    Without `log_only`, LayoutNotSupported is raised for a DLedger log, and for queues that are only in RocksDB. Raises
     NotAStore or Unreadable.
     """
 
@@ -113,15 +112,15 @@ class ReadOnlyStore:
     def queue_topics(self) -> set[str]:
         """Return the topics that have a folder for their queues.
 
-        The folder may have no queue.
+        The folder of a topic may have no queue.
         """
         return {*self._folders_of(store_path.CONSUMEQUEUE), *self._folders_of(store_path.BATCHCONSUMEQUEUE)}
 
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        The check needs at least two log files. All log files must have the same size, and the offsets in successive
-        file names must differ by this size. BadRequest is raised if broker.conf sets another size.
+        The check needs at least two log files. Nothing is checked if the log files have different sizes, or if the log
+        has a gap between two files.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -165,8 +164,9 @@ class ReadOnlyStore:
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
         """Return whether the store may have a queue that could not be read.
 
-        The result is True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store.
-        Without `queue_id`, the result is True if any queue of the topic may be unread.
+        The result is True if the queue's folder, or a folder above it, could not be listed. A link out of the store is
+        treated as a folder that could not be listed. Without `queue_id`, the result is True if any queue of the topic
+        may be unread.
         """
         known = self.topic_queues(topic) if queue_id is None else self.queue(topic, queue_id)
         if queue_id is not None and known is not None:
@@ -346,8 +346,8 @@ class ReadOnlyStore:
         """Yield the messages of `topic` that have `key`, in log order.
 
         A message has the key if `key` is its UNIQ_KEY, or one of its KEYS. The messages are found by the index. If a
-        message is damaged, the function yields a Damage instead of the message. If the index points to damaged bytes
-        without a readable record, the function yields a Damage: the lost record may have had the key.
+        message is damaged, the function yields a Damage instead of the message. If the index points to bytes without a
+        readable record, the function yields a Damage, because the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -384,8 +384,8 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        Problems are a commit log folder that does not exist, and a link out of the store. Wrong types are problems: a
-        folder in place of a file (for example the checkpoint), and a file in place of the folder config.
+        Problems are a commit log folder that does not exist, and a link out of the store. A folder in place of a file
+        such as the checkpoint is a problem. A file in place of the folder config is a problem.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"

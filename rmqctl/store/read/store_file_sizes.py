@@ -43,8 +43,8 @@ def _most_common(sizes: list[int], default: int) -> int:
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
-    The number of entries is the capacity of the index file. A file that was cut off is ignored: its capacity is less
-    than the number of entries in its header. The result is None if all index files are ignored. Raises OSError.
+    The number of entries is the capacity of the index file. An index file is ignored if it is too short for a header,
+    or too short for indexCount entries. The result is None if all index files are ignored. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -58,8 +58,8 @@ def _is_long_enough(file: IndexFile) -> bool:
 def writes_extension(store: ReadOnlyStore) -> bool:
     """Return whether new queue units get extension units (enableConsumeQueueExt).
 
-    If broker.conf sets enableConsumeQueueExt, the result is the value of this setting. Without enableConsumeQueueExt in
-    broker.conf, the result is True if the last unit of a queue has the address of an extension unit.
+    If broker.conf sets enableConsumeQueueExt, the result is its value. If enableConsumeQueueExt is not set, the last
+    units of the queues decide. The result is True if one of the last units has the address of an extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

@@ -1,8 +1,8 @@
 """The messages that a repair or a broker's restart loses.
 
 The losses of a repair and of a restart are counted by the same rules. A message is lost if its good or damaged record
-is after the log's new end. A unit that points after the log's new end counts as a lost message, with or without a
-record. A message before the log's new end is lost if a queue loses the message's unit.
+is after the log's new end. Each unit that points after the log's new end counts as a lost message. A message before the
+log's new end is lost if a queue loses the message's unit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 class LossCounter:
     """Counts messages and units after the log's new end.
 
-    The counter counts good messages, damaged messages, and units without a record. For damage without a message, the
-    bytes are counted. `good` is the number of good messages.
+    The counter counts good messages, damaged messages, and units without a record. If a damaged record cannot be read
+    as a message, its bytes are counted. `good` is the number of good messages.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -46,8 +46,8 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        A damaged message counts as a lost message, unless it is a copy. A copy has a wrong PHYSICALOFFSET, and the log
-        has the same message at the PHYSICALOFFSET. For a copy, the bytes are counted, but no message.
+        A damaged message counts as a lost message, unless it is a copy. A message is a copy if its wrong PHYSICALOFFSET
+        points to the same message in the log. The bytes of a copy count as lost bytes.
         """
         message = damage.message
         if message is not None and self._is_copy(message):

@@ -1,8 +1,8 @@
 """A simulation of the two passes of a starting broker through the log.
 
 In the first pass, recovery scans the log. In the second pass, start() of 4.x dispatches the log. The caller scans the
-log, and gives runs of good messages to the simulation. If a message of a run begins at the broker's position, the
-simulation accepts the rest of the run without a check. Records outside the runs are checked by the broker's own rules.
+log, and gives runs of good messages to the simulation. If the broker's scan reaches the start of a message in a run,
+the simulation accepts the rest of the run. Damaged records are checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row from `start` on with a record unknown to the broker.
+        """Return the first row from `start` on whose record the broker does not know.
 
         4.x does not know V2 records (for topics longer than 127 bytes). If the broker knows all records, the result is
         the number of rows.
@@ -155,7 +155,7 @@ class RecoveryScan:
     def pass_over(self, end: int) -> None:
         """Continue the scan at physical offset `end`.
 
-        All records before `end` must be good. A dispatch of the records must not change a queue.
+        All records before `end` must be good, and must already have their units in the queues.
         """
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1

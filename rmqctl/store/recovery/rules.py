@@ -28,9 +28,9 @@ log file whose first record meets these conditions:
 
 The safe time is 3 s before min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint, but at least 0.
 
-If `abort` exists and no log file can be the start file, the scan begins at the first log file. The `>` in the table is
-a bug of 5.3. The first record without a unit begins exactly at the queues' end. Therefore 5.3 never dispatches the
-first record without a unit.
+If `abort` exists and no log file can be the start file, the scan begins at the first log file. In 5.3, the scan
+compares with `>` instead of `>=`, which is a bug. The first record without a unit begins exactly at the queues' end,
+and 5.3 does not dispatch this record.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
@@ -51,13 +51,12 @@ Therefore *one flipped bit removes all records after this bit*. In the table, "n
 exists. If log files are missing, the scan continues after the missing files. If a pre-allocated log file follows a
 blank, the log ends at the start of the pre-allocated file.
 
-**5. Cut.** The broker cuts the log at its end and deletes later files. The cut of the log changes positions in the
-broker's memory. The bytes of the remaining log files do not change. The broker cuts the queues if the queues' end is at
-or after the log's end. For this check, the broker calculates the queues' end before the scan. After a cut of the
-queues, no unit points to the log's end or after it. If the first unit of a queue's last file points to the log's end or
-after it, the file is deleted. In a queue's last file, the cut does not check whether the first unit is in use. In 4.x,
-the broker cuts first the log and then the queues. In 5.3, the broker cuts first the queues and then the log. If the log
-has no file, all queues are deleted.
+**5. Cut.** The broker cuts the log where the scan ended, and deletes later log files. The cut does not change bytes of
+the remaining log files. The broker cuts the queues if the queues' end (calculated before the scan) is at or after the
+log's end. After a cut of the queues, no unit points to the log's end or after it. If the first unit of a queue's last
+file points to the log's end or after it, the file is deleted. In a queue's last file, the cut does not check whether
+the first unit is in use. In 4.x, the broker cuts first the log and then the queues. In 5.3, the broker cuts first the
+queues and then the log. If the log has no file, all queues are deleted.
 
 **6. Minimum offsets** (correctMinOffset). 4.x searches the queue's first file for a unit that points to the log's start
 or after it. The queue offset of the first found unit is the minimum offset. If 4.x finds no unit, the minimum offset
@@ -68,13 +67,13 @@ offset by a binary search in the first file. In 5.3, a store does not load if th
 **7. start().** In start(), 4.x dispatches the log from the queues' end up to the log's end. If the queues' end is
 before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If the
 dispatch reaches an offset that no log file contains, start() waits forever. The dispatch in start() does not verify
-checksums. If the dispatch finds bytes that are not a record, it skips the rest of the log file. After the dispatch,
-start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit if the
-scan does not dispatch the record.
+checksums. If the dispatch finds bytes that are not a record, the dispatch skips the rest of the log file. After the
+dispatch, start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit
+if the scan does not dispatch the record.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
-checkpoint's indexMsgTimestamp. With abort, the last index file is always deleted, because the last index file is not
-full.
+checkpoint's indexMsgTimestamp. The indexMsgTimestamp is the endTimestamp of the newest full index file. Normally, the
+last index file has a later endTimestamp, and is deleted.
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo). A record is skipped if it ends at or before the queue's
 max physical offset. A record is skipped if its QUEUEOFFSET is not 0 and is less than the queue's max offset. A
@@ -226,8 +225,8 @@ def start_file(
 ) -> StartFile:
     """Return the file where the log scan begins, and the reason.
 
-    `bases` has the first physical offset of each file, ascending. The log must have at least one file. `matches`
-    returns is_matched_recover for the number of a file.
+    `bases` has the first physical offset of each file, ascending. The log must have at least one file.
+    `matches(number)` is the result of is_matched_recover for log file `number`.
     """
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
@@ -326,8 +325,7 @@ class QueueView(Protocol):
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue whose last file has no unit.
 
-    The broker tries to read a unit before the first byte of the last file, and fails. The result is None if the queue
-    loads.
+    In the last file, correctMinOffset reads at a negative position, and fails. The result is None if the queue loads.
     """
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None

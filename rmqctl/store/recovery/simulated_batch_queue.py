@@ -142,7 +142,7 @@ class RecoveredBatchQueue:
         """Find the min offset of the queue.
 
         In the first file, the search skips batches whose records are before the log's start. The min offset is the
-        queue offset after the skipped batches.
+        queue offset after the last skipped batch.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

@@ -116,12 +116,11 @@ class SmallQueues:
 
 
 def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
-    """Correct the min offset of each queue that lost no old messages.
+    """Correct the min offsets of queues whose units all point into the log.
 
-    A queue lost old messages if a unit on disk points to a place before the log's start. In 4.x, the min offset becomes
-    the queue offset of the first unit. In 5.x, the old min offset is correct if it is at or after the first unit
-    (`rules.correct_min_offset`). The result has True for each queue whose min offset is now correct. `states` are rows
-    of FILL_STATES.
+    In 4.x, the min offset becomes the queue offset of the first unit. In 5.x, the min offset is correct if it is at or
+    after the first unit (`rules.correct_min_offset`). The result has True for each queue with a correct min offset.
+    `states` are rows of FILL_STATES.
     """
     known = queue_simulate.are_from(states, log_start)
     if profile.expired_queue_begins_at_end:
@@ -417,7 +416,7 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Extend `kept` by the units of `record_run` that recovery keeps.
+        """Return `kept` plus the units of `record_run` that recovery keeps.
 
         `record_run` begins where `kept` ends.
         """

@@ -1,8 +1,7 @@
 """All queues in a simulated recovery.
 
 The simulation loads, cuts and fills the queues by the broker's rules, but writes nothing. The simulation does not keep
-the contents of an added unit in memory. The contents are not needed, because added units are in log order. If the
-record of a unit has a wrong PHYSICALOFFSET, the unit is kept with its contents.
+the contents of a new unit, unless its record has a wrong PHYSICALOFFSET.
 """
 
 from __future__ import annotations
@@ -66,10 +65,10 @@ NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The simulated queues of `store`, and the rebuilt queues `built`.
+    """The queues of `store` in a simulated recovery, and the rebuilt queues `built`.
 
-    The queues follow the rules of `profile`. `fill` uses the queue numbers of `builder`. Methods raise OSError if a
-    queue cannot be read.
+    The queues follow the rules of `profile`. `builder` must have made the messages for `fill`. Methods raise OSError if
+    a queue cannot be read.
     """
 
     def __init__(
@@ -194,9 +193,9 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return the largest number of units that a message gets.
+        """Return the largest number of units that a message gets, or None for no limit.
 
-        The result is 1 if the message gets no units in light queues. The result None means that there is no limit.
+        The result is 1 if the message gets no units in light queues.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -207,8 +206,7 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Rows) -> None:
         """Add a row for each new queue of `messages`.
 
-        A queue gets a row when the broker dispatches a message of the queue. The builder knows more queues, because its
-        threads read ahead of the scan.
+        A queue gets a row when the broker dispatches a message of the queue.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:

@@ -177,8 +177,8 @@ class RestartSimulation:
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where the broker ends the log because of an unknown record.
 
-        A broker of 4.x ends the log at the first V2 record, because it does not know V2. The result is None if the
-        broker knows the records of all messages. `messages` are good messages (DISPATCH_COLUMNS).
+        A broker of 4.x does not know V2, and ends the log at the first V2 record. The result is None if the broker
+        knows the records of all messages. `messages` are good messages (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -212,7 +212,7 @@ class RestartSimulation:
     def hear(self, item: ScanItem | RecordRun) -> None:
         """Simulate one item of a log scan.
 
-        The scan must use the simulation's request builder. The function calls `on_messages` or `damage`. For a blank,
+        The scan must use the `builder` of this simulation. The function calls `on_messages` or `damage`. For a blank,
         the function does nothing.
         """
         if isinstance(item, Damage):

@@ -1,6 +1,6 @@
 """The read function DefaultMessageStore.getMessage.
 
-getMessage returns messages of a queue from an offset on, and the offset at which a consumer continues.
+getMessage returns messages of a queue, and the offset at which the consumer continues.
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|
@@ -12,15 +12,14 @@ getMessage returns messages of a queue from an offset on, and the offset at whic
 | a message matches | FOUND | the offset after the last examined unit |
 | no message matches | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the offset after the last examined unit |
 
-One call of getMessage reads units of one queue file. A call of getMessage reads at most 800 units, or at most
-`max_messages` units if `max_messages` is greater than 800. A call of getMessage ends when the batch is full
-(isTheBatchFull). The first message that matches is always returned. Units that point to a deleted log file are skipped.
-Two results differ between 4.7.1, 4.9.7 and 5.3.3: the next offset for OFFSET_OVERFLOW_BADLY, and the first offset of a
-queue (logic_queue.py).
+One call of getMessage reads units of one queue file. In a consume queue, one call of getMessage reads at most max(800,
+`max_messages`) units. A call of getMessage ends when the batch is full (isTheBatchFull). The first message that matches
+is always returned. Units that point to a deleted log file are skipped. Two results differ between 4.7.1, 4.9.7 and
+5.3.3: the next offset for OFFSET_OVERFLOW_BADLY, and the first offset of a queue (logic_queue.py).
 
 This module does not implement maxTotalMsgSize of remote clients (5.x), compacted topics and statistics. This module
-does not implement the offset rules of slaves, and never suggests that a client should pull from a slave. Only a running
-broker knows how many bytes of the log are in memory, so `TransferLimits` has the setting `memory_bytes`.
+implements neither the offset rules of slaves nor suggestPullingFromSlave. Only a running broker knows which part of the
+log is in memory. In `TransferLimits`, `memory_bytes` gives the number of bytes of the log in memory.
 """
 
 from __future__ import annotations
@@ -74,10 +73,9 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one getMessage call, such as maxTransferBytesOnMessageInMemory.
 
-    Each limit is a number of bytes or of messages. The default limits are those of the broker. A message that is more
-    than `memory_bytes` before the end of the log is treated as a message on disk. In a broker, the value of
-    `memory_bytes` is 40 % of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in
-    memory.
+    Each limit is a number of bytes or of messages. The default limits are those of the broker. The last `memory_bytes`
+    bytes of the log are treated as in memory, and older messages as on disk. In a broker, the value of `memory_bytes`
+    is 40 % of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
     """
 
     bytes_in_memory: int = 262_144

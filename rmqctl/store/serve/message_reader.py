@@ -6,7 +6,7 @@ If a store is open only for reading, the ends of the queues and of the log are f
 open for writing, the store's writer (`WritingSide`) knows the ends of the queues and of the log. If an offset is after
 the last known file, the folder is listed again to find new files. Records that are not completely written are not read.
 
-Any thread may call a reader, but the reader works for only one thread at a time.
+Many threads may call a reader, but the reader serves one thread at a time.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class WritingSide(Protocol):
         """Return the end of a queue, or None if the queue does not exist."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Return a context in which the index files are completely written.
+        """Keep the index files complete on disk until the `with` block ends.
 
-        The value of the context is the path of the index file to which the writer currently adds entries, or None.
+        The `with` block gets the path of the current index file, or None if no index file is open.
         """
 
 
@@ -107,9 +107,9 @@ class MessageReader:
         The result has at most `max_num` messages, and never more than 64 messages. The store times of the messages are
         in [begin, end] (ms since 1970). Store times in the index have no milliseconds.
 
-        A broker returns the same messages for a key. If two keys have the same hash, the result has the messages of
-        both keys. The caller must compare the keys, for example with `rmqctl.store.read.read_only_store.has_key`. A
-        message that is indexed twice appears twice in the result.
+        If two keys have the same hash, the result has the messages of both keys. The caller must compare the keys, for
+        example with `rmqctl.store.read.read_only_store.has_key`. A message that is indexed twice appears twice in the
+        result.
         """
         with self._lock:
             with self._writing.index_written_out() as filled:

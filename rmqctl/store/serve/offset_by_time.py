@@ -51,8 +51,8 @@ def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
     """Return the queue offset of the first batch stored at `timestamp` or later.
 
-    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. If batches in
-    two queue files have the same store time, 5.x may return a later batch, because 5.x searches one queue file.
+    If the last batch was stored at `timestamp` or earlier, the result is the offset of the last batch. 5.x searches
+    only one queue file, and may return a later batch with the same store time.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -111,7 +111,7 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """Return the queue offset of a file's message stored nearest to `timestamp`.
+        """Return the queue offset of the message stored nearest to `timestamp`.
 
         If several messages were stored exactly at `timestamp`, the result is the queue offset of one of them. The
         result is 0 if the file has no units, or if the search reaches a message that is not in the log.

@@ -40,7 +40,7 @@ class ReadableLog:
     def message(self, physical_offset: int) -> Message | None:
         """Return the message at an offset, or None if no complete record is there.
 
-        A broker returns the bytes at the offset, and does not check the record. If the log begins after 0, a broker
+        Unlike this method, a broker does not check the record at the offset. If the log begins after 0, a broker
         answers a request for offset 0 with bytes of the first log file. Raises Unreadable.
         """
         if not self.has(physical_offset, 1):

@@ -143,7 +143,7 @@ class CommitLogWriter:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        With `as_it_is`, DELAY is ignored, because the message is a copy of a stored message.
+        With `as_it_is`, the message is a copy of a stored message, and its property DELAY is ignored.
         """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
@@ -158,7 +158,7 @@ class CommitLogWriter:
         """Do the same as `put_message` for each message, but several times faster.
 
         All records for one log file are stored by one write. If the store fails, the remaining messages are not
-        written, and their results show the same failure. Therefore no message is missing between two stored messages.
+        written, and their results show the same failure.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -211,7 +211,7 @@ class CommitLogWriter:
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for records that `put_encoded` accepts.
 
-        The result is None if records depend on their offsets (`__CRC32#`).
+        The result is None with the property CRC, because `__CRC32#` depends on a record's offsets.
         """
         if self._property_crc:
             return None
@@ -342,7 +342,7 @@ class CommitLogWriter:
         return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
-        """Append records of one queue, the queue of the message `first`."""
+        """Append the records `batch`, which are all in the queue of the message `first`."""
         size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
         if size + BLANK_SIZE > self.queue.file_size:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
@@ -389,7 +389,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Record the real queue, to which a deferred message is delivered later."""
+        """Record the real queue of a delayed or half message."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),
@@ -412,7 +412,7 @@ class CommitLogWriter:
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append records in order, with one write for each log file.
 
-        If the store fails, the returned list may have fewer results than `run` has records.
+        After a failure of the store, the remaining records get no result.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
@@ -427,7 +427,7 @@ class CommitLogWriter:
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append as many records as fit into the current log file.
 
-        The list has one result for each tried record. The first record is always tried.
+        If the first record does not fit, a new log file begins. Later records that do not fit get no result.
         """
         try:
             file = self._file_with_room(run[0][1].size)

@@ -2,8 +2,8 @@
 
 Config files use fastjson's dialect of JSON. The previous content of a config file is kept in its `.bak`
 (MixAll.string2File). To write a config file, 4.x renames a `.tmp` file, and 5.x overwrites the config file. rmqctl
-replaces a config file or its `.bak` by a rename. Therefore each config file has the complete old content or the
-complete new content after a crash.
+replaces a config file or its `.bak` by a rename. Therefore, after a crash, a config file has either its complete old
+content or its complete new content.
 
 rmqctl does not replace the `.bak` by an empty or broken config file, because the existing `.bak` may be good. A broker
 replaces the `.bak` without a check.

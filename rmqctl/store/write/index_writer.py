@@ -3,9 +3,9 @@
 A new index file begins when the last index file is full (IndexService.buildIndex). The name of an index file is the
 local time of its creation.
 
-The slots of the current index file are kept in memory. New index entries are collected in memory, and are written when
-there are many of them. A flush writes the remaining entries, then the changed slots, then the header. Entries are
-written before slots. Therefore a slot in the file never points to a missing entry.
+The slots of the current index file are kept in memory. New index entries are collected in memory, and are written in
+groups. A flush writes the remaining entries, then the changed slots, then the header. Entries are written before slots.
+Therefore a slot in the file never points to a missing entry.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class IndexWriter:
     """The writer of index files in `folder`.
 
     An index file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` gets the store
-    time of a file's first message, and returns the time for the file name (both in ms since 1970). When an index file
-    is full and flushed, `on_full` is called with the file's end timestamp (the checkpoint's index time). Methods raise
-    OSError. Messages must be put by one thread; any thread may write or flush the collected entries.
+    time of a file's first message, and returns the time for the file name (both in ms since 1970). After the flush of a
+    full index file, `on_full` gets the file's end timestamp (the checkpoint's index time). Methods raise OSError.
+    Messages must be put by one thread; any thread may write or flush the collected entries.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class IndexWriter:
     def go_on_with(self, file: IndexFile) -> None:
         """Continue to fill an existing index file if the file has room.
 
-        If the existing file is full, the next index file begins at the end time and the end offset of the full file.
+        If the existing file is full, the next key begins a new file.
         """
         header = file.header()
         if header is None:
@@ -92,7 +92,7 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """Write all entries, and keep the files unchanged until the block ends.
+        """Write all entries, and lock the index files until the `with` block ends.
 
         In the `with` block, the caller can read the index files. Yields the path of the current index file, or None if
         no file is open.
@@ -127,7 +127,7 @@ class IndexWriter:
     def _make_pages(self) -> None:
         """Write the slot table of a new index file before the first flush.
 
-        The early write happens while no caller waits for a flush.
+        The early write makes the first flush faster.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
@@ -185,10 +185,7 @@ class IndexWriter:
             self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
 
     def _begin_file(self, described: DispatchColumns) -> None:
-        """Begin a new file for the next key.
-
-        At first, the header has the end time and the end offset of the previous file.
-        """
+        """Begin a new file for the next key."""
         state = self._state[0]
         if self._file is not None:
             self._flush()
@@ -208,8 +205,8 @@ class IndexWriter:
     def _free_name(self, at: int) -> Path:
         """Return a file name that sorts after the names of all index files.
 
-        The name is `at` in local time. If the last name has a time at or after `at`, the new name is one millisecond
-        later than the last name.
+        The name is the time `at` in local time. If the last name has a time at or after `at`, the new name is one
+        millisecond later than the last name.
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")

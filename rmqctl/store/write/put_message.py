@@ -1,7 +1,7 @@
 """The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-PutMessageResult and AppendMessageResult are msgspec structs. Each stored message needs two structs. A struct is created
-four times as fast as a named tuple.
+PutMessageResult and AppendMessageResult are msgspec structs, because a struct is created four times as fast as a named
+tuple.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PutMessageStatus(Enum):
     def is_of_message(self) -> bool:
         """Return whether the message itself is the reason for the failure.
 
-        If the message is not the reason, the failure is a failure of the store: the next message would fail, too.
+        Any other failure is a failure of the store, and the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -53,7 +53,7 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     Physical offsets and sizes are in bytes, `logics_offset` is in units. `wrote_offset` and `logics_offset` are the
     offsets of the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the
     queue that received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue
-    of the delay level. `takes_offset` says whether the messages have queue offsets in the queue.
+    of the delay level. `takes_offset` is False for prepared and rollback messages, because they get no queue offset.
     """
 
     topic: str
@@ -98,13 +98,13 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def is_ok(self) -> bool:
         """Return whether the message was stored.
 
-        A stored message may still have a late flush or a late replication.
+        A late flush or a late replication does not change the result.
         """
         return self.append is not None
 
     @property
     def is_store_failure(self) -> bool:
-        """Return whether nothing was stored because the store has failed.
+        """Return whether the put failed because of the store, not the message.
 
         A failure of the store is, for example, a full disk or a closed store.
         """

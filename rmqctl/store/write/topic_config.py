@@ -4,9 +4,9 @@ For each topic, topics.json has the number of queues (TopicConfigManager). A bro
 entry in topics.json. A broker does not serve a queue if its queueId is readQueueNums or more (PullMessageProcessor).
 Brokers and rmqctl add a topic to topics.json at the topic's first message.
 
-Existing entries of topics.json keep their values, except for readQueueNums and writeQueueNums. A message with a queueId
-of readQueueNums or more increases readQueueNums, and if necessary writeQueueNums. The topics.json of 4.x has no
-`attributes` and no `stateVersion`; all other fields are the same in 4.x and 5.x.
+In existing entries, only readQueueNums and writeQueueNums change. If a message's queueId is readQueueNums or more,
+rmqctl increases readQueueNums. If writeQueueNums is less than the new readQueueNums, rmqctl increases writeQueueNums.
+The topics.json of 4.x has no `attributes` and no `stateVersion`; all other fields are the same in 4.x and 5.x.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def own_queue_nums(topic: str) -> int | None:
 def _read_queue_nums(entry: Any) -> int:
     """Return the readQueueNums of an entry of topics.json.
 
-    For an invalid entry, the result is QUEUE_NUMS_MAX. Therefore an invalid entry is never changed.
+    If the entry is not valid, the result is QUEUE_NUMS_MAX. `note` never changes an entry with QUEUE_NUMS_MAX queues.
     """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX

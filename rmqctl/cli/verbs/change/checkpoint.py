@@ -57,7 +57,7 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @click.option(
     "--master-flushed-offset",
     type=OFFSET,
-    help="5.x only, for a slave: the physical offset of the end of the master's log at the start of the master.",
+    help="5.x only, for a slave: the physical offset at which the master's log ended when the master started.",
 )
 @click.option(
     "--confirm-phy-offset",
@@ -129,7 +129,7 @@ def _check_usage(given: dict[str, int], *, is_show: bool, changes: bool) -> None
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
     """Warn if a given time is later than the store time of the log's last message.
 
-    With a time that is too late, a broker's recovery begins too late in the log. Raises OSError.
+    If a time in the checkpoint is too late, a broker's recovery begins too late in the log. Raises OSError.
     """
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339
@@ -154,7 +154,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the document for `show`. Without a checkpoint, it has no fields."""
+    """Return the document for `show`; `fields` is empty if `plan.is_new`."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -52,8 +52,8 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="If more than this percentage of the disk is used, delete files older than --reserved-hours in any hour. A "
-    "value below 10 counts as 10, and a value above 95 as 95.  [default: diskMaxUsedSpaceRatio, 75]",
+    help="If more than this percentage of the disk is used, delete files older than --reserved-hours even outside the "
+    "hours of --when. A value below 10 counts as 10, and a value above 95 as 95.  [default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
@@ -64,7 +64,7 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.option(
     "--manual",
     is_flag=True,
-    help="Delete files older than --reserved-hours in any hour, as a broker does after mqadmin deleteExpiredCommitLog.",
+    help="Ignore --when: delete files older than --reserved-hours, as brokers do after mqadmin deleteExpiredCommitLog.",
 )
 @click.option(
     "--keep-bytes",
@@ -139,8 +139,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     Log files expire by age, by disk usage, or by a limit that you set. `clean` deletes the oldest log files first, and
     never deletes the last log file. `clean` also deletes files of queues, extensions and the index that point to no
     remaining log file. `clean` first moves a file to STORE/.rmqctl, which no broker reads. `clean` then writes a
-    receipt for the file, and deletes the file. An interrupted run leaves no gap in the log. The next run finishes the
-    interrupted run.
+    receipt for the file, and deletes the file. An interrupted run leaves no gap in the log. The next run of `clean`
+    finishes an interrupted run.
 
     `clean` cannot be undone. For each file, --dry-run shows whether `clean` would delete the file, and why. --dry-run
     also shows, for each file, how many messages are not consumed yet. Stop the broker first. While a broker runs,

@@ -88,7 +88,7 @@ class RecoverOptions:
     default="4GiB",
     show_default=True,
     help="With --keep-going, change nothing if placeholders would fill more than this many bytes of the log, or more "
-    "than 10,000 missing log files. The bytes of missing files count, too.",
+    "than 10,000 missing log files. The bytes of the missing log files count, too.",
 )
 @click.option("--explain", is_flag=True, help="Show each step and each queue.")
 @change_options
@@ -109,16 +109,15 @@ def command(
 
     Use `recover` after a crash or damage. `recover` ends the log where the broker's own recovery would end the log, and
     zeroes the bytes after the end. Without --keep-going, `recover` also removes the good messages after the new end
-    from the log, as a start of the broker does. `recover` then changes queues and index to match the log, removes
-    `abort`, and sets the checkpoint. The plan shows the losses of the repair, and the losses of a restart of the broker
-    without a repair. rmqctl keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
+    from the log, as a start of the broker does. `recover` changes queues and index to match the log, removes `abort`,
+    and sets the checkpoint. The plan shows the losses of the repair, and the losses of a restart of the broker without
+    a repair. rmqctl keeps all bytes that it overwrites or deletes, and `rmqctl undo` restores these bytes.
 
-    A repair may lose fewer messages than a restart, because the queues keep every good message that the log still has.
-    A restart may remove a message from a queue although the log has the message: a damaged unit ends a queue too early,
-    and a restart does not write every missing unit.
+    A repair may lose fewer messages than a restart, because a repair keeps every good message of the log in its queue.
+    A restart ends a queue at a damaged unit, and does not write every missing unit.
 
     Three kinds of messages are lost: messages after the new end of the log, damaged messages, and messages that a queue
-    has but the log does not have. Messages may be lost before the repair, because a log file is missing or too short.
+    has but the log does not have. If a log file is missing or too short, its messages were lost before the repair.
     `already gone` (`missing` in JSON) counts the messages that were lost before this run of `recover`.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder has the size and the queue
@@ -129,8 +128,9 @@ def command(
     in two cases: a log file was cut, or a later start of the broker would end the log at the damage. `verify` counts
     the placeholders of a store.
 
-    One wrong file name can cause a huge gap. Therefore --keep-going has limits. If placeholders would fill more bytes
-    than --placeholders-limit, or more than 10,000 missing log files, `recover` changes nothing and exits with 2.
+    One log file with a wrong name can cause a huge gap in the log. Therefore --keep-going has limits. If placeholders
+    would fill more bytes than --placeholders-limit, or more than 10,000 missing log files, `recover` changes nothing
+    and exits with 2.
 
     After a repair, `recover` exits with 3, or with 4 if a broker would still not start on the store. If there is
     nothing to repair, `recover` exits with 0, or with 1 if a broker would not start on the store. While a broker has

@@ -41,8 +41,8 @@ from rmqctl.cli.views.change.replicate_run import ReplicateOptions, ReplicateRun
 @click.option(
     "--as-slave",
     is_flag=True,
-    help="Count as a slave: acknowledge bytes to the master after they are flushed to this machine's disk. A put "
-    "to a SYNC_MASTER can then succeed without a real slave.",
+    help="Count as a slave: acknowledge bytes to the master after they are flushed to this machine's disk. With "
+    "--as-slave, a put to a SYNC_MASTER can succeed without a real slave.",
 )
 @click.option(
     "--allow-slow-puts",
@@ -66,17 +66,17 @@ def command(
     the queues and the index.
 
     `replicate` also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts
-    on STORE serves all messages, and each consumer group continues at its offsets. Exception: brokers of 5.x serve
-    topics with cleanup.policy=COMPACTION from the folder compaction/, and `replicate` does not build compaction/.
+    on STORE serves all messages, and each consumer group continues at its offsets. `replicate` does not build the
+    folder compaction/, from which brokers of 5.x serve topics with cleanup.policy=COMPACTION.
 
     You can interrupt a copy at any time, even with SIGKILL. If you repeat the command, `replicate` continues at the end
     of STORE. `replicate` compares the last bytes of STORE with the bytes of the master. If STORE has another log,
     `replicate` exits with 1 and does not change the log. Without --once, `replicate` runs until Ctrl-C, and connects
     again after a restart of the master.
 
-    By default, the copy acknowledges no message to the master. Therefore the copy does not complete a put that waits
-    for a slave. With a controller (5.x), the copy is an asynchronous learner. If a SYNC_MASTER of 4.x has no real
-    slave, each put takes 3 s while a copy is connected. Therefore `replicate` refuses a SYNC_MASTER of 4.x, unless
+    By default, the copy acknowledges no message to the master. For a put that waits for a slave, the copy does not
+    count. With a controller (5.x), the copy is an asynchronous learner. If a SYNC_MASTER of 4.x has no real slave, each
+    put takes 3 s while a copy is connected. Therefore `replicate` refuses a SYNC_MASTER of 4.x, unless
     --allow-slow-puts or --as-slave is given. With --as-slave, the master counts the copy as a slave.
 
     `replicate` exits with 4 if the broker cannot be reached or breaks the protocol. `replicate` exits with 1 if the

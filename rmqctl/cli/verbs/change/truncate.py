@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the new end in their file, as a broker does. Good messages after the new end then "
-    "remain part of the log.",
+    help="Leave the bytes after the new end in their file, as a broker does. With --keep-tail, good messages after "
+    "the new end remain part of the log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
@@ -84,9 +84,9 @@ def command(
     become part of the log again: for rmqctl immediately, for a broker after the next start. `truncate --dirty` does not
     remove good messages. `truncate` removes the log files after the new end, with or without --keep-tail.
 
-    `truncate` also simulates the next start of the broker. The truncation removes log files. Therefore the recovery of
-    the broker may begin at an earlier file. Damage in an earlier file may then end the log. A message counts as lost if
-    the broker would not serve the message after the next start.
+    `truncate` also simulates the next start of the broker. After a truncation, the broker may begin its recovery at an
+    earlier log file. If an earlier log file is damaged, the recovery may end the log at the damage. A message counts as
+    lost if the broker would not serve the message after the next start.
 
     After a truncation, `truncate` exits with 3, or with 4 if a broker would not start on the store. If there is nothing
     to do, `truncate` exits with 0. While a broker has the store open, `truncate` exits with 11, even with --dry-run.

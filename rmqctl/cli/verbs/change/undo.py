@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Undo the change even if another program has changed the store later. Some changes by another program "
-    "are then lost.",
+    help="Undo the change even if another program has changed the store later. The undo overwrites some changes by "
+    "the other program.",
 )
 @change_options
 @output_option("table", "json", "jsonl")
@@ -171,7 +171,7 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
 def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
     """Check that the journals `chosen` can be dropped. Return an empty list.
 
-    Raises NeedsRecovery if the store may be half changed. Raises Unreadable if there are only damaged journals.
+    Raises NeedsRecovery if a change may be half done. Raises Unreadable if there are only damaged journals.
     """
     from rmqctl.store.journal.journals import check_finished, refusal
 
@@ -210,8 +210,7 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
     """Undo the newest change, and return a report as text.
 
-    `changed` has the paths that another program changed after the newest change of rmqctl. The undo overwrites some
-    changes by another program.
+    `changed` has the paths that another program changed after the newest change of rmqctl.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder

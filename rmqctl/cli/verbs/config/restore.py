@@ -88,13 +88,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
     lmqConsumerOffset.json, delayOffset.json, consumerFilter.json. 5.x also has consumerOrderInfo.json, timermetrics and
     transactionMetrics. `restore` can restore each file from its .bak.
 
-    Only topics.json and subscriptionGroup.json can be rebuilt from the store. `restore` keeps the entries of FILE. If a
-    broker cannot load FILE, `restore` keeps the entries of FILE.bak. `restore` then adds the missing entries. `restore`
-    finds topics in the folders of the queues and in the offsets of groups. If `restore` can keep no entry, `restore`
-    reads the whole log to find more topics. `restore` takes the number of a topic's queues from the store. A topic with
-    batch consume queues gets queue.type=BatchCQ. `restore` finds groups in the %RETRY% topics, in the offsets, and in
-    the other files of config/. If queues of a deleted topic exist, `restore` adds the deleted topic again. Therefore
-    read the plan before you confirm the change.
+    Only topics.json and subscriptionGroup.json can be rebuilt from the store. `restore` keeps the entries of FILE, and
+    adds the entries that FILE lacks. If a broker cannot load FILE, `restore` keeps the entries of FILE.bak. `restore`
+    finds topics in the folders of the queues and in the offsets of groups. If `restore` finds no entry to keep,
+    `restore` also searches the whole log for topics. `restore` takes the number of a topic's queues from the store. A
+    topic with batch consume queues gets queue.type=BatchCQ. `restore` finds groups in the %RETRY% topics, in the
+    offsets, and in the other files of config/. Read the plan before you confirm the change: if queues of a deleted
+    topic exist, `restore` adds the deleted topic again.
 
     While a broker has the store open, `restore` exits with 11, even with --dry-run.
     """

@@ -85,8 +85,8 @@ def command(
 
     `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
     each cause, `doctor` says what happened, and what the cause means for producers and consumers. `doctor` also says
-    what a start of the broker would do now, which command to type next, and how sure `doctor` is of the cause. The most
-    important cause is the first. After a repair, run `doctor` again.
+    what a start of the broker would do now, which command to type next, and how sure `doctor` is of the cause. `doctor`
+    prints the most important cause first. After a repair, run `doctor` again.
 
     In one pass of the log, `doctor` runs `verify` and simulates a start of the broker. `doctor` also compares config/
     with the queues. If something is wrong, `doctor` reads the log again, to plan what `recover` would do. `doctor`
@@ -109,7 +109,7 @@ def command(
 
 
 class Diagnosed(NamedTuple):
-    """The diagnosis of a store; `profile` is that of the simulated start."""
+    """The diagnosis of a store; `profile` is the profile of the simulated start."""
 
     examination: Examination
     causes: Sequence[Cause]
@@ -124,12 +124,12 @@ class Diagnosed(NamedTuple):
         return ExitCode.FINDINGS if self.causes else ExitCode.CLEAN
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document, without the store."""
+        """Return the JSON document, without the key `store`."""
         return report_json(self.examination, self.causes, self.situation, self.profile)
 
 
 def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Examiner:
-    """Return the examiner of a store, for a profile or for the guessed one."""
+    """Return the examiner of a store; if `profile` is None, guess the profile."""
     from rmqctl.operations.doctor.examination import Examiner
     from rmqctl.store.read.version_guess import guess_profile
 

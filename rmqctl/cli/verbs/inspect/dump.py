@@ -73,7 +73,7 @@ class DumpOptions:
 
     @property
     def follows_from_start(self) -> bool:
-        """Return whether --follow first prints the records since an offset or time."""
+        """Return whether --follow starts with records from --from-offset or --since."""
         return self.follow and self.tail is None and (self.from_offset, self.since) != (None, None)
 
 

@@ -74,9 +74,9 @@ class BoundType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--max-behind",
     type=BoundType(),
-    help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit with "
-    "1 if a group's oldest unconsumed message is more than AGE older than the last message of the log. If no messages "
-    "arrive, the age does not grow: run `lag` with N as well. Also exit with 1 if an offset is outside its queue.",
+    help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
+    "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message. Run `lag` with "
+    "N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is outside its queue.",
 )
 @output_option(*OUTPUTS)
 def command(
@@ -84,16 +84,16 @@ def command(
 ) -> int:
     """Show how far each consumer group is behind, by topic and queue.
 
-    `behind` counts the messages that the group has not consumed. All messages of a queue count if the group has no
-    offset for the queue. The output then shows "none" (null in JSON). `oldest` is the store time of the oldest message
-    that the group has not consumed. The age of the oldest message is measured until the store time of the log's last
+    `behind` counts the messages that the group has not consumed. If the group has no offset for a queue, all messages
+    of the queue count, and the table shows "none" (null in JSON). `oldest` is the store time of the oldest message that
+    the group has not consumed. The age of the oldest message is measured until the store time of the log's last
     message, not until now. In the row of a group, `behind` is the sum for all queues of the group, including %RETRY%
     topics. `retry` counts the messages of `behind` that are in %RETRY% topics. `delayed` counts the retries that still
     wait for their delay. `dlq` counts the messages in the group's dead-letter queue. `popped` counts the messages that
     the group popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
 
-    `lag` lists queues of topics.json that have no files and no offset, unless they need more than 10,000 rows. stderr
-    and the JSON key `unlisted` report the number of omitted rows.
+    `lag` lists queues of topics.json that have no files and no offset, unless these queues need more than 10,000 rows.
+    stderr and the JSON key `unlisted` report the number of omitted rows.
 
     `outside` marks an offset that is not in its queue. If an offset is before the first message of the queue, messages
     were deleted before the group consumed them. If an offset is after the queue's end, messages were lost or the queue
@@ -179,7 +179,7 @@ def _offset(row: Row) -> int | str:
 
 
 def _remark_outside(rows: list[QueueLag], meaning: str) -> None:
-    """Report that offsets are outside their queues. Show the first row of `rows`."""
+    """Report the first row of `rows`, and the number of further rows."""
     for first in rows[:1]:
         where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
         queue = f"the queue has [{first.min_offset}, {first.max_offset})"

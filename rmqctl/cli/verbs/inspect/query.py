@@ -106,7 +106,7 @@ def command(
 ) -> int:
     """Find messages by key, by id, by queue offset, or by time.
 
-    `query` searches the index for a key. Several keys can have the same hash. Therefore `query` reads each message that
+    `query` searches the index for a key. Because several keys can have the same hash, `query` checks each message that
     the index names. If the index is missing or incomplete, give --scan, which reads the whole log instead. If nothing
     is found, the exit code is 0. If the question needs the index and the store has no index, the exit code is 4.
     """

@@ -127,7 +127,7 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
     """Yield a row for each queue.
 
-    An unreadable queue has no row, and is added to `store.foreign`.
+    For an unreadable queue, yield no row, and add a Damage to `store.foreign`.
     """
     for queue in queues:
         try:

@@ -126,21 +126,21 @@ def command(
     files. Start the slave with an empty store, or with a store whose log is the beginning of STORE's log. A slave with
     an empty store gets the log from the log's first byte. The slave builds the consume queues and the index itself. The
     slave gets topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json from STORE. A slave of 5.x
-    also gets the files of the timer. The files from STORE replace the files of the slave. The slave keeps the offsets
+    also gets the files of the timer. A file from STORE replaces the same file of the slave. The slave keeps the offsets
     of groups that STORE does not have.
 
     A slave of 4.x asks for the configuration after some seconds, and a slave of 5.x after about 60 seconds. The
     progress line shows each slave, its offset, and whether the slave has asked for the configuration.
 
-    With --until-synced, `serve` exits with 4 if `serve` cannot read a file in STORE/config. Slaves do not get an
-    unreadable file.
+    With --until-synced, `serve` exits with 4 if `serve` cannot read a file in STORE/config. `serve` does not send an
+    unreadable file to slaves.
 
     `serve` refuses a slave with another log, with a longer log, or with log files of another size. stderr reports the
     reason. Run `verify` first, because `serve` also sends damaged records.
 
-    The protocol has no authentication and no encryption. Whoever can connect can read the whole store. Therefore
-    `serve` listens only on loopback by default. For an address other than loopback, --allow must name the networks that
-    may connect.
+    The protocol has no authentication and no encryption. Whoever can connect can read the whole store. By default,
+    `serve` listens only on loopback. For an address other than loopback, --allow must name the networks that may
+    connect.
 
     `serve` has no controller mode (5.x). `serve` serves slaves that run without a controller. For a broker with a
     controller, use `rmqctl replicate`. The copy that `replicate` writes has the log and epochFileCheckpoint, but no
@@ -182,7 +182,7 @@ def _print_listening(server: StoreServer, store: Path, address: str, output: str
 
 
 def _serve(server: StoreServer, store: Path, output: str, progress_mode: str, until_synced: int | None) -> int:
-    """Wait until enough slaves have all data. Return the exit code."""
+    """Wait until `until_synced` slaves have all data. Return the exit code."""
     from rmqctl.cli.views.inspect.serve_progress import ServeProgress, slave_row
 
     progress = ServeProgress(server, progress_mode)

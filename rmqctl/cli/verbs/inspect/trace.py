@@ -98,7 +98,7 @@ def command(
     RMQ_SYS_TRACE_TOPIC. STORE... are the stores of one or more brokers of a cluster.
 
     `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is
-    found. If no store has the message, the exit code is 1. The verdict of a failed search says what was searched, and
+    found. If no store has the message, the exit code is 1. If nothing is found, the verdict says what was searched, and
     what is known about the message.
     """
     from rmqctl.forensics.trace.document import document
@@ -130,7 +130,7 @@ def command(
 
 
 class _ScanStart:
-    """Loads the kernels and shows the progress when the first scan begins.
+    """The preparation of the first scan: load the kernels, and show the progress.
 
     Most searches need no scan, because the index is enough.
     """
@@ -142,7 +142,7 @@ class _ScanStart:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Prepare the first scan of the log. A later call does nothing."""
+        """Prepare the first scan of the log. Further calls of `begin` have no effect."""
         if self._has_begun:
             return
         from rmqctl.kernels import filter_scan, scan

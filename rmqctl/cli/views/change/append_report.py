@@ -42,7 +42,7 @@ class AppendReport:
         self._same_up_to = 0  # the last line after `_told` with the same fault
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether append must stop: stdout failed, or --stop-on-error is given."""
+        """Return whether stdout failed, or a line was refused with --stop-on-error."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -157,7 +157,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Write to stdout with `write`. If an earlier write failed, do nothing."""
+        """Call `write`, which writes to stdout. If an earlier write failed, do nothing."""
         if self._output_error is not None:
             return
         try:
@@ -174,7 +174,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each statistic that is not 0.
 
-    For a statistic of a bucket or topic, the name ends with the name of the bucket or topic.
+    The name of a statistic for one bucket or one topic ends with the bucket or the topic.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

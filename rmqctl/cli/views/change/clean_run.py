@@ -58,7 +58,7 @@ class CleanOptions:
 
 
 def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
-    """Return the settings `usual`, with the values of the given options."""
+    """Return the settings `usual`, changed by the options that the user gave."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
@@ -84,7 +84,7 @@ def _given(value: T | None, usual: T) -> T:
 class _Looked(NamedTuple):
     """The data that a run of `rmqctl clean` has read from the store.
 
-    The fingerprint of the store is computed before the data is read. rmqctl then notices every later change.
+    rmqctl computes the fingerprint before it reads the data, and checks the fingerprint before it deletes files.
     """
 
     fingerprint: Fingerprint

@@ -49,7 +49,7 @@ def print_plan(
 ) -> None:
     """Print the plan of a run of `rmqctl clean`.
 
-    `left` has the files that an interrupted clean has moved out of the store, but has not deleted.
+    `left` has the files that an interrupted clean has moved to STORE/.rmqctl, but has not deleted.
     """
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))

@@ -60,8 +60,8 @@ def carry_out(
 ) -> int:
     """Show the plan, ask the user, change the files, and return the exit code.
 
-    `document` is the plan for JSON. `show` prints the plan as a table. The remarks in the key `notes` of the document
-    are printed on stderr.
+    `document` is the plan as a JSON document. `show` prints the plan as a table. The remarks in the key `notes` of the
+    document are printed on stderr.
     """
     from rmqctl.operations.configuration import config_change
 

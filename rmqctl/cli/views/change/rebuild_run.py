@@ -169,8 +169,8 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
     """Return the audit that compares the existing index with the log, or None.
 
-    The audit runs while the log is read. The result is None if there is no index, or if the rebuild does not change the
-    index.
+    The audit runs while the rebuild reads the log. The result is None if there is no index, or if the rebuild does not
+    change the index.
     """
     from rmqctl.forensics.audit.index_audit import IndexAudit
 

@@ -181,7 +181,7 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
     """Return whether the existing index differs from the new index.
 
-    Without an audit (with --resume), a new index with files counts as different.
+    If `audit` is None (after --resume), any new index that has files counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True

@@ -51,10 +51,10 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Return the field with the counts of placeholders and of their bytes.
+    """Return the number of placeholders and of their bytes, as a field to print.
 
-    The list is empty without placeholders. The count of placeholders leaves out fillers, which no consumer receives.
-    The count of bytes includes fillers.
+    If the plan has no placeholders, the list is empty. The count of placeholders leaves out fillers, which no consumer
+    receives. The count of bytes includes fillers.
     """
     if not plan.placeholders_bytes:
         return []

@@ -57,8 +57,8 @@ def check_complete(store: ReadOnlyStore) -> None:
 
     Raises NeedsRecovery if an earlier change is unfinished. Raises BadRequest if broker.conf and the store have
     different file sizes. Raises LayoutNotSupported if the store is of 3.x, or if a topic has queues of two types.
-    Raises Unreadable if a part cannot be read. An unreadable log must not count as a missing log, because the repair
-    would then delete all queues.
+    Raises Unreadable if a part cannot be read. If an unreadable log counted as a missing log, the repair would delete
+    all queues.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x

@@ -15,7 +15,7 @@ JSON_SECONDS = 1.0
 
 
 class ReplicateProgress:
-    """Show the mirror's end offset, the rate and the lag on stderr.
+    """Show the copy's end offset, the rate and the lag on stderr.
 
     `mode` (auto, json, none) is the form of the lines. No line is written if nothing has changed.
     """

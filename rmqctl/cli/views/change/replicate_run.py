@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _full_disk_explained() -> Iterator[None]:
-    """Add the next step of the user to the error of a full disk."""
+    """Add a hint for the user to the error of a full disk."""
     from rmqctl.logfile.system.writable_storage import NO_ROOM
 
     try:

@@ -72,7 +72,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
 
 
 def _end_after(examination: Examination) -> str:
-    """Return the log's end after the next start, or "" if the end stays."""
+    """Return the end of the log after a broker start as text, or "" if unchanged."""
     restart = examination.restart
     if restart is None or restart.refused or restart.hangs:
         return ""

@@ -28,7 +28,7 @@ NOT_VERIFIED = Toned("not verified", Tone.BAD)
 
 
 class VerifiedStore(NamedTuple):
-    """One of several stores, with its report or with the error that ended the check."""
+    """A store with its report, or with the error that ended the verification."""
 
     store: Path
     exit_code: int
@@ -159,7 +159,7 @@ def remark_summary(report: VerifyReport) -> None:
 
 
 def _remark_restart(report: VerifyReport) -> None:
-    """Report what a restart now would drop, and what a later restart would drop."""
+    """Report the losses of a broker's restart now, and of a later restart."""
     now = report.restart_now
     later = _words_of_drop(report.broker_stops_at, report.behind_damage_messages, report.behind_damage_bytes)
     if now is None:

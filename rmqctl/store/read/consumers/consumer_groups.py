@@ -2,7 +2,7 @@
 
 The groups are found in the broker's files in config/ and in topic names.
 
-A group reads a topic if one of the following files or topic names shows it:
+The following files and topic names show which topics a group reads:
 
     consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
                                 groupTopicMap: a topic of the group (5.4 and later)
@@ -12,9 +12,9 @@ A group reads a topic if one of the following files or topic names shows it:
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-A group may have no stored offset for a queue that it reads. A group without an offset begins at the queue's first
-message (ConsumerManageProcessor returns 0), or at an offset that the group's client chooses. A group without an offset
-may need every message of the queue.
+A group may have no stored offset for a queue that it reads. If ConsumerManageProcessor returns 0, a group without an
+offset begins at the queue's first message. If ConsumerManageProcessor returns no offset, the group's client chooses the
+offset. A group without an offset may need every message of the queue.
 """
 
 from __future__ import annotations
@@ -72,10 +72,9 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The consumer groups that are named in the files of a store.
 
-    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic.
-    `without_topic` does not list the groups that every broker adds by itself. A group that reads %RETRY% topics and no
-    other topic is in `without_topic`. The parameter `topics` gives the topics of the store. Without `topics`, the
-    topics are those with a folder of queues, and those of topics.json.
+    `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic,
+    or only %RETRY% topics. `without_topic` does not list the groups that every broker adds by itself. `topics` are the
+    topics of the store. By default, `topics` are the topics of topics.json, and the topics with a folder for queues.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:
@@ -180,10 +179,10 @@ def is_broker_group(group: str) -> bool:
 def retry_owner(rest: str, known: Collection[str], topics: Collection[str] = ()) -> str:
     """Return the consumer group to which the topic %RETRY%`rest` belongs.
 
-    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. If `rest` is not a
-    known group, the result is the longest known group before a separator (`_` or `+`) in `rest`. If `rest` has no known
-    group, `rest` is split into a group, a separator and one of `topics`, with the shortest possible group. If `rest`
-    cannot be split, the result is `rest`.
+    `known` has the names of the known groups. If `rest` is a known group, the result is `rest`. For POP, `rest` can
+    consist of a group, a separator (`_` or `+`) and a topic. The function first searches for the longest known group
+    before a separator. Without a known group, the function searches for one of `topics` after a separator, and prefers
+    the shortest group. If no search succeeds, the result is `rest`.
     """
     ends = [at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS]
     found = next((rest[:end] for end in [len(rest), *ends] if rest[:end] in known), None)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
     """Return, for each %RETRY% topic, how many messages wait for their retry.
 
-    In a queue of SCHEDULE_TOPIC_XXXX, the messages at and after the offset in delayOffset.json wait. For each queue
-    that cannot be read, an error text is appended to `problems`.
+    For each delay level, delayOffset.json has the queue offset of the first message that waits. For each queue that
+    cannot be read, an error text is appended to `problems`.
     """
     delivered = {found.queue_id: found.offset for found in delay_offsets(store)}
     found: Counter[str] = Counter()

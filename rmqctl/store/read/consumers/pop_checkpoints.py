@@ -4,13 +4,13 @@ When a group pops messages, the group's offset moves past the messages. The brok
 to the popped messages. POP checkpoints are messages in rmq_sys_REVIVE_LOG_CLUSTER, with tag `ck` and a JSON body. The
 broker's PopReviveService reads the POP checkpoints as the group CID_RMQ_SYS_REVIVE_GROUP. If a popped message was not
 acknowledged in time, PopReviveService copies the message to a retry topic. Until CID_RMQ_SYS_REVIVE_GROUP has consumed
-a POP checkpoint, the broker may need the popped messages. The fields `t`, `q` and `so` of a POP checkpoint are the
-topic, the queueId and the first queue offset of the popped messages.
+a POP checkpoint, the broker may need the popped messages. In a POP checkpoint, `t` is the topic, `q` is the queueId,
+and `so` is the first queue offset of the popped messages.
 
-A POP checkpoint that is not due yet is a timer message in rmq_sys_wheel_timer with the property REAL_TOPIC. When a POP
-checkpoint is due, the broker copies it to rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck has the time up to
-which the broker has copied the due messages. Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is
-counted.
+Until a POP checkpoint is due, the broker keeps the checkpoint as a timer message in rmq_sys_wheel_timer. The property
+REAL_TOPIC of the timer message names rmq_sys_REVIVE_LOG_CLUSTER. When a POP checkpoint is due, the broker copies it to
+rmq_sys_REVIVE_LOG_CLUSTER. The file config/timercheck has the time up to which the broker has copied the due messages.
+Without config/timercheck, every POP checkpoint in rmq_sys_wheel_timer is counted.
 
 Acknowledgements (tags `ack` and `bAck`) are stored in the same topics as POP checkpoints. A broker reads an
 acknowledgement after the POP checkpoint of the same message. `popped_offsets` does not read acknowledgements. For
@@ -64,8 +64,8 @@ class TimerProgress(NamedTuple):
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
     """Return, for each queue and group, the lowest offset of open POP checkpoints.
 
-    The last processed POP checkpoint counts as open, because the broker may not have copied all of its messages. If a
-    POP checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
+    The last processed POP checkpoint counts as open, because some of its messages may not be copied yet. If a POP
+    checkpoint or a file cannot be read or parsed, an error text is appended to `problems`.
     """
     found: dict[QueueKey, dict[str, int]] = {}
     for checkpoint in _bodies(store, [CHECKPOINT_TAG], problems, with_last=True):
@@ -140,8 +140,8 @@ def _has_popped_in_rocksdb(store: ReadOnlyStore) -> bool:
 def _decoded(message: Message, problems: list[str]) -> PopCheckpoint | PopAck | None:
     """Decode the body of a POP checkpoint or acknowledgement.
 
-    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. For each queue, an
-    error text is appended once.
+    If the body cannot be parsed, the result is None, and an error text is appended to `problems`. The same error text
+    is appended only once.
     """
     try:
         return pop_message.decode(message.properties[TAGS], bytes(message.body))

@@ -49,11 +49,11 @@ class IndexFile:
     def slots(self) -> int:
         """Return the number of hash slots in the index file.
 
-        If broker.conf sets the number of slots, the result is the number in broker.conf. If broker.conf does not set
-        the number, the function tries two guesses: the number for this file's length, and `usual`. The number for this
-        file's length is the first guess if an index file can have this length. A guessed number is right if the header
-        and the entries agree with the number. If both guesses are wrong, the result is computed from the position of
-        the last entry. If the last entry is not found, the result is the first guess.
+        If broker.conf sets the number of slots, the result is the number in broker.conf. Without a number in
+        broker.conf, the function tries two guesses: the number for this file's length, and `usual`. If no index file
+        can have this file's length, the function tries `usual` first. A guessed number is right if the header and the
+        entries agree with the number. If both guesses are wrong, the result is computed from the position of the last
+        entry. If the last entry is not found, the result is the first guess.
         """
         if self._configured:
             return self._configured
@@ -127,7 +127,7 @@ class IndexFile:
         return self.phy_offsets_of([key_hash])[key_hash]
 
     def phy_offsets_of(self, key_hashes: Collection[int]) -> dict[int, list[int]]:
-        """Return, for each key hash, what `phy_offsets` returns."""
+        """Return a dict from each key hash to the physical offsets, newest first."""
         header = self.header()
         if header is None:
             return {key_hash: [] for key_hash in key_hashes}
@@ -175,7 +175,7 @@ class IndexFile:
     def _newest_of(self, key_hashes: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield each key hash, with the number of the newest entry in its slot.
 
-        For many key hashes, the whole slot table is read: this takes less time than a read for each slot.
+        For many key hashes, the whole slot table is read, because single reads would take more time.
         """
         if len(key_hashes) < MANY_HASHES or not self.slots:
             yield from ((key_hash, self._newest(key_hash)) for key_hash in key_hashes)
@@ -195,7 +195,7 @@ class IndexFile:
         """Yield all entries of a slot, newest first.
 
         `newest` is the number of the slot's newest entry. Several key hashes can share one slot, so the entries may
-        have other hashes.
+        have different key hashes.
         """
         number = newest
         below = min(header.index_count, self.capacity)
@@ -310,7 +310,7 @@ class IndexService:
         return self.phy_offsets_by_topic([topic], key).get(topic, [])
 
     def phy_offsets_by_topic(self, topics: Iterable[str], key: str) -> dict[str, list[int]]:
-        """Return, for each topic, what `phy_offsets` returns.
+        """Return a dict from each topic to the physical offsets for a key.
 
         Topics without an index entry for the key are left out. Raises OSError.
         """

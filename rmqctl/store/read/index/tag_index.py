@@ -2,9 +2,9 @@
 
 Brokers write index entries for TAGS since 5.4.0 (IndexService.buildIndex).
 
-A store needs index entries for TAGS if its index already has some, or if the folder
-`rmqctl.store.config.store_path.SIGN_OF_5_4` exists. If the store may be of 5.3 or of 5.4, the user must give the broker
-version. Without entries for TAGS, the query by tag of a 5.4 broker does not find the messages.
+A store with a sign of 5.4 needs index entries for TAGS. Signs of 5.4 are index entries for TAGS, and the folder
+`rmqctl.store.config.store_path.SIGN_OF_5_4`. If the store may be of 5.3 or of 5.4, the user must give the broker
+version. A 5.4 broker finds no message by tag if the index has no entries for TAGS.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
     The result is True if at least one message of the sample has an index entry for its TAGS. Older messages may have no
-    index entry for their TAGS. The result is False if messages of the sample have TAGS, but no message has an index
-    entry for its TAGS. A message is ignored if it has no TAGS, or if one of its keys has the hash of its TAGS. The
+    index entry for their TAGS. The result is False if no message of the sample has an index entry for its TAGS.
+    Messages without TAGS are ignored. A message is ignored if its TAGS and one of its keys have the same hash. The
     result is None if all messages of the sample are ignored.
 
     The sample has the newest entries of the index, and older entries from many places of the index. The newest entries
@@ -89,7 +89,7 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
     """Return whether a message has an index entry for its TAGS.
 
     `hashes` are the key hashes in the index entries of the message. The result is None if 5.4 writes no index entry for
-    the TAGS of the message. The result is None if one of the message's keys has the hash of the TAGS.
+    the TAGS of the message. The result is None if the TAGS and one of the message's keys have the same hash.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -115,7 +115,7 @@ def _tags_of(message: Message) -> str:
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages to which the newest index entries point.
 
-    Each set has the key hashes of the message's index entries. Raises Unreadable.
+    Each message is yielded with the key hashes of the index entries that point to the message. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
@@ -126,7 +126,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
     If `profile` is not None, the result is `profile.indexes_tags`. If `profile` is None, signs in the store decide.
 
-    Raises BadRequest if `profile` is None, and a 5.x store with TAGS may be of 5.3 or of 5.4.
+    Raises BadRequest if a store with TAGS does not show whether a broker of 5.3 or of 5.4 wrote the store.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -144,7 +144,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
     """Yield samples of the index: lists of successive index entries.
 
-    The first sample has the newest entries of the index. All later samples have entries from many places of the newest
+    The first sample has the newest entries of the index. Further samples have entries from many places of the newest
     index files.
     """
     files = store.index.files
@@ -195,7 +195,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether 5.4 would write index entries for TAGS of the log's messages.
+    """Return whether the log has TAGS for which 5.4 writes index entries.
 
     Only the first records of some log files are examined.
     """
