@@ -23,8 +23,9 @@ from rmqctl.cli.shared.times import parse_time
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
-from rmqctl.logfile.system.storage import Entry, Storage
+from rmqctl.logfile.system.storage import Storage
 from tests.conftest import Rmqctl, tree_hash
+from tests.support.listed_folders import watch_listings
 from tests.support.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
@@ -127,14 +128,12 @@ def test_a_closed_queue_folder_is_partial_in_every_verb(
     """Nor is what was not read taken for missing."""
     store = golden("broker-497")
     before = tree_hash(store)
-    real = Storage.listing
 
-    def listing(self: Storage, folder: Path) -> list[Entry]:
+    def refuse(folder: Path) -> None:
         if folder == store / closed:
             raise PermissionError(13, "Permission denied", str(folder))
-        return real(self, folder)
 
-    monkeypatch.setattr(Storage, "listing", listing)
+    watch_listings(monkeypatch, refuse)
     found = rmqctl("verify", store, "-o", "json")
     assert (found.code, [(row["code"], row["path"]) for row in found.document()["findings"]]) == (
         4,

@@ -163,6 +163,26 @@ class Storage:
         entries = map(self._entry_in_folder, self._paths(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
+    def kinds(self, folder: Path) -> list[tuple[str, Kind]]:
+        """Return the names in a folder, sorted, with their kinds.
+
+        The list is empty if the folder does not exist. On most file systems, `kinds` is several times as fast as
+        `listing`, because it needs no status of each file. Raises OSError.
+        """
+        if self.entry(folder).kind is not Kind.DIRECTORY:
+            return []
+        if reached(folder)[1] is not None:
+            return [(entry.name, entry.kind) for entry in self.listing(folder)]
+        with os.scandir(folder) as entries:
+            found = [(entry.name, self._kind_of(entry, folder)) for entry in entries]
+        return sorted((name, kind) for name, kind in found if kind is not Kind.MISSING)
+
+    def _kind_of(self, entry: os.DirEntry[str], folder: Path) -> Kind:
+        if entry.is_dir(follow_symlinks=False):
+            return Kind.DIRECTORY
+        is_file = entry.is_file(follow_symlinks=False)
+        return Kind.FILE if is_file else self._entry_in_folder(folder / entry.name).kind
+
     def stamp(self, path: Path) -> Stamp | None:
         """Return the state of `path`.
 

@@ -73,7 +73,7 @@ class ReadOnlyStore:
         self.foreign += self._top_level_problems()
         self.commit_log = CommitLog(log_files, self.path.entries_in)
         self._configs: dict[str, ConfigFile] = {}
-        self._topic_folders: dict[str, dict[str, Path]] = {}
+        self._topic_names: dict[str, dict[str, None]] = {}  # by queue folder, in the order of the names
         self._topic_queues: dict[str, dict[QueueKey, UnitQueue]] = {}
 
     @cached_property
@@ -83,7 +83,7 @@ class ReadOnlyStore:
         As in a broker, all consume queues come before the batch consume queues. The queues are found by listing
         folders. Topic names in messages are never used in paths.
         """
-        topics = (*self._folders_of(store_path.CONSUMEQUEUE), *self._folders_of(store_path.BATCHCONSUMEQUEUE))
+        topics = (*self._topics_in(store_path.CONSUMEQUEUE), *self._topics_in(store_path.BATCHCONSUMEQUEUE))
         found = {key: queue for topic in topics for key, queue in self.topic_queues(topic).items()}
         return dict(sorted(found.items(), key=lambda item: isinstance(item[1], BatchConsumeQueue)))
 
@@ -114,7 +114,7 @@ class ReadOnlyStore:
 
         The folder of a topic may have no queue.
         """
-        return {*self._folders_of(store_path.CONSUMEQUEUE), *self._folders_of(store_path.BATCHCONSUMEQUEUE)}
+        return {*self._topics_in(store_path.CONSUMEQUEUE), *self._topics_in(store_path.BATCHCONSUMEQUEUE)}
 
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
@@ -157,7 +157,7 @@ class ReadOnlyStore:
         part, size = store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size
         return {
             (topic, queue_id): ConsumeQueueExt(files)
-            for topic in self._folders_of(part)
+            for topic in self._topics_in(part)
             for queue_id, files in self._files_of(part, topic, size)
         }
 
@@ -399,52 +399,52 @@ class ReadOnlyStore:
             self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)
         ]
 
-    def _folders_of(self, part: str) -> dict[str, Path]:
-        """Return the folders of the topics in a queue folder, by topic.
-
-        `part` is the name of the queue folder.
-        """
-        if part not in self._topic_folders:
-            self._topic_folders[part] = {folder.name: folder for folder in self._folders(self.path.part(part))}
-        return self._topic_folders[part]
+    def _topics_in(self, part: str) -> dict[str, None]:
+        """Return the topics that have a folder in the queue folder `part`."""
+        if part not in self._topic_names:
+            self._topic_names[part] = dict.fromkeys(self._folder_names(self.path.part(part)))
+        return self._topic_names[part]
 
     def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
         """Yield (queueId, files) of each readable queue of a topic.
 
         Files and folders in the topic's folder that belong to no queue are added to `foreign`.
         """
-        folder = self._folders_of(part).get(topic)
-        for queue in self._folders(folder) if folder is not None else ():
-            name = queue.name
+        if topic not in self._topics_in(part):
+            return
+        folder = self.path.part(part) / topic
+        for name in self._folder_names(folder):
             if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
-                self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
+                self.foreign.append(self._not_ours(folder / name, Kind.DIRECTORY))
                 continue
-            files = self._files(queue, configured)
+            files = self._files(folder / name, configured)
             if files is not None:
                 yield int(name), files
 
-    def _folders(self, folder: Path) -> list[Path]:
+    def _folder_names(self, folder: Path) -> list[str]:
+        """Return the names of the folders in `folder`.
+
+        Other entries are added to `foreign`.
+        """
         kind = self.storage.entry(folder).kind
         if kind is Kind.LINK_OUT:
             self.foreign.append(self._not_ours(folder, kind))
             self._leave_unread(folder)
         try:
-            entries = self.storage.listing(folder)
+            entries = self.storage.kinds(folder)
         except OSError as error:
             self._cannot_be_read(folder, error)
             return []
         in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(
             store_path.CONSUMEQUEUE
         )
-        entries = [
-            entry for entry in entries if not (in_rocksdb and entry.kind is Kind.FILE and is_rocksdb_name(entry.name))
-        ]
-        for entry in entries:
-            if entry.kind is not Kind.DIRECTORY:
-                self.foreign.append(self._not_ours(entry.path, entry.kind))
-            if entry.kind is Kind.LINK_OUT:
-                self._leave_unread(entry.path)
-        return [entry.path for entry in entries if entry.kind is Kind.DIRECTORY]
+        for name, kind in entries:
+            if kind is Kind.DIRECTORY or (in_rocksdb and kind is Kind.FILE and is_rocksdb_name(name)):
+                continue
+            self.foreign.append(self._not_ours(folder / name, kind))
+            if kind is Kind.LINK_OUT:
+                self._leave_unread(folder / name)
+        return [name for name, kind in entries if kind is Kind.DIRECTORY]
 
     def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
         """Return the files of a queue or an extension.

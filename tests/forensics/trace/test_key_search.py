@@ -15,10 +15,10 @@ from rmqctl.forensics.trace.log_scan import LogScan
 from rmqctl.forensics.trace.trace import Question, Trace
 from rmqctl.format.index_entry import key_hash
 from rmqctl.format.message import Message
-from rmqctl.logfile.system.storage import Entry, Storage
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl
+from tests.support.listed_folders import watch_listings
 
 
 def places(store: ReadOnlyStore, question: Question) -> list[tuple[str | None, list[int]]]:
@@ -44,14 +44,12 @@ def test_a_trace_lists_only_the_queues_of_the_message(
     messages = (item for item in store.commit_log.scan() if isinstance(item, Message))
     message = next(one for one in messages if "UNIQ_KEY" in one.properties)
     listed: set[str] = set()
-    real = Storage.listing
 
-    def listing(self: Storage, folder: Path) -> list[Entry]:
+    def note(folder: Path) -> None:
         if folder.parent.name == "consumequeue":
             listed.add(folder.name)
-        return real(self, folder)
 
-    monkeypatch.setattr(Storage, "listing", listing)
+    watch_listings(monkeypatch, note)
     assert places(store, Question(unique_key=message.properties["UNIQ_KEY"]))
     assert listed == {message.topic}
     assert len(store.queue_topics) > 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.system.storage import Kind, Storage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 
 HOLDS_LOCK = """
 import fcntl, sys
@@ -146,6 +147,28 @@ def test_a_listing_is_sorted_by_name(tmp_path: Path) -> None:
     for name in ("b", "a", "C"):
         (tmp_path / name).touch()
     assert [entry.name for entry in Storage(tmp_path).listing(tmp_path)] == ["C", "a", "b"]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@pytest.mark.parametrize("follow_links", [False, True])
+def test_the_kinds_of_a_folder_are_those_of_its_listing(tmp_path: Path, *, follow_links: bool, writable: bool) -> None:
+    root, other = tmp_path / "store", tmp_path / "other"
+    (root / "folder").mkdir(parents=True)
+    other.mkdir()
+    (root / "file").write_bytes(b"")
+    os.mkfifo(root / "fifo")
+    for name, target in (
+        ("in", root / "folder"),
+        ("out", other),
+        ("nowhere", root / "none"),
+        ("circle", root / "circle"),
+    ):
+        (root / name).symlink_to(target)
+    storage = (WritableStorage if writable else Storage)(root, follow_links=follow_links)
+    kinds = storage.kinds(root)
+    assert kinds == [(entry.name, entry.kind) for entry in storage.listing(root)]
+    assert dict(kinds)["folder"] is Kind.DIRECTORY
+    assert storage.kinds(root / "file") == storage.kinds(root / "none") == []
 
 
 def test_what_is_no_folder_has_an_empty_listing(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import hash_code
-from rmqctl.logfile.system.storage import Entry, Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
@@ -20,6 +19,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore, has_key
 from tests.conftest import expected, tree_hash
 from tests.logfile.system.test_storage import HOLDS_LOCK
 from tests.support.cqext_store import SMALL_NAMES
+from tests.support.listed_folders import watch_listings
 from tests.support.log_maker import BLANK, Record, encode, log_bytes, write_log
 
 RECORD = Record()
@@ -213,14 +213,12 @@ def test_a_queue_folder_that_cannot_be_listed_is_told_and_the_rest_is_read(
             root / "consumequeue" / topic / ("0" if topic == "T" else "1") / f"{0:020d}",
             struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"),
         )
-    real = os.listdir
 
-    def denied(folder: Path) -> list[str]:
+    def refuse(folder: Path) -> None:
         if folder.name == closed_folder:
             raise PermissionError(13, "Permission denied", str(folder))
-        return real(folder)
 
-    monkeypatch.setattr(os, "listdir", denied)
+    watch_listings(monkeypatch, refuse)
     store = ReadOnlyStore(root)
     used = [key for key, queue in store.queues.items() if queue.max_offset]
     assert used == ([] if closed_folder == "consumequeue" else [("U", 1)])
@@ -398,13 +396,7 @@ def test_a_look_up_lists_only_the_folders_of_its_topic(
     root = golden("broker-533")
     whole, store = ReadOnlyStore(root).queues, ReadOnlyStore(root)
     listed: list[Path] = []
-    real = Storage.listing
-
-    def listing(self: Storage, folder: Path) -> list[Entry]:
-        listed.append(folder)
-        return real(self, folder)
-
-    monkeypatch.setattr(Storage, "listing", listing)
+    watch_listings(monkeypatch, listed.append)
     key = ("orders", 2)
     found = store.queue(*key)
     assert found is not None
