@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.job import diff, doctor, duplicates, export, lost, rebuild, sql, stats, timeline, verify
+from rmqctl.cli.job import diff, doctor, duplicates, export, lag, lost, rebuild, sql, stats, timeline, verify
 
 JOBS = {
     "verify": verify.command,
     "doctor": doctor.command,
+    "lag": lag.command,
     "stats": stats.command,
     "timeline": timeline.command,
     "export": export.command,

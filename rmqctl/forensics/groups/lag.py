@@ -100,9 +100,9 @@ class Lag:
     last message in the log (ms since 1970), or None if the log has no message. `problems` lists the parts that could
     not be read. `incomplete` says that a result may be wrong because a part could not be read.
 
-    With `group`, the result covers one group. Without `counts_delayed`, the totals do not count delayed retries. To
-    count delayed retries, rmqctl must read each message that waits for its delay. Raises BadRequest if the group is
-    unknown, and OSError if the log cannot be read.
+    With `group`, the result covers one group; an unknown group has no rows. `groups` has the groups of the store.
+    Without `counts_delayed`, the totals do not count delayed retries. To count delayed retries, rmqctl must read each
+    message that waits for its delay. Raises OSError if the log cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:
@@ -113,9 +113,7 @@ class Lag:
         for topic, queue_id in sorted(store.queues):
             self._queue_ids.setdefault(topic, []).append(queue_id)
         self.problems: list[str] = []
-        self._groups = ConsumerGroups(store)
-        if group is not None:
-            self._groups.check_group(group)
+        self.groups = ConsumerGroups(store)
         self.unlisted = 0
         self._popped = popped_messages(store, self.problems)
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
@@ -153,7 +151,7 @@ class Lag:
         return [row for row in self.queues if is_over(row)]
 
     def _queue_lags(self, group: str | None) -> Iterator[QueueLag]:
-        groups = self._groups
+        groups = self.groups
         topics = groups.topics | {topic for topic in self._queue_ids if topic.startswith(RETRY_PREFIX)}
         empty = empty_queues(self._store, groups, topics, group)
         self.unlisted = empty.unlisted
@@ -210,7 +208,7 @@ class Lag:
         delayed: Counter[str] = Counter()
         waiting = delayed_retries(self._store, self.problems) if self._counts_delayed else {}
         for topic, count in waiting.items():
-            delayed.update(dict.fromkeys(self._groups.groups_of(topic), count))
+            delayed.update(dict.fromkeys(self.groups.groups_of(topic), count))
         return [self._total(group, of_group, delayed[group]) for group, of_group in rows.items()]
 
     def _total(self, group: str, rows: list[QueueLag], delayed: int) -> GroupLag:

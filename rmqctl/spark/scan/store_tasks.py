@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.remote_storage import root_path, root_text
 from rmqctl.spark.scan.log_split import warm_up_once
 from rmqctl.spark.scan.split import Split, opened, whole_file
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.broker_conf import BrokerConf
 
+KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match)
 JOBS_MAX = 256  # a job needs a thread; if Spark has fewer cores, its tasks wait
 T = TypeVar("T")
 
@@ -48,13 +50,21 @@ class StoreTask(NamedTuple):
 
         Raises Unreadable if the store cannot be read, or if the task and the driver see different stores.
         """
-        warm_up_once(scan, dispatch_scan, cq_unit_compare, index_match)
+        warm_up_once(*KERNELS)
         if self.first is not None:
             with opened(self.first):  # raises if it is not the driver's file
                 pass
         path = root_path(self.root)
         with closing(ReadOnlyStore(path, self.conf, follow_links=self.follow_links, log_only=self.log_only)) as store:
             return work(store)
+
+
+def warm_up_tasks() -> None:
+    """Compile or load the kernels of the tasks.
+
+    The driver calls this function first. Otherwise, each task on the driver's machine would compile the kernels.
+    """
+    warm_up(*KERNELS)
 
 
 def task_of(store: ReadOnlyStore) -> StoreTask:

@@ -118,16 +118,23 @@ class ConsumerGroups:
         """
         yield from self._offsets
 
+    @property
+    def _known_or_retried(self) -> set[str]:
+        retried = [topic for topic in self._store.queue_topics if topic.startswith(RETRY_PREFIX)]
+        return self.known.union(*map(self.groups_of, retried))
+
+    def is_known(self, group: str) -> bool:
+        """Return whether a file in config/ or a %RETRY% topic names a group."""
+        return group in self._known_or_retried
+
     def check_group(self, group: str) -> None:
         """Raise BadRequest if no file in config/ and no %RETRY% topic names a group.
 
         The error proposes the most similar group name.
         """
-        retried = [topic for topic in self._store.queue_topics if topic.startswith(RETRY_PREFIX)]
-        known = self.known.union(*map(self.groups_of, retried))
-        if group in known:
+        if self.is_known(group):
             return
-        near = nearest_name(group, sorted(known))
+        near = nearest_name(group, sorted(self._known_or_retried))
         what = f"no file in config/ names the group {group!r}, and it has no {RETRY_PREFIX} topic"
         hint = f"the nearest name is {near!r}" if near else "`rmqctl lag STORE` lists the groups"
         raise BadRequest(what, path=str(self._store.path.root), hint=hint)

@@ -1,0 +1,188 @@
+"""`rmqctl job lag`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.job.each_store import Failed, open_each, results
+from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
+from rmqctl.cli.output.render import print_document, print_rows, progress, remark
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.options import OUTPUTS, note_unfinished_change, open_store, output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.verbs.inspect.lag import max_behind_option
+from rmqctl.cli.views.inspect.lag_view import KEYS, Cells, LagReport, Row, group_cells, lag_report
+from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.logfile.system.remote_storage import root_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.forensics.groups.lag import Bound
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped")
+
+
+@click.command(
+    cls=Verb,
+    short_help="The lag of consumer groups on many brokers.",
+    exit_codes=SCAN_VERB,
+    examples="""
+        # how far each group is behind on all masters of a cluster
+        rmqctl job lag /mnt/brokers/*/store
+        # for monitoring: exit with 1 if billing is over 1000 messages behind in a queue of any broker
+        rmqctl job lag /mnt/brokers/*/store --group billing --max-behind 1000
+        # the queues with the most messages to consume
+        rmqctl job lag /mnt/brokers/*/store -o jsonl | jq -s 'sort_by(-.behind) | .[:10][]'
+    """,
+)
+@stores_argument
+@click.option("--group", help="Show only this consumer group.")
+@max_behind_option
+@spark_target_options
+@output_option(*OUTPUTS)
+@progress_option
+def command(
+    stores: tuple[Path, ...],
+    broker_conf: Path | None,
+    follow_links: bool,
+    group: str | None,
+    max_behind: Bound | None,
+    master: str | None,
+    remote: str | None,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Show how far each consumer group is behind on many brokers.
+
+    Give one store for each broker: the master's store or a slave's store. STORE is a URL such as s3://bucket/store, or
+    a path under which every executor has access to the store. Each task of Spark examines a whole store, as `rmqctl
+    lag` does.
+
+    The first table has a row for each group, with the sums of all stores. `oldest` and `age` are those of the store
+    where they are worst. The second table has a row for each group of each store. CSV and JSON Lines have a row for
+    each queue. -o json prints the sums, and all data of `rmqctl lag -o json` for each store.
+
+    If one store cannot be examined, the reason is printed on stderr, and the job continues with the other stores. The
+    exit code is the largest exit code of all stores. Executors need the libraries of rmqctl (numba, numpy, ...). rmqctl
+    sends its own code to the executors. This job needs the extra `spark`: in the clone,
+    `pipx install --force '.[spark]'`.
+    """
+    found = open_each(stores, partial(open_store, broker_conf=broker_conf, follow_links=follow_links))
+    begin = partial(_begun, group=group, bound=max_behind, progress_mode=progress_mode)
+    done = list(results(found, partial(spark_session, master, remote), begin))
+    reports = [(path, report) for path, report in done if isinstance(report, LagReport)]
+    if group is not None and len(reports) == len(done) and not any(report.document["groups"] for _, report in reports):
+        raise BadRequest(f"no store knows the group {group!r}", hint="`rmqctl job lag STORE...` lists the groups")
+    _print(list(map(_document, done)), reports, output)
+    for path, report in reports:
+        for line in report.remarks:
+            remark(f"{root_text(path)}: {line}")
+    return max(int(report.exit_code) for _, report in done)
+
+
+def _document(done: tuple[Path, LagReport | Failed]) -> Row:
+    """Return the JSON object of a store."""
+    path, report = done
+    head: Row = {"store": root_text(path), "exitCode": int(report.exit_code)}
+    if isinstance(report, Failed):
+        return head | {"error": report.error}
+    return report.document | head | {"notes": report.remarks}
+
+
+def _print(documents: list[Row], reports: list[tuple[Path, LagReport]], output: str) -> None:
+    totals = [{"store": root_text(path)} | row for path, report in reports for row in report.document["groupTotals"]]
+    sums = _sums(totals)
+    if output == "json":
+        stores = [document["store"] for document in documents]
+        print_document("job.lag", {"stores": stores, "groupTotals": sums, "reports": documents})
+    elif output == "table":
+        _print_tables(sums, totals)
+    else:
+        rows = ({"store": root_text(path)} | row for path, report in reports for row in report.document["groups"])
+        print_rows("job.lag", "groups", rows, output, ("store", *KEYS), {}, head={})
+
+
+def _print_tables(sums: list[Row], totals: list[Row]) -> None:
+    if not sums:
+        return
+    cells = group_cells()
+    of_all: Cells = {"GROUP": cells["GROUP"], "STORES": itemgetter("storeCount"), **cells}
+    print_rows("job.lag", "groupTotals", sums, "table", (), of_all, head={})
+    print()
+    order = {row["group"]: number for number, row in enumerate(sums)}
+    totals = sorted(totals, key=lambda row: order[row["group"]])
+    print_rows("job.lag", "groupTotals", totals, "table", (), {"STORE": itemgetter("store"), **cells}, head={})
+
+
+def _sums(totals: Iterable[Row]) -> list[Row]:
+    """Return a row for each group, with the sums of the rows in `totals`.
+
+    The row of a group has the oldest message and the largest age of all stores.
+    """
+    from rmqctl.store.read.consumers.consumer_groups import is_broker_group
+
+    of_group: dict[str, list[Row]] = {}
+    for row in totals:
+        of_group.setdefault(row["group"], []).append(row)
+    return [_sum(group, of_group[group]) for group in sorted(of_group, key=lambda name: (is_broker_group(name), name))]
+
+
+def _sum(group: str, rows: list[Row]) -> Row:
+    with_messages = [row for row in rows if row["oldestStoreTimestamp"] is not None]
+    oldest = min(with_messages, key=itemgetter("oldestStoreTimestamp"), default=rows[0])
+    ages = [row["oldestAgeMs"] for row in with_messages if row["oldestAgeMs"] is not None]
+    return {
+        "group": group,
+        "storeCount": len(rows),
+        "oldestStoreTimestamp": oldest["oldestStoreTimestamp"],
+        "oldestStoreTime": oldest["oldestStoreTime"],
+        "oldestAgeMs": max(ages, default=None),
+    } | {name: sum(row[name] for row in rows) for name in SUMS}
+
+
+@contextmanager
+def _begun(
+    spark: SparkSession, stores: list[ReadOnlyStore], *, group: str | None, bound: Bound | None, progress_mode: str
+) -> Iterator[Callable[[ReadOnlyStore], LagReport]]:
+    """Start a Spark task for each store.
+
+    Yield a function that waits for the report on one store.
+    """
+    from rmqctl.spark.scan.store_tasks import in_tasks, warm_up_tasks
+
+    warmed_up(warm_up_tasks)  # once, before the tasks on this machine need the kernels
+    work = {store: partial(report_of, shown=root_text(store.path.root), group=group, bound=bound) for store in stores}
+    with in_tasks(spark, work) as jobs:
+
+        def waited(store: ReadOnlyStore) -> LagReport:
+            with progress(progress_mode, store.commit_log.size, "lag") as told:
+                report = jobs[store]()
+                told(store.commit_log.size)
+            note_unfinished_change(store)
+            return report
+
+        yield waited
+
+
+def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound | None) -> LagReport:
+    """Return the report on a store.
+
+    If the store does not know `group`, the report has no rows and no remarks.
+    """
+    from rmqctl.forensics.groups.lag import Lag
+
+    lag = Lag(store, group)
+    report = lag_report(store, lag, shown, bound)
+    if group is None or lag.groups.is_known(group) or report.exit_code is ExitCode.PARTIAL:
+        return report
+    return report._replace(remarks=[])

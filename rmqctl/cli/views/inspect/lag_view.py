@@ -1,0 +1,169 @@
+"""The output of `rmqctl lag`, as tables, as rows or as one JSON document."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.cli.output.render import print_document, print_rows
+from rmqctl.errors import ExitCode
+from rmqctl.format.timestamp import duration, rfc3339
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.forensics.groups.lag import Bound, GroupLag, Lag, QueueLag
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Row = dict[str, Any]
+Cells = dict[str, "Callable[[Row], Any]"]
+NO_OFFSET = "none"
+ENDS = ("group", "topic", "queueId", "minOffset", "maxOffset")
+OLDEST = ("oldestStoreTimestamp", "oldestStoreTime", "oldestAgeMs")
+KEYS = (*ENDS, "offset", "behind", *OLDEST, "outside", "popped")
+OUTSIDE = {"before": "before the queue's begin", "after": "after the queue's end"}
+MEANINGS = {
+    "before": "messages that the group has not consumed were deleted",
+    "after": "the group may skip new messages (`rmqctl explain offset-beyond-queue`)",
+}
+
+
+class LagReport(NamedTuple):
+    """The lag of a store's groups, ready for output.
+
+    `document` has the keys of the JSON document, and `remarks` has the lines for stderr.
+    """
+
+    document: Row
+    remarks: list[str]
+    exit_code: ExitCode
+
+
+def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) -> LagReport:
+    """Return the report on the lag of a store.
+
+    `shown` is the name of the store in the output. If a queue exceeds `bound`, the exit code is FINDINGS.
+    """
+    document = {
+        "store": shown,
+        "lastStoreTimestamp": lag.end_ms,
+        "lastStoreTime": None if lag.end_ms is None else rfc3339(lag.end_ms),
+        "unlisted": lag.unlisted,
+        "groupTotals": [_total_row(lag, total) for total in lag.totals],
+        "groups": [_queue_row(lag, row) for row in lag.queues],
+    }
+    over = lag.over(bound) if bound is not None else []
+    remarks = [*_remarks(store, lag), *_remark_over(over)]
+    if lag.incomplete:
+        return LagReport(document, remarks, ExitCode.PARTIAL)
+    return LagReport(document, remarks, ExitCode.FINDINGS if over else ExitCode.CLEAN)
+
+
+def _queue_row(lag: Lag, row: QueueLag) -> Row:
+    return {
+        "group": row.group,
+        "topic": row.topic,
+        "queueId": row.queue_id,
+        "minOffset": row.min_offset,
+        "maxOffset": row.max_offset,
+        "offset": row.offset,
+        "behind": row.behind,
+        **_oldest(lag, row.oldest_ms),
+        "outside": row.outside,
+        "popped": row.popped,
+    }
+
+
+def _total_row(lag: Lag, total: GroupLag) -> Row:
+    return {
+        "group": total.group,
+        "behind": total.behind,
+        **_oldest(lag, total.oldest_ms),
+        "retryDepth": total.retry_depth,
+        "retriesDelayed": total.retries_delayed,
+        "dlqDepth": total.dlq_depth,
+        "popped": total.popped,
+    }
+
+
+def _oldest(lag: Lag, stored_ms: int | None) -> Row:
+    return {
+        "oldestStoreTimestamp": stored_ms,
+        "oldestStoreTime": None if stored_ms is None else rfc3339(stored_ms),
+        "oldestAgeMs": lag.age_ms(stored_ms),
+    }
+
+
+def print_lag(report: LagReport, output: str) -> None:
+    """Print the report on one store, without its remarks."""
+    document = report.document
+    if output == "json":
+        print_document("lag", document)
+    elif output == "table":
+        if document["groups"]:
+            print_rows("lag", "groupTotals", document["groupTotals"], "table", (), group_cells(), head={})
+            print()
+            print_rows("lag", "groups", document["groups"], "table", (), queue_cells(), head={})
+    else:
+        print_rows("lag", "groups", document["groups"], output, KEYS, {}, head={})
+
+
+def group_cells() -> Cells:
+    """Return the columns of the table that has a row for each group."""
+    cells: Cells = {"GROUP": itemgetter("group"), "BEHIND": itemgetter("behind"), **_age_cells()}
+    cells |= {"RETRY": itemgetter("retryDepth"), "DELAYED": itemgetter("retriesDelayed")}
+    return cells | {"DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
+
+
+def queue_cells() -> Cells:
+    """Return the columns of the table that has a row for each queue of each group."""
+    ends = zip(("GROUP", "TOPIC", "QUEUE", "MIN", "MAX"), ENDS, strict=True)
+    cells: Cells = {heading: itemgetter(key) for heading, key in ends}
+    cells |= {"OFFSET": _offset, "BEHIND": itemgetter("behind"), **_age_cells()}
+    return cells | {
+        "POPPED": lambda row: row["popped"] or None,
+        "OUTSIDE": lambda row: OUTSIDE.get(row["outside"]),
+    }
+
+
+def _age_cells() -> Cells:
+    return {"OLDEST": itemgetter("oldestStoreTime"), "AGE": _age}
+
+
+def _age(row: Row) -> str | None:
+    return None if row["oldestAgeMs"] is None else duration(row["oldestAgeMs"])
+
+
+def _offset(row: Row) -> int | str:
+    return NO_OFFSET if row["offset"] is None else int(row["offset"])
+
+
+def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
+    """Yield what was not read, and which offsets are outside their queues."""
+    if not lag.queues:
+        yield "no file in config/ names a consumer group"
+    if lag.unlisted:
+        from rmqctl.forensics.groups.queue_ends import unlisted_in_words
+
+        yield unlisted_in_words(lag.unlisted)
+    for outside, meaning in MEANINGS.items():
+        yield from _remark_outside([row for row in lag.queues if row.outside == outside], meaning)
+    yield from lag.problems
+    yield from (f"{damage.path}: {damage.detail}" for damage in store.foreign)
+
+
+def _remark_outside(rows: list[QueueLag], meaning: str) -> Iterator[str]:
+    """Yield a line on the first row of `rows`, with the number of further rows."""
+    for first in rows[:1]:
+        where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
+        queue = f"the queue has [{first.min_offset}, {first.max_offset})"
+        more = f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
+        yield f"{where}, {OUTSIDE[first.outside or '']} ({queue}): {meaning}{more}"
+
+
+def _remark_over(over: list[QueueLag]) -> Iterator[str]:
+    for first in over[:1]:
+        how_far = OUTSIDE.get(first.outside or "", f"{counted(first.behind or 0, 'message')} behind")
+        where = f"the first is {first.group} in {first.topic}/{first.queue_id}, {how_far}"
+        yield f"{counted(len(over), 'queue')} over --max-behind; {where}"
