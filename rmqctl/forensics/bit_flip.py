@@ -28,7 +28,7 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return three tables for CRC-32.
 
     The first table has a value for each byte. The second table leads from the highest 8 bits of a value to the byte.
-    The third table leads from the value of a single bit to the number of the bit.
+    The third table leads from the value of the byte `1 << bit` to `bit`.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

@@ -1,9 +1,9 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
-BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) is the checksum of all bytes before `__CRC32#` in the
-record. `__CRC32#` is the record's last 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least significant
-first*, and 0x02. BODYCRC and `__CRC32#` are both CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, rmqctl
-computes the checksum again with crcmod before it reports the mismatch.
+BODYCRC is the checksum of the body. The property `__CRC32#` (5.2 and later) contains the checksum of all earlier bytes
+of the record. The property is the record's last 20 bytes: the name (8 bytes), 0x01, ten decimal digits *least
+significant first*, and 0x02. Both checksums are CRC-32 (IEEE) AND 0x7FFFFFFF. If zlib finds a mismatch, rmqctl computes
+the checksum again with crcmod before it reports the mismatch.
 """
 
 from __future__ import annotations

@@ -101,7 +101,8 @@ def decode_entry(raw: bytes) -> IndexEntry:
 def slots_of_file(file_size: int) -> int:
     """Return the number of slots in a file of `file_size` bytes.
 
-    The file must have four entries for each slot, as by default (maxHashSlotNum, maxIndexNum).
+    The result is right only if the file has room for four entries for each slot, as by default (maxHashSlotNum,
+    maxIndexNum).
     """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
@@ -109,7 +110,8 @@ def slots_of_file(file_size: int) -> int:
 def is_whole_file(file_size: int) -> bool:
     """Return whether a file of `file_size` bytes has only whole slots and entries.
 
-    The file must have four entries for each slot, as by default. The result is False for most truncated files.
+    The function assumes files with room for four entries for each slot, as by default. The result is False for most
+    truncated files.
     """
     return (
         file_size > INDEX_HEADER.size

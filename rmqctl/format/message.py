@@ -10,16 +10,14 @@ byte in V1 and 2 bytes in V2. PROPERTIES begins with a length field of 2 bytes.
 
 A record is valid if all of these conditions are true:
 
-(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
-(2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the position of the record in the log. If PHYSICALOFFSET is not the record's position, the record
-is an old record in a reused file. No broker checks PHYSICALOFFSET.
-(4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks the BODYCRC of an
-empty body.
-(5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of all earlier bytes of the record.
-(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes of a record are zero. No broker
-checks the last bytes of PROPERTIES. Records for LMQ queues from brokers of 5.2.0 to 5.3.0 are an exception: they may
-end with 20 unused bytes (zeros or old data).
+(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x). (2) TOTALSIZE is not larger than the
+rest of the file, no length is negative, and head and lengths add up to TOTALSIZE. (3) PHYSICALOFFSET is the position of
+the record in the log. A record with another PHYSICALOFFSET is an old record in a reused file, or the file has a wrong
+name. No broker checks PHYSICALOFFSET. (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty.
+No broker checks the BODYCRC of an empty body. (5) The property `__CRC32#`, if the record has it (5.2 and later),
+contains the checksum of all earlier bytes of the record. (6) The last byte of PROPERTIES is not zero. After an
+incomplete write, the last bytes of a record are zero. No broker checks the last bytes of PROPERTIES. Records for LMQ
+queues from brokers of 5.2.0 to 5.3.0 are an exception: they may end with 20 unused bytes (zeros or old data).
 
 A blank fills the rest of a file after the last record. The TOTALSIZE of a blank is the length of the rest of the file,
 and the MAGICCODE of a blank is CBD43194. In a blank, the bytes after TOTALSIZE and MAGICCODE have no meaning. Eight
@@ -28,7 +26,7 @@ zero bytes at a position mean that no record was written at this position yet.
 Without `__CRC32#`, a flipped bit in the following fields cannot be detected: QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG
 (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET,
 TOPIC and PROPERTIES. `__CRC32#` covers all fields. The consume queues and the index contain copies of several record
-fields. `verify --level 2` and `verify --level 3` compare consume queues and index with the records.
+fields. `verify --level 2` compares the consume queues with the records. `verify --level 3` also compares the index.
 """
 
 from __future__ import annotations

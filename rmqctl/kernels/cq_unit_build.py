@@ -44,8 +44,8 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
     Returns the row at which the kernel stopped, and the reason for the stop. `messages` are rows of DISPATCH_COLUMNS,
     and `states` are rows of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) have a
     window for each queue. Each window has `window` units, and there is no gap between two windows. UNSETTLED means that
-    the kernel could not place the message of the returned row. MULTI means that the last processed message names LMQ
-    queues.
+    the kernel could not place the message of the returned row. MULTI means that the message before the returned row
+    names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]

@@ -79,9 +79,10 @@ def check_entries(
     `entries` (uint8) is the block, and `first` is the number of the block's first entry. `heads` (int32) has, for each
     slot, the number of the last checked entry of the slot. `last_offset` is the physical offset of the last in-order
     entry before the block. `following` is the physical offset in the first entry after the block (-1: no entry
-    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is out of order if
-    its offset is higher than the next one, unless the next one is lower than `last_offset`. `skipped` (uint8) is set to
-    1 for an entry that is out of order, and otherwise to 0. `events` must have room for two rows for each entry.
+    follows). An entry is out of order if its physical offset is lower than `last_offset`. An entry is also out of order
+    if its physical offset is higher than the offset of the next entry, unless the offset of the next entry is lower
+    than `last_offset`. `skipped` (uint8) is set to 1 for an entry that is out of order, and otherwise to 0. `events`
+    must have room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -235,10 +236,10 @@ def merge(
 
     The state is the only row of `states` (MERGE_STATE). Messages (DISPATCH_COLUMNS) and entries are both in log order.
     The kernel ends when all messages are done, or when `events` is nearly full. If `more` is set, the kernel ends at
-    the end of the block, because more blocks follow. An entry that points to an offset before `log_start` belongs to an
-    expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index entries
-    that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the index
-    file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the call.
+    the end of the block, because other blocks may follow. An entry that points to an offset before `log_start` belongs
+    to an expired message. `hashes` (int32) has the hashes of the messages' keys. `skipped` (uint8) marks the index
+    entries that the kernel does not compare. `header` (int64) has beginTimestamp, endTimestamp and indexCount of the
+    index file. `found` (uint8) must have an element for each key of a message, and each element must be 0 at the call.
     """
     state = states[0]
     used = state.events

@@ -4,9 +4,9 @@ The tail of a record is the part after its body: the topic, the length of the pr
 usually sends many messages with the same topic and the same property names. The tails of messages with the same topic
 and the same property names differ only in the values of the properties. Most tails are compared with a layout, 64 bytes
 at once, and are not parsed. A layout keeps one tail as an example. In a layout, `fixed` marks the bytes that belong to
-no value, and `ends` marks the bytes that end a value. A tail fits a layout if all marked bytes are equal to those of
-the example. Tails that fit one layout have the same topic, and have their values at the same positions. A tail longer
-than LENGTH_MAX has no layout.
+no value, and `ends` marks the bytes that end a value. A tail fits a layout if the tail has the lengths of the example,
+equal bytes where `fixed` marks a byte, and ends of values exactly where `ends` marks a byte. Tails that fit one layout
+have the same topic, and have their values at the same positions. A tail longer than LENGTH_MAX has no layout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One file of a queue of files; its name is the offset of its first byte.
 
-RocketMQ's class MappedFile maps the file into memory. To read files, rmqctl does not map them into memory
+RocketMQ's class MappedFile maps the file into memory. rmqctl reads files without mapping them into memory
 (`system/storage.py` gives the reason).
 """
 

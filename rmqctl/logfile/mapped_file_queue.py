@@ -198,7 +198,7 @@ def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
     The candidates are the lengths of the files, and the differences between the offsets in successive file names. The
-    result is the most frequent candidate length. If several candidates are equally frequent, three rules decide, in
+    result is the most frequent candidate length. If several candidates are the most frequent, three rules decide, in
     this order. (1) A length that divides all offsets in the file names wins. (2) The length of an existing file wins.
     (3) The larger length wins.
     """

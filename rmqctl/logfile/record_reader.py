@@ -145,7 +145,8 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank or a record may begin at `position`.
 
-        The check of PHYSICALOFFSET is fast, and rejects most bytes that equal a magic code by chance.
+        A record must have the right PHYSICALOFFSET. This check is fast, and rejects most bytes that equal a magic code
+        by chance.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:

@@ -198,7 +198,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        A file that is not full is flushed only if at least `least_pages` pages are unflushed.
+        A file that is not full is flushed only after `mend`, or if at least `least_pages` pages are unflushed.
         """
         with self._flush_lock:
             readable = self.readable_position

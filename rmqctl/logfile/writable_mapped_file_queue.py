@@ -25,8 +25,8 @@ class WritableMappedFileQueue:
 
     New files go to the folders in turn (round robin). A folder is skipped if `is_full` returns True for the folder.
     `queue` has the existing files. Writing continues at `end`, the offset where the used part of the queue ends. Files
-    after `end` are used before new files are created, because brokers create files of zeros in advance. Offsets and
-    `file_size` are in bytes. Methods raise OSError.
+    after `end` are used before new files are created, because brokers create files of zeros in advance. `file_size` is
+    the size of each new file. Offsets and `file_size` are in bytes. Methods raise OSError.
     """
 
     def __init__(

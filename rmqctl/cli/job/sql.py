@@ -86,8 +86,8 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
     """Define the views messages and damage for the query.
 
-    The views read only the parts of the log in `splits`. If `splits` is empty, the views are empty. Spark can check a
-    query on empty views.
+    The views read only the parts of the log in `splits`. If `splits` is empty, the views have the whole log. Spark
+    checks a query without reading the views.
     """
     from rmqctl.spark.question.sql import views
 

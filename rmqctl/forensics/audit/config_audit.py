@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def audit_config_against_queues(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield findings where config/ does not match the queues or the .bak files.
 
-    If no broker ever used the store, topics are not compared, because topics.json is missing. Raises OSError.
+    If topics.json lists no topic, topics are compared only if a broker has used the store. Raises OSError.
     """
     if not emptied(store, TOPICS_CONFIG):
         yield from _topics(store)

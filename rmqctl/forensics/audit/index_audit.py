@@ -1,8 +1,8 @@
 """Check that keys in the log have index entries, and that entries have messages.
 
 The audit checks that the chains of entries are complete. Entries and messages are both in log order, so one pass
-compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The
-memory holds three blocks of entries, and the slot tables of their index files.
+compares them. The kernels of `rmqctl.kernels.index_match` compare blocks of entries with batches of messages. The audit
+keeps three blocks of entries in memory, and the slot tables of their index files.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _has_file(store: ReadOnlyStore, *names: str) -> bool:
 
 
 def _missing(store: ReadOnlyStore, name: str) -> str:
-    """Describe the entries that are lost with a config file and its .bak.
+    """Describe the lost entries if a config file and its .bak are missing.
 
     Every broker writes consumerFilter.json, even if no group has a filter. If consumerFilter.json is missing, the
     result is empty, because config/ may not come from a broker.

@@ -70,7 +70,10 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Remember that the log has the messages of the units [start, end)."""
+        """Remember that the log has the messages of the units [start, end).
+
+        Units after `end` may already be confirmed.
+        """
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:
@@ -91,7 +94,8 @@ class UnitAudit:
     """Compares messages with units, and returns verdicts.
 
     `kind_of` returns how the units of a queue are compared with messages. `on_error` is called with each queue that
-    cannot be read. For up to 50,000 queues, the audit needs 16 MiB of memory for its windows.
+    cannot be read. For up to 50,000 queues, the windows need at most 16 MiB of memory. With more queues, the windows
+    need 320 bytes for each queue. Each run of confirmed units needs additional memory.
     """
 
     def __init__(

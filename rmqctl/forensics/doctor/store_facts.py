@@ -34,12 +34,12 @@ class StoreFacts:
     `log_files` maps the first offset of each log file to its path. `log_file_size` is the usual size of a log file. The
     log's last good record ends at `log_end`. `queue_ends` has the end of each queue (queue offset). `oldest_unit` is
     the smallest physical offset of a unit, in queues whose last unit points into the log. `oldest_unit` is None if no
-    unit points into the log, or if the start of the log is not missing. `owners` maps each offset that is stored in
-    config/ to the groups with this offset. `missed` counts, for each queue, the messages of the log that have no unit.
-    `still_missed` counts the units that will be missing at queue ends after the next start of a broker. `still_missed`
-    is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has the paths of
-    files of config/ that cannot be loaded, and have no good .bak. `set_aside` has the paths of log files that were
-    probably renamed.
+    unit points into the log, or if the start of the log is not missing. `owners` has the groups of each stored offset
+    of a group, by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that have
+    no unit. `still_missed` counts the units that will be missing at queue ends after the next start of a broker.
+    `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has
+    the paths of files of config/ that cannot be loaded, and have no good .bak. `set_aside` maps the path in the store
+    to the path of each log file that was probably renamed.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Physical offsets of the messages that a consumer group has not consumed.
 
-The offsets are read from the units of queues, because a broker delivers the messages to which units point. The number
-of messages is the same as in `rmqctl lag`.
+The offsets are read from the units of queues, because a broker delivers the messages to which units point. `rmqctl lag`
+counts the queue offsets of the same messages.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class KeySearch:
 
         Client records have the UNIQ_KEY of another message in their KEYS. `key` is the word of KEYS in the question of
         the user, or None. After a scan of the whole log for `key`, the result has all records with `key`. All records
-        of the message have `key` in their KEYS. Therefore no part of the log is read twice, for `key` and for the
-        UNIQ_KEY.
+        of the message have `key` in their KEYS. Therefore a part of the log that was read for `key` is usually not read
+        again for the UNIQ_KEY.
         """
         if key is not None and key in self._scanned:
             return self._found[key]

@@ -81,8 +81,8 @@ class Trace:
 
     `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
     are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the message is not
-    in the topic of the question, `other_topics` names the topics of the message. Each pair in `unlike` is a record and
-    its copy in another store. In each pair, one record is whole, and one record is not whole.
+    in the topic of the question, `other_topics` names the topics of the message. Each pair in `unlike` is a shown
+    record and its copy in another store. In each pair, one record is whole, and one record is not whole.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Trace:
         return asked.topic is None or asked.topic in topics
 
     def _is_told(self, record: Record) -> bool:
-        """Return whether a client record was found by a key."""
+        """Return whether a record is a client record that was found by a key."""
         return self.question.offset is None and self.question.msg_id is None and self._is_client_record(record)
 
     def _is_client_record(self, record: Record) -> bool:

@@ -1,1 +1,1 @@
-"""Safe access to files: no links are followed, and root's rights are dropped."""
+"""Safe access to files: without links in the store, and as the store's owner."""

@@ -64,8 +64,9 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the last name of `path`, and a descriptor of its parent folder.
 
-    No link below one of `roots` is followed. For a path outside `roots`, the system follows links as usual. Raises
-    OSError with `path` in its text.
+    If `path` is one of `roots`, the name may be `.`, and the descriptor may be that of `path`. No link below one of
+    `roots` is followed. For a path outside `roots`, the system follows links as usual. Raises OSError with `path` in
+    its text.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)

@@ -499,7 +499,10 @@ class WritableStorage(Storage):
         return 0 if self.follow_links else os.O_NOFOLLOW
 
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Return the last name of `path`, and a descriptor of its parent folder."""
+        """Return the last name of `path`, and a descriptor of its parent folder.
+
+        If `path` is one of `_roots`, the name may be `.`, and the descriptor may be that of `path`.
+        """
         self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
 

@@ -50,8 +50,8 @@ class Appender:
     """Stores messages in `store`, one by one or in batches.
 
     Up to `batch` successive messages of the same queue become one batch. A message that cannot be in a batch is put
-    alone. If `batch` is 1, each message is put alone. Messages outside a batch are written in groups of up to
-    `at_once`. With `sync`, each put is flushed to disk.
+    alone. If `batch` is 1, each message is put alone. One write can store up to `at_once` messages that are put alone.
+    With `sync`, each put is flushed to disk.
 
     `on_stored` is called with the result of each successful put, except a put of `put_encoded`. `on_refused` is called
     with the messages of each refused put. `stored` counts the stored messages. `unqueued` counts the stored messages

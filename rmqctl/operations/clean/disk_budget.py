@@ -54,7 +54,7 @@ class Room:
         return bool(disk.size) and (disk in self._disks or is_shared)
 
     def free(self, folder: Path, size: int, allocated: int) -> None:
-        """Subtract the size and the disk space of a deleted log file."""
+        """Count a deleted log file of `size` bytes that freed `allocated` bytes of disk."""
         self._stored -= size
         home = next((disk for disk in self._disks if disk.path == folder), None)
         if home is None:

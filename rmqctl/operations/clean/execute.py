@@ -7,8 +7,9 @@ the receipt for the file to the receipt files, and flushes the receipt to disk. 
 
 After a crash of `clean`, at most one file is in STORE/.rmqctl/expired, and the next `clean` deletes this file. Each
 deleted file has a receipt. After a crash between the receipt and the deletion, the file gets a second receipt. Step 1
-is necessary, because a broker loads every file in a log folder or queue folder. Brokers of 4.x would try to load a
-folder as a file. `clean` skips step 1 if `.rmqctl` is on another disk, or if the disk has no room for a folder.
+moves the file out of the store's folders, because a broker loads every file in a log folder or queue folder. Brokers of
+4.x would try to load a subfolder as a file. `clean` skips step 1 if `.rmqctl` is on another disk, or if the disk has no
+room for a folder.
 
 `rmqctl undo` cannot restore files that `clean` deleted, because `clean` keeps no copies of deleted files. The broker
 must be down during `clean`. While the broker runs, a deleted file stays mapped and open, and keeps its disk space

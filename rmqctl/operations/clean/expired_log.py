@@ -3,8 +3,8 @@
 A broker makes a round every 10 seconds. In a round, a broker checks whether log files must be deleted. A broker deletes
 log files in an hour of deleteWhen, or while a disk is too full. After mqadmin's deleteExpiredCommitLog, a broker
 deletes log files in the next 20 rounds. A broker deletes the oldest files first, and at most 10 files in a round (5.x:
-deleteFileBatchMax). `clean --batch` sets the number of files in a round. The first log file that must stay ends the
-round. A broker never deletes the last log file.
+deleteFileBatchMax). `clean --batch` sets another maximum. The first log file that must stay ends the round. A broker
+never deletes the last log file.
 
 One run of `clean` does the work of many rounds of a broker. In an hour of deleteWhen, `clean` deletes every expired
 file. If a disk is too full, `clean` deletes files until the used space of the disk is below the limit. To compute the
@@ -133,7 +133,7 @@ class ExpiredLog:
         """Return whether a full disk is a reason for another round.
 
         `done` is the number of finished rounds. For the first round, every full disk is a reason for deletion. For a
-        later round, the deletion of log files must free space on the full disk.
+        later round, a full disk is a reason only if the deletion of log files frees space on this disk.
         """
         return full is not None and (not done or self._room.is_helped(full))
 

@@ -423,8 +423,8 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
     """Return the store time (ms) of a placeholder.
 
     The default is `around.timestamp_min`. The unit of a delayed message has the delivery time: the store time plus a
-    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` with the same
-    milliseconds as the delivery time. If the time is after `timestamp_max`, the default is returned.
+    delay of whole seconds. For a delayed message, the result is the first time >= `timestamp_min` that differs from the
+    delivery time by whole seconds. If this time is after `timestamp_max`, the result is the default.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min

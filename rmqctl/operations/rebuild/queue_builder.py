@@ -306,10 +306,10 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
         """Return the queue offset at which a queue begins.
 
-        `place` is the queue offset of the queue's first message. The result is lower than `place` if damage destroyed
-        messages before `place`. The result is also lower if the existing queue has units before `place`. If the log
-        begins at physical offset 0, a queue should not begin with pre-blanks. A pre-blank points to physical offset 0,
-        so a broker would begin at the first pre-blank, and would skip the queue file.
+        `place` is the queue offset of the queue's first message. The result can be lower than `place` if damage
+        destroyed messages before `place`, or if the existing queue has units before `place`. If the log begins at
+        physical offset 0, a queue should not begin with pre-blanks. A pre-blank points to physical offset 0, so a
+        broker would begin at the first pre-blank, and would skip the queue file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -397,7 +397,7 @@ class QueueBuilder:
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
         """Return whether a queue begins again at 0 with the message at `physical_offset`.
 
-        An existing queue that reaches `physical_offset` must not have another message at queue offset 0.
+        The result is False if the existing queue reaches `physical_offset` and has another message at queue offset 0.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):

@@ -97,7 +97,8 @@ class QueueNumbers:
     def goes_on(self, messages: Rows, row: int) -> bool:
         """Return whether the queue's next message continues from QUEUEOFFSET.
 
-        If NEAR_ROWS rows have no message of the queue, the log before `row` must have room for QUEUEOFFSET messages.
+        If the next NEAR_ROWS rows have no message of the queue, the result is True if the log before `row` has room for
+        QUEUEOFFSET messages.
         """
         number = int(messages[row]["queue_offset"])
         near = next_of_queue(messages, row, NEAR_ROWS)

@@ -461,7 +461,7 @@ class RecoveryAnalysis:
         """Return the physical offset at which the next normal start begins its scan.
 
         The result assumes that the log ends at its planned end. After an abnormal recovery, the result is the begin of
-        the third file from the end, as in 5.x before 5.3.2.
+        the third file from the end for all broker versions, as in 5.x before 5.3.2.
         """
         bases = [
             file.file_from_offset

@@ -112,7 +112,7 @@ class _Tried(NamedTuple):
 class RecoveryPlanner:
     """Plans the repair of a store by the recovery rules of a broker.
 
-    `profile` is the profile of the broker.
+    `profile` is the profile of the broker. RecoveryAnalysis explains `mode` and `threads`.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def rehearse(
     """Simulate a normal and an abnormal broker start after `plan`.
 
     `built` are the queues that the plan rebuilds. Between the physical offset `whole_from` and the planned end, the log
-    has only good records. If a start scans the log only from `whole_from` on, the function does not read the log.
+    has only good records. A start that scans the log only from `whole_from` on is simulated without reading the log.
     Raises OSError.
     """
     planned = planned_store(store, plan.steps)
@@ -245,10 +245,10 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Count the messages that queues in `served` lose at the broker start `then`.
+    """Count, for each queue in `served`, the messages lost at broker start `then`.
 
     For queues that the plan changes, the losses at the broker start are counted. For unchanged queues, the numbers of
-    served messages before and after the plan are compared.
+    served messages in `served` and in `then` are compared.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}

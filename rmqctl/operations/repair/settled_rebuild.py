@@ -98,7 +98,7 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
     """Return the store with the planned log and the rebuilt queues in `units`.
 
-    The log and the queues of the returned store are the same as after a repair.
+    The log, and the queues in `units`, are as after a repair. Other queues that the plan rebuilds are as before.
     """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

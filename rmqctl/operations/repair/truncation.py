@@ -138,7 +138,7 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """Keep the begin and the end of the record in which `to` lies."""
+        """Store `begin` and `end` if `to` lies between them, or at one of them."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)

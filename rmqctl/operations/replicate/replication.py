@@ -188,7 +188,7 @@ class Replication:
         return self._asked is not None and self.store.max_phy_offset >= self._asked.max_offset
 
     def _synchronize(self, now: float) -> None:
-        """Fetch offsets of groups, and write them when the mirror's log is long enough."""
+        """Fetch the offsets of groups every 10 s; write them when the log is long enough."""
         if self._waiting is None and (not self._synced_at or now - self._synced_at >= SYNC_INTERVAL):
             self._waiting = fetch_offsets(self.master.address, self.requests)
             self._waiting_for = self._ask().max_offset

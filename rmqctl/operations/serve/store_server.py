@@ -143,7 +143,10 @@ class StoreServer:
 
     @contextlib.contextmanager
     def _listening(self, option: str, port: int) -> Iterator[None]:
-        """Raise BadRequest instead of an OSError; the hint names the port's option."""
+        """Raise BadRequest instead of an OSError.
+
+        The hint names `option`, unless `port` is 0.
+        """
         try:
             yield
         except OSError as error:

@@ -37,8 +37,9 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
     firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
     The column `why` can have the following values. missing-unit: consumers should receive the messages (`verify`
-    reports missing-unit or unit-mismatch). deleted-topic: the topic is not in `known_topics` (columns store and topic).
-    superseded: the messages were stored before their topic was deleted and created again.
+    reports missing-unit or unit-mismatch). deleted-topic: `known_topics` (columns store and topic) has topics of the
+    store, but not this topic. Brokers' own topics and LMQ topics never have this value. superseded: the messages were
+    stored before their topic was deleted and created again.
     """
     from pyspark.sql import functions as f
 

@@ -68,7 +68,7 @@ def warm_up_tasks() -> None:
 
 
 def task_of(store: ReadOnlyStore) -> StoreTask:
-    """Return a task that opens a store with the driver's settings for the store."""
+    """Return the input of a task that opens a store with the driver's settings."""
     root, files = store.path.root.absolute(), store.commit_log.queue.files
     first = whole_file(files[0], 0, root) if files else None
     if files:
@@ -83,8 +83,8 @@ def in_tasks(
     """Begin to examine stores, with one task for each store.
 
     The task of a store calls the function that `work` has for the store. For each store, the block gets a function that
-    waits for the task and returns the task's result. If the store could not be examined, the block's function raises
-    RmqctlError. When the block ends, jobs that have not started are cancelled.
+    waits for the task and returns the task's result. If a store could not be examined, its function raises RmqctlError.
+    When the block ends, jobs that have not started are cancelled.
     """
     executor = ThreadPoolExecutor(min(len(work), JOBS_MAX) or 1, "store")
     try:

@@ -51,7 +51,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """Return the columns that differ from the output of `rmqctl dump`."""
+    """Return the columns that `rmqctl dump` does not print or prints differently."""
     found = message.properties
     time = message.store_timestamp
     return {

@@ -1,7 +1,7 @@
 """Make Arrow arrays from the columns of good messages.
 
-The arrays are made without a Python object for each message. If a text is not valid UTF-8, the decoder for single
-records decodes the text.
+The arrays are made without a Python object for each message. If a text is not valid UTF-8, the one-record decoder
+decodes the text.
 """
 
 from __future__ import annotations

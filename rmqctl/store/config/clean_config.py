@@ -1,6 +1,7 @@
 """The settings for the deletion of files in a store.
 
-Some settings come from RocketMQ's CleanCommitLogService. Settings without a broker.conf key exist only in rmqctl.
+Some settings come from RocketMQ's CleanCommitLogService. The settings `keep_bytes`, `keep_files` and
+`protect_unconsumed` exist only in rmqctl.
 """
 
 from __future__ import annotations

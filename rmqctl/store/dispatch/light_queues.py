@@ -15,11 +15,11 @@ LMQ excludes some topics. Messages of excluded topics get no unit in light queue
 another topic, the copy keeps the light queue offsets of the original message. A half message (sysFlag prepared or
 rollback) never gets a unit.
 
-Dispatch adds a unit at the end of a light queue, and not at the message's light queue offset. Dispatch adds no unit if
-the light queue offset is greater than 0 and less than the light queue's end. A new light queue begins at the offset of
-its first message. For light queue offset 0, dispatch adds a unit at the end of the light queue. After each start,
-brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light queue offsets of the
-original message.
+Dispatch normally adds a unit at the end of a light queue, and not at the message's light queue offset. Dispatch adds no
+unit if the light queue offset is greater than 0 and less than the light queue's end. A new light queue begins at the
+offset of its first message. For light queue offset 0, dispatch adds a unit at the end of the light queue. After each
+start, brokers of 4.9.3 and 4.9.4 count light queue offsets from 0 again. In %DLQ%, 5.5.0 keeps the light queue offsets
+of the original message.
 
 In INNER_MULTI_DISPATCH, a name `x` without the prefix %LMQ% is a topic. The light queue for the name `x` is the queue
 of topic `x` with the message's queueId. Up to 5.1.4, light messages and ordinary messages of topic `x` share one queue

@@ -38,7 +38,7 @@ class EntryReader(RecordReader):
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record of the entry at `position`.
 
-        `position` may be the begin of an entry or of its record. If the header of the entry is wrong, the result is
+        `position` may be the start of an entry or of its record. If the header of the entry is wrong, the result is
         Damage `bad-entry`.
         """
         room = self.file.size - position

@@ -63,7 +63,7 @@ def _check_lengths(queue: MappedFileQueue) -> None:
 
 
 class ConsumeQueueStore:
-    """The consume queues of a store, which are open for writing.
+    """The consume queues of the store `before`, which are open for writing.
 
     The log of the store ends at the physical offset `log_end`. New files get the sizes in `geometry`. `offsets` has the
     next queue offset of each existing queue.

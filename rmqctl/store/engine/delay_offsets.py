@@ -28,8 +28,8 @@ class DelayOffsets:
     A delay level that is not in delayOffset.json begins at queue offset 0. In 5.x, delayOffset.json has a dataVersion,
     which is increased after every 200 updates. `now` returns the time for the dataVersion in ms since 1970.
 
-    Raises Unreadable if neither delayOffset.json nor delayOffset.json.bak can be loaded. If a broker can read neither
-    delayOffset.json nor its .bak, it delivers all delayed messages a second time.
+    Raises Unreadable if neither delayOffset.json nor delayOffset.json.bak can be loaded. If delayOffset.json cannot be
+    loaded and has no .bak, a broker delivers all delayed messages a second time.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:

@@ -45,7 +45,7 @@ class FlushIntervals(NamedTuple):
 
     @classmethod
     def of(cls, conf: WritingConf) -> FlushIntervals:
-        """Return the intervals and the numbers of pages in broker.conf."""
+        """Return the intervals and the least numbers of pages from broker.conf."""
         return cls(
             conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000,
             conf.commit_thorough_ms / 1000, conf.flush_least_pages, conf.commit_least_pages,

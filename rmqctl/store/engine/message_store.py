@@ -536,9 +536,9 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Create the files that show which broker version uses the store.
 
-    A broker of the version `profile` creates the same files at its start. At its start, a broker of 5.x writes the
-    previous content of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At
-    its start, a broker of 5.4 creates the folder of an empty database.
+    A broker of `profile` creates the same files at its start. At its start, a broker of 5.x writes the previous content
+    of `abort` into `abort.bak`. After a clean shutdown, the next start writes an empty `abort.bak`. At its start, a
+    broker of 5.4 creates the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

@@ -28,9 +28,9 @@ _UNFINISHED = tuple(f"{name}{UNFINISHED_SUFFIX}" for name in (*_FILES, store_pat
 def is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a store that never had a message.
 
-    All folders in a new store are empty. A new store may have `lock`, an empty `abort.bak`, a checkpoint of zeros, and
-    rmqctl-mirror.json. Unfinished files are accepted: rmqctl may have been killed while it created the store. Raises
-    OSError.
+    All folders in a new store are empty. The only files that a new store can have are `lock`, an empty `abort.bak`, a
+    checkpoint of zeros, and rmqctl-mirror.json. Unfinished files are accepted: rmqctl may have been killed while it
+    created the store. Raises OSError.
     """
     return all(_is_new(storage, entry) for entry in storage.listing(root))
 

@@ -145,7 +145,8 @@ class StoreServices:
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
         """Store a batch, and return a future of the result.
 
-        `async_put_message` tells when the future is done. The first message's property WAIT applies to the batch.
+        The future is done under the same conditions as the future of `async_put_message`. The first message's property
+        WAIT applies to the batch.
         """
         return self._put(messages[0], partial(self._store.put_messages, messages))
 

@@ -6,7 +6,8 @@
 | 5.x | inSyncReplicas - 1; none by default | FLUSH_SLAVE_TIMEOUT after slaveTimeout |
 | 5.x, enableSlaveActingMaster | the same | IN_SYNC_REPLICAS_NOT_ENOUGH at once, and nothing is stored |
 
-With enableAutoInSyncReplicas, a put waits only for slaves in sync, but for at least minInSyncReplicas - 1 slaves.
+With enableAutoInSyncReplicas, the number of slaves falls to the number of slaves in sync, but not below
+minInSyncReplicas - 1.
 
 If a connected slave does not acknowledge in time, the put gets FLUSH_SLAVE_TIMEOUT. In 4.x, a put with
 SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT stores the message. Up to 4.9.2, a put waits for syncFlushTimeout instead of
@@ -30,7 +31,7 @@ ANY_SLAVE = 1  # ackNums of the requests of a 4.x broker
 
 
 class SynchronousMaster:
-    """Waits for the slaves of `service`, as a broker with `profile` does.
+    """Waits for the slaves of `service`, as a broker of `profile` does.
 
     `alive_replica_num_in_group` is the number of live brokers in the group, including the master (5.x,
     enableSlaveActingMaster). A broker regularly asks a name server for the number of live brokers. In rmqctl, the

@@ -61,7 +61,7 @@ class JournalEntry(NamedTuple):
 
     `manifest` is None if the journal has no journal.json. `done` is None if the change is not complete. A DAMAGED
     journal has a `fault` instead of `manifest` and `done`. `may_be_forgotten` is True for a damaged journal of a
-    complete change. A store does not need the journal of a complete change.
+    complete change, unless `fault` has a hint. A store does not need the journal of a complete change.
     """
 
     number: int
@@ -279,8 +279,8 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that every change of the store is complete.
 
-    A damaged journal of a complete change is accepted. Raises Unreadable if the change of a damaged journal may be half
-    done. Raises NeedsRecovery if a change is half done.
+    A damaged journal is accepted if `may_be_forgotten` is True. Raises Unreadable for all other damaged journals.
+    Raises NeedsRecovery if a change is half done.
     """
     for entry in entries:
         if entry.is_unfinished:

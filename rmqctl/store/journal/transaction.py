@@ -165,11 +165,12 @@ class Journal:
 
         In-place changes of a file may overlap.
 
-        Raises ValueError if the path of a Delete or Install contains the path of another change. Raises ValueError if
-        the rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after the end of
-        the file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom if the
-        disk has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a path
-        does not exist, or the user may not change a path. The text of ChangeFailed says whether the store is unchanged.
+        Raises ValueError if the path of another change is the path of a Delete or Install, or is below it. Raises
+        ValueError if the rules in `journal_rules.py` forbid a change of a path. Raises ValueError if a range ends after
+        the end of the file. Raises ValueError if an installed file was not built in the journal's folder. Raises NoRoom
+        if the disk has too little room; the store is not changed. Raises ChangeFailed if the system reports an error, a
+        path does not exist, or the user may not change a path. The text of ChangeFailed says whether the store is
+        unchanged.
         """
         self._is_over = True
         try:
@@ -436,8 +437,8 @@ def drop(
     """Forget changes, the oldest first; forgotten changes cannot be undone.
 
     Returns the forgotten changes. Without `damaged`, all undamaged journals are forgotten, and damaged journals are
-    kept. With `damaged`, only the damaged journal in the folder `damaged` is forgotten. `commit` is called before any
-    file is removed. An exception from `commit` stops `drop`.
+    kept. With `damaged`, only the damaged journal whose folder has the name `damaged` is forgotten. `commit` is called
+    before any file is removed. An exception from `commit` stops `drop`.
 
     Raises NeedsRecovery if a change is half done. Raises Unreadable if the change of a damaged journal may be half
     done. Raises StoreInUse. Raises ChangeFailed if the system reports an error. After ChangeFailed, `drop` can be

@@ -162,8 +162,9 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return the position in the file at which a damage ends.
 
     A damage ends at the next record. Without a next record, a damaged blank ends at the end of the file. Without a next
-    record, a damaged record ends after its TOTALSIZE bytes, but not before the last non-zero byte of the file. If fewer
-    than 8 bytes of the file would remain after a damage, the damage ends at the end of the file.
+    record, other damage ends after the last non-zero byte of the file. If a possible TOTALSIZE gives a later end, the
+    damage ends there. If fewer than 8 bytes of the file would remain after a damage, the damage ends at the end of the
+    file.
     """
     following = reader.next_record(position + 1)
     if following is not None:

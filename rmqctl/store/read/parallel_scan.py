@@ -70,7 +70,8 @@ def scan_part(
     If `exact` is True, the first item begins at `start`. If `exact` is False, the function searches for the first
     record or blank from `start` on.
 
-    A record run never crosses the physical offset `border`.
+    The messages of a record run either all begin before the physical offset `border`, or all begin at or after
+    `border`.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -86,8 +87,8 @@ class PartJoin:
     """Joins the scanned parts of one log file, in the order of the file.
 
     The position of a part's first record is a guess. The guessed position is right if the previous part ends at this
-    position. If the guessed position is wrong, the part must be read again. A guess is wrong if bytes in a body, or
-    after a blank, look like a record with the right PHYSICALOFFSET.
+    position. If the guessed position is wrong, the part must be read again. A guess can be wrong, because bytes in a
+    body, or after a blank, can look like a record with the right PHYSICALOFFSET.
 
     `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
     """
@@ -119,8 +120,8 @@ class ParallelScan:
     """A scan of the log files `files` by `threads` threads.
 
     The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
-    `result` of the record run. A record run never crosses the physical offset `border`. Without `check_bodies`, a
-    record run may contain messages with a wrong body CRC.
+    `result` of the record run. The messages of a record run either all begin before the physical offset `border`, or
+    all begin at or after `border`. Without `check_bodies`, a record run may contain messages with a wrong body CRC.
 
     Use a ParallelScan as a context manager. Request the items of each file once, in the order of the files.
     """

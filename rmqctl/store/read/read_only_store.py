@@ -346,8 +346,8 @@ class ReadOnlyStore:
         """Yield the messages of `topic` that have `key`, in log order.
 
         A message has the key if `key` is its UNIQ_KEY, or one of its KEYS. The messages are found by the index. If a
-        message is damaged, the function yields a Damage instead of the message. If the index points to bytes without a
-        readable record, the function yields a Damage, because the lost record may have had the key.
+        message is damaged, the function yields a Damage instead of the message. If the index points to damaged bytes
+        without a readable record, the function yields a Damage, because the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)

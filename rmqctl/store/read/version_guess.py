@@ -1,8 +1,8 @@
 """A guess of the broker version that wrote a store.
 
-A sign of 5.x is a file, or a part of topics.json, that only 5.x writes. One sign of 5.x is the file `abort.bak`, which
-a broker of 5.x creates at each start. When rmqctl writes in the format of 5.3 or 5.4, rmqctl creates `abort.bak`. A 5.x
-store without messages and without `abort.bak` would look like a 4.x store.
+Some files and folders, and some parts of topics.json, are signs of 5.x, because only 5.x writes them. One sign of 5.x
+is the file `abort.bak`, which a broker of 5.x creates at each start. When rmqctl writes in the format of 5.3 or 5.4,
+rmqctl creates `abort.bak`. A 5.x store without messages and without `abort.bak` would look like a 4.x store.
 
 In a store without signs of 5.x, the last byte of the properties shows the version. Brokers up to 4.9.0 write 0x02 after
 the last property. Brokers from 4.9.1 to 5.1.4 write no 0x02 after the last property. Brokers of 5.2 and later write

@@ -1,8 +1,8 @@
 """The messages that a repair or a broker's restart loses.
 
 The losses of a repair and of a restart are counted by the same rules. A message is lost if its good or damaged record
-is after the log's new end. Each unit that points after the log's new end counts as a lost message. A message before the
-log's new end is lost if a queue loses the message's unit.
+is after the log's new end. A unit that points after the log's new end, but has no record, counts as a lost message. A
+message before the log's new end is lost if a queue loses the message's unit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In the first pass, recovery scans the log. In the second pass, start() of 4.x dispatches the log. The caller scans the
 log, and gives runs of good messages to the simulation. If the broker's scan reaches the start of a message in a run,
-the simulation accepts the rest of the run. Damaged records are checked by the broker's own rules.
+the simulation accepts the rest of the run. Records outside the runs are checked by the broker's own rules.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ class RecoveredBatchQueue:
         """Find the min offset of the queue.
 
         In the first file, the search skips batches whose records are before the log's start. The min offset is the
-        queue offset after the last skipped batch.
+        queue offset after the last skipped batch. If no batch is skipped, the min offset is the base offset of the
+        first batch.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

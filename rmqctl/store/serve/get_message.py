@@ -73,9 +73,10 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """The limits of one getMessage call, such as maxTransferBytesOnMessageInMemory.
 
-    Each limit is a number of bytes or of messages. The default limits are those of the broker. The last `memory_bytes`
-    bytes of the log are treated as in memory, and older messages as on disk. In a broker, the value of `memory_bytes`
-    is 40 % of the machine's memory. If `memory_bytes` is None, all messages are treated as messages in memory.
+    Each limit is a number of bytes or of messages. The default limits are those of the broker. Messages in the last
+    `memory_bytes` bytes of the log are treated as messages in memory, and older messages as messages on disk. In a
+    broker, the value of `memory_bytes` is 40 % of the machine's memory. If `memory_bytes` is None, all messages are
+    treated as messages in memory.
     """
 
     bytes_in_memory: int = 262_144

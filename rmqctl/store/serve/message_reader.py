@@ -65,7 +65,7 @@ class WritingSide(Protocol):
         """Return the end of a queue, or None if the queue does not exist."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files complete on disk until the `with` block ends.
+        """Write all index entries; keep the index files unchanged in the `with` block.
 
         The `with` block gets the path of the current index file, or None if no index file is open.
         """

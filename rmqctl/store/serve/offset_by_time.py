@@ -111,7 +111,7 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """Return the queue offset of the message stored nearest to `timestamp`.
+        """Return the queue offset of the message in `file` nearest to `timestamp`.
 
         If several messages were stored exactly at `timestamp`, the result is the queue offset of one of them. The
         result is 0 if the file has no units, or if the search reaches a message that is not in the log.

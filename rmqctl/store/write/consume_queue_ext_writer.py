@@ -65,8 +65,9 @@ def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
 
     When a broker loads the extension, the broker cuts the extension at the returned offset. The result depends on the
     last extension address in the queue's last three files. The result is the end of the extension unit at the last
-    address (truncateByMaxAddress). If the queue has no extension address, the result is the end of the extension's last
-    unit (recover). The result is None if the last address does not point to an extension unit. Raises OSError.
+    address (truncateByMaxAddress). If the three files have no extension address, the result is the end of the
+    extension's last unit (recover). The result is None if the last address does not point to an extension unit. Raises
+    OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -92,7 +92,7 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """Write all entries, and lock the index files until the `with` block ends.
+        """Write all index entries; keep the index files unchanged in the `with` block.
 
         In the `with` block, the caller can read the index files. Yields the path of the current index file, or None if
         no file is open.

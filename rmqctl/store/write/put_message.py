@@ -53,7 +53,8 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     Physical offsets and sizes are in bytes, `logics_offset` is in units. `wrote_offset` and `logics_offset` are the
     offsets of the first message. `store_timestamp` is in ms since 1970. `topic` and `queue_id` are the topic and the
     queue that received the messages. For a delayed message, `topic` is SCHEDULE_TOPIC_XXXX, and `queue_id` is the queue
-    of the delay level. `takes_offset` is False for prepared and rollback messages, because they get no queue offset.
+    of the delay level. `takes_offset` is False for prepared and rollback messages, because they do not increase the
+    queue's next offset.
     """
 
     topic: str

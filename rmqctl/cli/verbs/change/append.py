@@ -182,9 +182,9 @@ def command(
     flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, the body must match this
     checksum. `dump --body base64` prints the exact body of every message.
 
-    If `append` cannot store a line, stderr reports the number of the line and the reason. If some lines cannot be
-    stored, `append` stores all other lines, and exits with 4. For successive lines with the same fault, `append`
-    reports the first line and the number of the last line.
+    If `append` cannot store a line, stderr reports the number of the line and the reason. Without --stop-on-error,
+    `append` then stores the other lines. `append` exits with 4 if a line was not stored. For successive lines with the
+    same fault, `append` reports the first line and the number of the last line.
 
     Ctrl-C, a full disk, --stop-on-error or a closed stdout stops `append` cleanly. The last line on stderr reports how
     many messages are stored, and at which line to resume. If `append` with --create stops before it has stored a

@@ -117,8 +117,9 @@ def command(
     A restart ends a queue at a damaged unit, and does not write every missing unit.
 
     Three kinds of messages are lost: messages after the new end of the log, damaged messages, and messages that a queue
-    has but the log does not have. If a log file is missing or too short, its messages were lost before the repair.
-    `already gone` (`missing` in JSON) counts the messages that were lost before this run of `recover`.
+    has but the log does not have. If a log file is missing or too short, the messages in the missing bytes were lost
+    before the repair. `already gone` (`missing` in JSON) counts the messages that were lost before this run of
+    `recover`.
 
     --keep-going replaces each damaged or missing message with a placeholder. A placeholder has the size and the queue
     offset of the message that it replaces. The property RMQCTL_DAMAGED of a placeholder names the damage. If the

@@ -66,8 +66,9 @@ def command(
     the queues and the index.
 
     `replicate` also fetches topics, groups, offsets of groups and delay levels, as a slave does. A broker that starts
-    on STORE serves all messages, and each consumer group continues at its offsets. `replicate` does not build the
-    folder compaction/, from which brokers of 5.x serve topics with cleanup.policy=COMPACTION.
+    on STORE serves all messages, except messages of topics with cleanup.policy=COMPACTION (5.x). Each consumer group
+    continues at its offsets. Brokers of 5.x serve topics with cleanup.policy=COMPACTION from the folder compaction/,
+    and `replicate` does not build compaction/.
 
     You can interrupt a copy at any time, even with SIGKILL. If you repeat the command, `replicate` continues at the end
     of STORE. `replicate` compares the last bytes of STORE with the bytes of the master. If STORE has another log,

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the new end in their file, as a broker does. With --keep-tail, good messages after "
-    "the new end remain part of the log.",
+    help="Leave the bytes after the new end in their file, as a broker does. With --keep-tail, good messages in "
+    "these bytes remain part of the log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")

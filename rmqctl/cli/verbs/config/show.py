@@ -58,9 +58,10 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, part: str
     unless these queues need more than 10,000 rows.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
-    deleted and do not count. If a group may read a queue but has no offset, all messages of the queue count, and `show`
-    prints "none" (null in JSON). If a file is not valid JSON, or has a value of a wrong type, `show` reads the .bak of
-    the file instead, as a broker does. If a file has a fault, stderr reports the fault, and the exit code is 1.
+    deleted and do not count. If a group may read a queue but has no offset for the queue, all messages of the queue
+    count, and `show` prints "none" (null in JSON). If a file is not valid JSON, or has a value of a wrong type, `show`
+    reads the .bak of the file instead, as a broker does. If a file has a fault, stderr reports the fault, and the exit
+    code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems, unlisted = configuration(opened)

@@ -73,8 +73,9 @@ class ConsumerGroups:
     """The consumer groups that are named in the files of a store.
 
     `known` has the names of all groups. `without_topic` lists the groups of subscriptionGroup.json that read no topic,
-    or only %RETRY% topics. `without_topic` does not list the groups that every broker adds by itself. `topics` are the
-    topics of the store. By default, `topics` are the topics of topics.json, and the topics with a folder for queues.
+    or only %RETRY% topics. `without_topic` does not list the groups that every broker adds by itself. The parameter
+    `topics` gives the topics of the store. By default, these are the topics of topics.json, and the topics with a
+    folder for queues.
     """
 
     def __init__(self, store: ReadOnlyStore, topics: Collection[str] | None = None) -> None:

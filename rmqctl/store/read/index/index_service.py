@@ -310,7 +310,7 @@ class IndexService:
         return self.phy_offsets_by_topic([topic], key).get(topic, [])
 
     def phy_offsets_by_topic(self, topics: Iterable[str], key: str) -> dict[str, list[int]]:
-        """Return a dict from each topic to the physical offsets for a key.
+        """Return a dict from each topic to the result of `phy_offsets` for a key.
 
         Topics without an index entry for the key are left out. Raises OSError.
         """

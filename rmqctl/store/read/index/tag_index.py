@@ -68,9 +68,9 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
     The result is True if at least one message of the sample has an index entry for its TAGS. Older messages may have no
-    index entry for their TAGS. The result is False if no message of the sample has an index entry for its TAGS.
-    Messages without TAGS are ignored. A message is ignored if its TAGS and one of its keys have the same hash. The
-    result is None if all messages of the sample are ignored.
+    index entry for their TAGS. Messages without TAGS are ignored. A message is ignored if its TAGS and one of its keys
+    have the same hash. The result is None if all messages of the sample are ignored. In all other cases, the result is
+    False.
 
     The sample has the newest entries of the index, and older entries from many places of the index. The newest entries
     may all belong to messages without TAGS. Raises Unreadable.
@@ -126,7 +126,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
     If `profile` is not None, the result is `profile.indexes_tags`. If `profile` is None, signs in the store decide.
 
-    Raises BadRequest if a store with TAGS does not show whether a broker of 5.3 or of 5.4 wrote the store.
+    Raises BadRequest if `profile` is None, and a 5.x store with TAGS does not show whether 5.3 or 5.4 wrote the store.
     """
     if profile is not None:
         return profile.indexes_tags
