@@ -66,6 +66,25 @@ def test_groups_go_on_where_they_are_told(
     }
 
 
+@pytest.mark.parametrize(("name", "version"), STORES)
+@pytest.mark.parametrize("backup", [b"", b"{"])
+def test_a_broker_starts_with_an_empty_backup(
+    backup: bytes, name: str, version: str, golden: Callable[[str], Path], rmqctl: Rmqctl
+) -> None:
+    """As a full disk leaves it: then without topics. A .bak that is not JSON ends the start, as rmqctl says."""
+    store = golden(name)
+    (store / "config" / "topics.json").write_bytes(b"")
+    (store / "config" / "topics.json.bak").write_bytes(backup)
+    said = rmqctl("recover", store, "--dry-run").out
+    assert ("the broker does not load this store: config/topics.json and its .bak" in said) == bool(backup)
+    broker = RealRocketMQ(version, timeout=60)
+    if backup:
+        with pytest.raises(RuntimeError, match="ended with 1"):
+            broker.consume(store, [], geometry=GEOMETRY, settings=SETTINGS)
+    else:
+        assert broker.consume(store, [], geometry=GEOMETRY, settings=SETTINGS) == []
+
+
 def set_offsets(store: Path, rmqctl: Rmqctl) -> dict[int, int]:
     """Set an offset of each kind; return them by queue."""
     found: dict[int, int] = {}

@@ -29,7 +29,7 @@ class DelayOffsets:
     which is increased after every 200 updates. `now` returns the time for the dataVersion in ms since 1970.
 
     Raises Unreadable if neither delayOffset.json nor delayOffset.json.bak can be loaded. If delayOffset.json cannot be
-    loaded and has no .bak, a broker delivers all delayed messages a second time.
+    loaded and has no .bak or an empty one, a broker delivers all delayed messages a second time.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:

@@ -263,13 +263,14 @@ class RestartSimulation:
     def _config_refusal(self) -> str | None:
         """Return why a config file makes the broker exit at its start.
 
-        A broker exits at its start if a config file and its `.bak` are both not valid (ConfigManager.loadBak). The
-        result is None if the broker does not exit.
+        A broker exits at its start if a config file and its `.bak` are both not valid (ConfigManager.loadBak). With an
+        empty `.bak`, a broker starts with an empty configuration (4.7.1 to 5.5.0). The result is None if the broker
+        does not exit.
         """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
-            has_backup = self._store.storage.entry(folder / f"{name}.bak").kind is Kind.FILE
-            if has_backup and self._store.config(name).content is None:
+            backup = self._store.storage.entry(folder / f"{name}.bak")
+            if backup.kind is Kind.FILE and backup.size and self._store.config(name).content is None:
                 return f"config/{name} and its .bak cannot be read: {self._store.config(name).problem}"
         return None
 
