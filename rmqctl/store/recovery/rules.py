@@ -20,6 +20,8 @@ record.
 | 4.7, 4.9 | the third file from the end                            | none                                       |
 | 5.3      | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end  |
 
+If the log has fewer than three files, 4.x begins at the first file.
+
 With the file `abort`, all versions begin at the start file and dispatch all good records. The start file is the last
 log file whose first record meets these conditions:
 
