@@ -28,12 +28,13 @@ class MappedFile:
     greater than `size`. The bytes after `size` do not belong to the queue.
     """
 
-    __slots__ = ("_descriptor", "_kept", "_path", "_storage", "file_from_offset", "size", "size_on_disk")
+    __slots__ = ("_descriptor", "_kept", "_name", "_path", "_storage", "file_from_offset", "size", "size_on_disk")
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
         self._storage = storage
         self._kept = kept
         self._descriptor: int | None = None
+        self._name: str | None = None
         self._path = str(path)  # a store may have 200,000 queues, and a Path needs three times the memory
         self.file_from_offset = file_from_offset
         self.size = size
@@ -47,7 +48,9 @@ class MappedFile:
     @property
     def name(self) -> str:
         """Return the file's path as findings show it."""
-        return self._storage.display(self.path)
+        if self._name is None:
+            self._name = self._storage.display(self.path)
+        return self._name
 
     @property
     def end(self) -> int:

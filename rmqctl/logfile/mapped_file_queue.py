@@ -18,6 +18,8 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.logfile.system.storage import Entry, Storage
 
 FILE_NAME_DIGITS = 20
@@ -66,22 +68,17 @@ class MappedFileQueue:
         A running broker may have added, extended or deleted files. Raises OSError.
         """
         self.close()
-        self.anomalies: tuple[Damage, ...] = ()
-        self.foreign: tuple[Damage, ...] = ()
-        self._unnamed: tuple[Entry, ...] = ()
-        self.allocated = 0
-        found: dict[int, MappedFile] = {}
+        listing = _Listing(self.storage)
         for folder in map(Path, self._folders):
-            entries = self.storage.listing(folder)
-            if not entries:
-                self._check_is_folder(folder)
-            for entry in entries:
-                self._add(found, entry)
-        self.files = [found[base] for base in sorted(found)]
+            listing.add(folder)
+        self.allocated = listing.allocated
+        self.foreign = tuple(listing.foreign)
+        self._unnamed = tuple(listing.unnamed)
+        self.files = [listing.files[base] for base in sorted(listing.files)]
         self.file_size = self._configured or _common_size(self.files)
         for file in self.files:
             file.size = min(file.size_on_disk, self.file_size)
-        self._check_sequence()
+        self.anomalies = (*listing.overlaps, *self._faults_in_sequence())
         self._bases = tuple(file.file_from_offset for file in self.files)
 
     @property
@@ -132,32 +129,8 @@ class MappedFileQueue:
         for file in self.files:
             file.close()
 
-    def _check_is_folder(self, folder: Path) -> None:
-        """Add an entry to `foreign` if `folder` exists but is not a folder."""
-        kind = self.storage.entry(folder).kind
-        if kind is Kind.LINK_OUT:
-            self._foreign("link-not-followed", LINK_TEXT, folder)
-        elif kind in (Kind.FILE, Kind.OTHER):
-            self._foreign("foreign-file", f"{kind.value} where a folder of files should be", folder)
-
-    def _add(self, found: dict[int, MappedFile], entry: Entry) -> None:
-        if entry.kind is Kind.LINK_OUT:
-            self._foreign("link-not-followed", LINK_TEXT, entry.path)
-            return
-        if entry.kind is not Kind.FILE or not is_file_name(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
-            self._unnamed += (entry,) if entry.kind is Kind.FILE else ()
-            self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
-            return
-        base = int(entry.name)
-        self.allocated += entry.allocated
-        if base in found:
-            detail = f"the same offset as {found[base].name}"
-            path = self.storage.display(entry.path)
-            self.anomalies += (Damage("file-overlap", base, entry.size, detail, path=path),)
-            return
-        found[base] = MappedFile(self.storage, entry.path, base, entry.size)
-
-    def _check_sequence(self) -> None:
+    def _faults_in_sequence(self) -> Iterator[Damage]:
+        """Yield a Damage for each gap, each overlap and each wrong length of the files."""
         expected: int | None = None
         for file in self.files:
             base = file.file_from_offset
@@ -169,19 +142,69 @@ class MappedFileQueue:
                 )
                 low, high = sorted((base, expected))
                 detail = f"{high - low} bytes from {low} on are {what}"
-                self.anomalies += (Damage(code, low, high - low, detail, path=file.name),)
+                yield Damage(code, low, high - low, detail, path=file.name)
             size = file.size_on_disk
             if size != self.file_size or not size:
                 detail = f"{_length_words(size, self.file_size)}: {_LOADED_BY[bool(size)]}"
                 missing = abs(self.file_size - size)
-                self.anomalies += (Damage("file-length", base + file.size, missing, detail, path=file.name),)
+                yield Damage("file-length", base + file.size, missing, detail, path=file.name)
             elif file.size > FILE_SIZE_MAX:
                 detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
-                self.anomalies += (Damage("file-length", base, file.size, detail, path=file.name),)
+                yield Damage("file-length", base, file.size, detail, path=file.name)
             expected = base + max(self.file_size, 1)
 
-    def _foreign(self, code: str, detail: str, path: Path) -> None:
-        self.foreign += (Damage(code, 0, 0, detail, path=self.storage.display(path)),)
+
+class _Listing:
+    """The entries of a queue's folders, sorted by what they are.
+
+    `files` has the files of the queue by their offsets. `overlaps` has a Damage for each further file with the same
+    offset. `unnamed` has the files that are not named by an offset.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.files: dict[int, MappedFile] = {}
+        self.overlaps: list[Damage] = []
+        self.foreign: list[Damage] = []
+        self.unnamed: list[Entry] = []
+        self.allocated = 0
+        self._storage = storage
+
+    def add(self, folder: Path) -> None:
+        """Add the entries of a folder. Raises OSError."""
+        entries = self._storage.listing(folder)
+        if not entries:
+            self._check_is_folder(folder)
+        for entry in entries:
+            self._add(entry)
+
+    def _check_is_folder(self, folder: Path) -> None:
+        """Add an entry to `foreign` if `folder` exists but is not a folder."""
+        kind = self._storage.entry(folder).kind
+        if kind is Kind.LINK_OUT:
+            self._add_foreign("link-not-followed", LINK_TEXT, folder)
+        elif kind in (Kind.FILE, Kind.OTHER):
+            self._add_foreign("foreign-file", f"{kind.value} where a folder of files should be", folder)
+
+    def _add(self, entry: Entry) -> None:
+        if entry.kind is Kind.LINK_OUT:
+            self._add_foreign("link-not-followed", LINK_TEXT, entry.path)
+            return
+        if entry.kind is not Kind.FILE or not is_file_name(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
+            self.unnamed += [entry] if entry.kind is Kind.FILE else []
+            detail = f"{entry.kind.value} that is not named by an offset of 20 digits"
+            self._add_foreign("foreign-file", detail, entry.path)
+            return
+        base = int(entry.name)
+        self.allocated += entry.allocated
+        if base in self.files:
+            detail = f"the same offset as {self.files[base].name}"
+            path = self._storage.display(entry.path)
+            self.overlaps.append(Damage("file-overlap", base, entry.size, detail, path=path))
+            return
+        self.files[base] = MappedFile(self._storage, entry.path, base, entry.size)
+
+    def _add_foreign(self, code: str, detail: str, path: Path) -> None:
+        self.foreign.append(Damage(code, 0, 0, detail, path=self._storage.display(path)))
 
 
 def _length_words(size: int, usual: int) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
@@ -93,7 +92,7 @@ class AddLogFile(NamedTuple):
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
-_NO_FINDINGS: Mapping[str, int] = MappingProxyType({})  # one for all steps: a plan may have 200,000
+_NO_FINDINGS: Mapping[str, int] = {}  # one for all steps: a plan may have 200,000
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,9 @@ class UnitAudit:
         states["first"][places] = [cursor.first for _, cursor in plain]
         states["end"][places] = [cursor.max_offset for _, cursor in plain]
         self._rows_used += len(plain)
+        missing = self._rows_used - len(self._pool)
+        if missing > 0:  # several topics that are not UTF-8 can have the name of one queue
+            self._pool = np.concatenate((self._pool, np.zeros((missing, self._pool.shape[1]), np.uint8)))
         self._keys += new
         self._states = np.concatenate((self._states, states))
         self._fill_windows(len(self._keys) - len(new), plain)

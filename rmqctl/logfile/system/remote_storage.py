@@ -145,10 +145,6 @@ class RemoteStorage(Storage):
                 found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
-    def kinds(self, folder: Path) -> list[tuple[str, Kind]]:
-        """Return the names in a folder, sorted, with their kinds. Raises OSError."""
-        return [(entry.name, entry.kind) for entry in self.listing(folder)]
-
     def stamp(self, path: Path) -> Stamp | None:
         """Return the size and time of the file at `path`; None if it does not exist.
 

@@ -15,7 +15,7 @@ import struct
 import sys
 from contextlib import contextmanager, nullcontext
 from enum import Enum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -169,13 +169,15 @@ class Storage:
         The list is empty if the folder does not exist. On most file systems, `kinds` is several times as fast as
         `listing`, because it needs no status of each file. Raises OSError.
         """
+        if type(self) is not Storage or reached(folder)[1] is not None:  # a subclass may have other entries
+            return [(entry.name, entry.kind) for entry in self.listing(folder)]
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        if reached(folder)[1] is not None:
-            return [(entry.name, entry.kind) for entry in self.listing(folder)]
         with os.scandir(folder) as entries:
             found = [(entry.name, self._kind_of(entry, folder)) for entry in entries]
-        return sorted((name, kind) for name, kind in found if kind is not Kind.MISSING)
+        for name, _ in found[:1]:  # a folder that can be listed, but not entered, is an error here
+            self._entry_in_folder(folder / name)
+        return sorted(((name, kind) for name, kind in found if kind is not Kind.MISSING), key=itemgetter(0))
 
     def _kind_of(self, entry: os.DirEntry[str], folder: Path) -> Kind:
         if entry.is_dir(follow_symlinks=False):

@@ -77,10 +77,6 @@ class WritableStorage(Storage):
         """Return the names in a folder, sorted."""
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)
 
-    def kinds(self, folder: Path) -> list[tuple[str, Kind]]:
-        """Return the names in a folder, sorted, with their kinds. Raises OSError."""
-        return [(entry.name, entry.kind) for entry in self.listing(folder)]
-
     def _paths(self, folder: Path) -> list[Path]:
         return [folder / name for name in self.names(folder)]
 

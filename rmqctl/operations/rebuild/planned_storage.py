@@ -76,10 +76,6 @@ class PlannedStorage(Storage):
         entries = (self.entry(folder / name) for name in sorted(names))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]
 
-    def kinds(self, folder: Path) -> list[tuple[str, Kind]]:
-        """Return the names in a folder, sorted, with their kinds. Raises OSError."""
-        return [(entry.name, entry.kind) for entry in self.listing(folder)]
-
     def open(self, path: Path) -> int:
         """Open a file for reading. Raises OSError."""
         planned = self._planned.get(path)

@@ -150,8 +150,9 @@ class DispatchRequestBuilder:
             number = self._numbers.get((topic, queue_id))
             if number is None:
                 raw, name = self._topics.setdefault(topic, (topic, topic.decode("utf-8", "replace")))
-                number = self._numbers[raw, queue_id] = len(self.queues)
-                self.queues.append((raw, queue_id))
+                key = (raw, queue_id)
+                number = self._numbers[key] = len(self.queues)
+                self.queues.append(key)
                 self.keys.append((name, queue_id))
             return number
 

@@ -426,15 +426,15 @@ class ReadOnlyStore:
 
         Other entries are added to `foreign`.
         """
-        kind = self.storage.entry(folder).kind
-        if kind is Kind.LINK_OUT:
-            self.foreign.append(self._not_ours(folder, kind))
-            self._leave_unread(folder)
         try:
+            kind = self.storage.entry(folder).kind
             entries = self.storage.kinds(folder)
         except OSError as error:
             self._cannot_be_read(folder, error)
             return []
+        if kind is Kind.LINK_OUT:
+            self.foreign.append(self._not_ours(folder, kind))
+            self._leave_unread(folder)
         in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(
             store_path.CONSUMEQUEUE
         )

@@ -12,6 +12,7 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import hash_code
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
@@ -223,6 +224,30 @@ def test_a_queue_folder_that_cannot_be_listed_is_told_and_the_rest_is_read(
     used = [key for key, queue in store.queues.items() if queue.max_offset]
     assert used == ([] if closed_folder == "consumequeue" else [("U", 1)])
     assert [code for path, code in codes(store).items() if path.endswith(closed_folder)] == ["unreadable"]
+
+
+@pytest.mark.parametrize("closed_folder", ["consumequeue/T", "batchconsumequeue", "consumequeue_ext"])
+def test_a_folder_that_can_only_be_listed_is_told_and_the_rest_is_read(
+    root: Path, closed_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the mode r--: the names can be read, but nothing of the entries."""
+    for folder in ("consumequeue/T/0", "consumequeue/T/1", "consumequeue/U/1", "batchconsumequeue/B/0"):
+        put(root / folder / f"{0:020d}", struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"))
+    put(root / "consumequeue_ext/U/1" / f"{0:020d}", bytes(100))
+    real = Storage._status
+
+    def status(self: Storage, path: Path, *, follow: bool = False) -> os.stat_result:
+        if path.is_relative_to(root / closed_folder) and path != root / closed_folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(self, path, follow=follow)
+
+    monkeypatch.setattr(Storage, "_status", status)
+    store = ReadOnlyStore(root)
+    store.list_all()
+    assert [path for path, code in codes(store).items() if code == "unreadable"] == [closed_folder]
+    used = {key for key, queue in store.queues.items() if isinstance(queue, ConsumeQueue) and queue.max_offset}
+    assert used == {("U", 1)} | (set() if closed_folder == "consumequeue/T" else {("T", 0), ("T", 1)})
+    assert store.has_unreadable
 
 
 def test_an_index_folder_that_cannot_be_listed_is_unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

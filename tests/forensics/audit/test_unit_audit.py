@@ -1,0 +1,33 @@
+"""The windows of many queues, beside what test_crosscheck.py and test_light_queues.py see of them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.kernels.cq_unit_compare import PLAIN
+from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.log_maker import Record, write_log
+
+
+def test_topics_that_are_not_utf8_can_have_one_name(tmp_path: Path) -> None:
+    """Several queue numbers, each with its own window of the same queue."""
+    write_log(tmp_path, [Record()], file_size=1000)
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").write_bytes(struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"))
+    store = ReadOnlyStore(tmp_path)
+    queue = store.queue("T", 0)
+    assert isinstance(queue, ConsumeQueue)
+    failed: list[QueueKey] = []
+    with store.storage.keeping_small_files():
+        audit = UnitAudit({("T", 0): QueueCursor(queue)}, lambda _: PLAIN, lambda key, _: failed.append(key))
+        audit.know([("T", 0)])
+        audit.know([("T", 0)] * 4)
+    assert not failed
+    assert audit._states["row"].tolist() == [0, 1, 2, 3]
+    assert [bytes(window[:20]) for window in audit._pool] == [struct.pack(">qiq", 0, 126, 0)] * 4
+    assert audit._states["window_end"].tolist() == [1, 1, 1, 1]
