@@ -1,7 +1,13 @@
 """The project's checks by name: `nox -s lint types test`. They run in the environment that nox is installed in."""
 
+import os
+import sys
+from pathlib import Path
+
 import nox
 
+# the tools are those of nox's own environment, also if it is not activated
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "test"]
 

@@ -87,9 +87,11 @@ def _table(store: Path, name: str, key: str) -> dict[str, Any]:
 
 def _codes(_: click.Context) -> dict[str, str]:
     """Return the codes that `explain` knows, each with its meaning."""
+    from rmqctl.forensics.doctor.causes import CAUSES
     from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     found = {code: explained.meaning.split(". ")[0] for code, explained in (CATALOGUE | TERMS).items()}
+    found |= {code: cause.means.split(". ")[0] for code, cause in CAUSES.items()}
     return found | {str(int(code)): meaning for code, meaning in EXIT_CODE_MEANINGS.items()}
 
 

@@ -95,8 +95,8 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
 
 
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
-    """Return the error for a command that would change a store of 3.x."""
-    what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
+    """Return the error for a command that would change the log or queues of 3.x."""
+    what = "log, queues and index of RocketMQ 3.x are read-only for rmqctl: it plans and makes no change there"
     hint = (
         "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"
     )

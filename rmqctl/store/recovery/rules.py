@@ -30,9 +30,10 @@ log file whose first record meets these conditions:
 
 The safe time is 3 s before min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint, but at least 0.
 
-If `abort` exists and no log file can be the start file, the scan begins at the first log file. In 5.3, the scan
-compares with `>` instead of `>=`, which is a bug. The first record without a unit begins exactly at the queues' end,
-and 5.3 does not dispatch this record.
+If `abort` exists and no log file can be the start file, the scan begins at the first log file.
+
+Without `abort`, the scan of 5.3 compares with `>` instead of `>=` (see the table), which is a bug. The first record
+without a unit begins exactly at the queues' end, and 5.3 does not dispatch this record.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 

@@ -16,6 +16,7 @@ from click.shell_completion import ShellComplete
 from rmqctl.cli.main import rmqctl as program
 from rmqctl.cli.shared.names import TYPES, complete_names
 from rmqctl.errors import ExitCode
+from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.finding import CATALOGUE, TERMS
 
 HEAVY = ("numba", "numpy", "rich", "pyarrow", "rmqctl.store.read.read_only_store")
@@ -63,7 +64,8 @@ def test_groups_of_the_store(store: Path) -> None:
 
 
 def test_codes() -> None:
-    assert proposed("explain", "") == [*CATALOGUE, *TERMS, *(str(int(code)) for code in ExitCode)]
+    codes = dict.fromkeys((*CATALOGUE, *TERMS, *CAUSES, *(str(int(code)) for code in ExitCode)))
+    assert proposed("explain", "") == list(codes)
     assert proposed("explain", "index-h") == ["index-header"]
 
 
