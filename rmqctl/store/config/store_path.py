@@ -157,7 +157,8 @@ class StorePath:
     def version_signs(self) -> list[str]:
         """Return the signs of a 5.x broker in the store.
 
-        The signs are names of files and folders, and PID_IN_ABORT. The list is empty if the store has no sign of 5.x.
+        A sign is the name of a file or folder, or PID_IN_ABORT for a PID in the file `abort`. The list is empty if the
+        store has no sign of 5.x.
         """
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
