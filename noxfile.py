@@ -6,8 +6,8 @@ from pathlib import Path
 
 import nox
 
-# the tools are those of nox's own environment, also if it is not activated
-os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+if "VIRTUAL_ENV" not in os.environ:  # no environment is activated: the tools are in that of nox
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "test"]
 

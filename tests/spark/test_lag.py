@@ -71,9 +71,25 @@ def test_a_group_that_one_broker_knows(spark: SparkSession, roots: list[Path], r
     assert [len(report["groups"]) > 0 for report in found.document()["reports"]] == [False, False, True]
     assert f"{roots[-1]}: audit in orders/0 is at 1000000, after the queue's end" in found.err
     assert str(roots[0]) not in found.err
+    idle = rmqctl("job", "lag", *roots, "--group", "TOOLS_CONSUMER")  # it reads no queue
+    here = rmqctl("lag", roots[-1], "TOOLS_CONSUMER")
+    assert (idle.code, idle.out) == (here.code, here.out) == (0, "")
+    assert f"{roots[-1]}: {here.err}" in idle.err
     unknown = rmqctl("job", "lag", *roots, "--group", "nobody")
     assert (unknown.code, unknown.out) == (2, "")
     assert unknown.err.startswith("rmqctl: no store knows the group 'nobody' (")
+
+
+def test_a_group_may_be_in_what_cannot_be_read(
+    spark: SparkSession, roots: list[Path], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    bad = unpack("497-basic", tmp_path)
+    (bad / "config" / "consumerOffset.json").write_bytes(b"{")
+    (bad / "config" / "consumerOffset.json.bak").write_bytes(b"{")
+    found = rmqctl("job", "lag", bad, roots[0], bad, "--group", "nobody", "-o", "json")
+    assert found.code == 4
+    assert found.document()["stores"] == [str(bad), str(roots[0])]
+    assert f"{bad}: config/consumerOffset.json: " in found.err
 
 
 def test_the_tables_and_the_rows(spark: SparkSession, roots: list[Path], rmqctl: Rmqctl) -> None:

@@ -42,7 +42,7 @@ SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped")
         # for monitoring: exit with 1 if billing is over 1000 messages behind in a queue of any broker
         rmqctl job lag /mnt/brokers/*/store --group billing --max-behind 1000
         # the queues with the most messages to consume
-        rmqctl job lag /mnt/brokers/*/store -o jsonl | jq -s 'sort_by(-.behind) | .[:10][]'
+        rmqctl job lag /mnt/brokers/*/store -o jsonl | jq -s 'sort_by(-(.behind // 0)) | .[:10][]'
     """,
 )
 @stores_argument
@@ -68,8 +68,8 @@ def command(
     a path under which every executor has access to the store. Each task of Spark examines a whole store, as `rmqctl
     lag` does.
 
-    The first table has a row for each group, with the sums of all stores. `oldest` and `age` are those of the store
-    where they are worst. The second table has a row for each group of each store. CSV and JSON Lines have a row for
+    The first table has a row for each group, with the sums of all stores, the oldest message of all stores, and the
+    largest age. The second table has a row for each group of each store. CSV and JSON Lines have a row for
     each queue. -o json prints the sums, and all data of `rmqctl lag -o json` for each store.
 
     If one store cannot be examined, the reason is printed on stderr, and the job continues with the other stores. The
@@ -77,11 +77,11 @@ def command(
     sends its own code to the executors. This job needs the extra `spark`: in the clone,
     `pipx install --force '.[spark]'`.
     """
-    found = open_each(stores, partial(open_store, broker_conf=broker_conf, follow_links=follow_links))
+    found = open_each(dict.fromkeys(stores), partial(open_store, broker_conf=broker_conf, follow_links=follow_links))
     begin = partial(_begun, group=group, bound=max_behind, progress_mode=progress_mode)
     done = list(results(found, partial(spark_session, master, remote), begin))
     reports = [(path, report) for path, report in done if isinstance(report, LagReport)]
-    if group is not None and len(reports) == len(done) and not any(report.document["groups"] for _, report in reports):
+    if len(reports) == len(done) and not any(report.knows_group for _, report in reports):
         raise BadRequest(f"no store knows the group {group!r}", hint="`rmqctl job lag STORE...` lists the groups")
     _print(list(map(_document, done)), reports, output)
     for path, report in reports:
@@ -177,7 +177,8 @@ def _begun(
 def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound | None) -> LagReport:
     """Return the report on a store.
 
-    If the store does not know `group`, the report has no rows and no remarks.
+    If the store does not know `group`, the report has no rows and no remarks. If a part of the store could not be read,
+    the store may know the group.
     """
     from rmqctl.forensics.groups.lag import Lag
 
@@ -185,4 +186,4 @@ def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound 
     report = lag_report(store, lag, shown, bound)
     if group is None or lag.groups.is_known(group) or report.exit_code is ExitCode.PARTIAL:
         return report
-    return report._replace(remarks=[])
+    return report._replace(remarks=[], knows_group=False)

@@ -100,12 +100,19 @@ class Lag:
     last message in the log (ms since 1970), or None if the log has no message. `problems` lists the parts that could
     not be read. `incomplete` says that a result may be wrong because a part could not be read.
 
-    With `group`, the result covers one group; an unknown group has no rows. `groups` has the groups of the store.
+    `groups` has the groups of the store. With `group`, the result covers one group; an unknown group has no rows.
     Without `counts_delayed`, the totals do not count delayed retries. To count delayed retries, rmqctl must read each
     message that waits for its delay. Raises OSError if the log cannot be read.
     """
 
-    def __init__(self, store: ReadOnlyStore, group: str | None = None, *, counts_delayed: bool = True) -> None:
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        group: str | None = None,
+        *,
+        groups: ConsumerGroups | None = None,
+        counts_delayed: bool = True,
+    ) -> None:
         self._store = store
         self._counts_delayed = counts_delayed
         self._last_offset = -1
@@ -113,7 +120,7 @@ class Lag:
         for topic, queue_id in sorted(store.queues):
             self._queue_ids.setdefault(topic, []).append(queue_id)
         self.problems: list[str] = []
-        self.groups = ConsumerGroups(store)
+        self.groups = groups or ConsumerGroups(store)
         self.unlisted = 0
         self._popped = popped_messages(store, self.problems)
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))

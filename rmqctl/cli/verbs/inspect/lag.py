@@ -43,8 +43,8 @@ def max_behind_option(command: F) -> F:
         "--max-behind",
         type=BoundType(),
         help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
-        "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message. Run `lag` "
-        "with N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is outside its "
+        "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message. Use N, "
+        "too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is outside its "
         "queue.",
     )(command)
 
@@ -92,12 +92,13 @@ def command(
     was cut. If an offset is after the queue's end, `behind` is negative, and the group may skip new messages.
     """
     from rmqctl.forensics.groups.lag import Lag
+    from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
     opened = open_store(store, broker_conf, follow_links)
-    lag = Lag(opened, group)
+    groups = ConsumerGroups(opened)
     if group is not None:
-        lag.groups.check_group(group)
-    report = lag_report(opened, lag, str(store), max_behind)
+        groups.check_group(group)
+    report = lag_report(opened, Lag(opened, group, groups=groups), str(store), max_behind)
     print_lag(report, output)
     for line in report.remarks:
         remark(line)

@@ -32,12 +32,14 @@ MEANINGS = {
 class LagReport(NamedTuple):
     """The lag of a store's groups, ready for output.
 
-    `document` has the keys of the JSON document, and `remarks` has the lines for stderr.
+    `document` has the keys of the JSON document, and `remarks` has the lines for stderr. `knows_group` is False if the
+    store does not know the group of the question.
     """
 
     document: Row
     remarks: list[str]
     exit_code: ExitCode
+    knows_group: bool = True
 
 
 def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) -> LagReport:
@@ -142,7 +144,8 @@ def _offset(row: Row) -> int | str:
 def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
     """Yield what was not read, and which offsets are outside their queues."""
     if not lag.queues:
-        yield "no file in config/ names a consumer group"
+        has_groups = bool(lag.groups.known)
+        yield "no queue to show" if has_groups else "no file in config/ names a consumer group"
     if lag.unlisted:
         from rmqctl.forensics.groups.queue_ends import unlisted_in_words
 

@@ -123,6 +123,18 @@ def test_a_store_that_was_shut_down_in_order_needs_nothing(name: str, tmp_path: 
     assert not (store / ".rmqctl").exists()
 
 
+@pytest.mark.parametrize(("backup", "refused"), [(b"", False), (b"{", True)])
+def test_a_broker_starts_with_an_empty_backup(
+    backup: bytes, refused: bool, golden: Callable[[str], Path], rmqctl: Rmqctl
+) -> None:
+    """tests/interop/test_changed_configuration.py asks real brokers."""
+    store = golden("broker-497")
+    (store / "config" / "topics.json").write_bytes(b"")
+    (store / "config" / "topics.json.bak").write_bytes(backup)
+    restart = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
+    assert ("refused" in restart) == refused
+
+
 def test_a_store_of_3x_is_read_only(tmp_path: Path, rmqctl: Rmqctl) -> None:
     refused = rmqctl("recover", unpack("326-basic", tmp_path), "--dry-run")
     assert (refused.code, refused.out) == (13, "")
