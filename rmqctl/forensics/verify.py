@@ -9,22 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqctl.forensics.audit import client_audit, state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.audit.part_audit import summary_of
 from rmqctl.forensics.bit_flip import find_bit_flip
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.dispatch_scan import IS_PLACEHOLDER
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
@@ -34,6 +32,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -63,8 +62,23 @@ CAUSES = (
     "file-overlap",
 )
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
-# yields the log's items in order; with a request builder, each RecordRun has its dispatch columns
+# yields the log's items in order; with a request builder, each RecordRun has DispatchColumns or a CheckedRun
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
+
+
+class AuditOfIndex(Protocol):
+    """Compares the index with the log; `IndexAudit` is one."""
+
+    findings: list[Finding]
+
+    def on_messages(self, described: DispatchColumns) -> None:
+        """Process messages of the log, in log order."""
+
+    def finish(self) -> None:
+        """Complete the comparison, after the last message."""
+
+    def notes(self) -> Iterator[str]:
+        """Yield remarks, after `finish`."""
 
 
 @dataclass
@@ -130,8 +144,9 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 class Verification:
     """One verification: the scan, the audits of its messages, and the report.
 
-    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `report` can be read while the
-    verification runs. With `receipts`, a log file with a receipt of `rmqctl clean` does not count as missing.
+    The function `scan` scans the log. Without `scan`, `threads` threads scan the log. `audit_index` makes the
+    comparison of the index with the log. `report` can be read while the verification runs. With `receipts`, a log file
+    with a receipt of `rmqctl clean` does not count as missing.
     """
 
     def __init__(
@@ -141,6 +156,7 @@ class Verification:
         threads: int = 1,
         scan: Scan | None = None,
         *,
+        audit_index: Callable[[ReadOnlyStore, DispatchRequestBuilder], AuditOfIndex] = IndexAudit,
         receipts: bool = True,
     ) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
@@ -150,7 +166,8 @@ class Verification:
         self._receipts = receipts
         self._level = level if store.commit_log.queue.files else 0
         self._queues: QueueCrosscheck | None = None
-        self._index: IndexAudit | None = None
+        self._audit_index = audit_index
+        self._index: AuditOfIndex | None = None
         self._oldest = 0
         self._newest = 0
         self._last = 0
@@ -202,7 +219,7 @@ class Verification:
     def _check_log(self) -> None:
         """Scan the log, and compare it with queues and index."""
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
-        self._index = IndexAudit(self._store, self._builder) if self._level >= LEVEL_ALL else None
+        self._index = self._audit_index(self._store, self._builder) if self._level >= LEVEL_ALL else None
         self.report.placeholders = 0 if self._queues else None
         for item in self._scan(self.report.summary, self._builder if self._queues else None):
             if isinstance(item, Damage):
@@ -288,21 +305,27 @@ class Verification:
             )
         return found.is_cleaned
 
-    def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
+    def _good(self, messages: int, size: int, described: DispatchColumns | CheckedRun | None) -> None:
         """Count a run of good messages, and pass them to the audits."""
         self._tally.good(messages, size)
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size
-        if described is not None:
-            stored = described.messages["store_timestamp"]
-            self._oldest = self._oldest or int(stored[np.argmax(stored != 0)])
-            self._newest = max(self._newest, int(stored.max()))
-            self._last = int(stored[-1])
-            self.report.placeholders = (self.report.placeholders or 0) + int(
-                np.count_nonzero(described.messages["traits"] & IS_PLACEHOLDER)
-            )
+        if isinstance(described, DispatchColumns):
+            self._count(summary_of(described.messages))
             self._tell(described)
+        elif described is not None:
+            self._count(described.summary)
+            self._tell(described.rest)
+            if self._queues:
+                self._queues.confirm(described.confirmed)
+
+    def _count(self, run: RunSummary) -> None:
+        """Add the store times and the placeholders of a run of good messages."""
+        self._oldest = self._oldest or run.oldest
+        self._newest = max(self._newest, run.newest)
+        self._last = run.last
+        self.report.placeholders = (self.report.placeholders or 0) + run.placeholders
 
     def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
         if damaged is None:

@@ -200,7 +200,7 @@ def _rebuild(
     with opened(store) as (found, fingerprint):
         if headed and how.output == "table":
             print(f"{printable(str(store))}:")
-        scan = scan_by_tasks(spark, found, split_size)
+        scan = scan_by_tasks(spark, found, split_size).scan
         return look_or_make(found, fingerprint, how._replace(scan=scan))
 
 

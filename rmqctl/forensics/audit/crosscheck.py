@@ -107,6 +107,16 @@ class QueueCrosscheck:
         for rows in _runs(messages, verdicts):
             self._judge(messages[rows], int(verdicts[rows[0]]), message)
 
+    def confirm(self, confirmed: Rows) -> None:
+        """Remember units whose messages are in the log.
+
+        `confirmed` has rows of RUNS (`rmqctl.kernels.cq_unit_compare`), with the queue numbers of the request builder.
+        """
+        for number, start, end in confirmed.tolist():
+            cursor = self._cursors.get(self._builder.keys[number])
+            if cursor is not None:
+                cursor.confirm_run(start, end)
+
     def _kind_of(self, key: QueueKey) -> int:
         """Return how the messages of a queue are compared with the units."""
         if key in self._unreadable or self._store.is_unread(*key):

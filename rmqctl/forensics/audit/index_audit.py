@@ -22,7 +22,7 @@ from rmqctl.store.read.version_guess import guess_profile, looks_like_3x
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rmqctl.format.columns import Bytes, Row
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -53,12 +53,71 @@ class _Block(NamedTuple):
         return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
 
 
-class IndexAudit:
-    """Collects differences between log and index in `findings`."""
+class TagsCounts(NamedTuple):
+    """The counts of the messages that have TAGS, as in MERGE_STATE.
 
-    def __init__(self, store: ReadOnlyStore, builder: DispatchRequestBuilder) -> None:
+    `indexed` messages have an entry for TAGS. The messages without this entry are counted in `before` if they come
+    before the first indexed message, and in `open` if they come after the last indexed message. `open_from` is the
+    physical offset of the first of the `open` messages.
+    """
+
+    before: int = 0
+    indexed: int = 0
+    open: int = 0
+    open_from: int = 0
+
+    def with_next(self, following: TagsCounts) -> TagsCounts | None:
+        """Return the counts of this part of the log and the next part together.
+
+        The result is None if messages without an entry for TAGS are between messages that have this entry.
+        """
+        if not following.indexed:
+            open_from = self.open_from if self.open else following.open_from
+            return self._replace(open=self.open + following.open, open_from=open_from)
+        gap = self.open + following.before
+        if not self.indexed:
+            return following._replace(before=gap)
+        return None if gap else following._replace(before=self.before, indexed=self.indexed + following.indexed)
+
+
+def tags_notes(tags: TagsCounts, last_offset: int, *, indexes_tags: bool) -> Iterator[str]:
+    """Yield remarks on entries for TAGS that are missing because of an upgrade.
+
+    `last_offset` is the physical offset in the last entry. `indexes_tags` says whether the broker that wrote the store
+    last indexes TAGS.
+    """
+    # if the open messages begin after the last entry, no key of these messages is in the index
+    last = tags.open if tags.open_from <= last_offset else 0
+    for count, where in ((tags.before, "first"), (last, "last")):
+        if count and (tags.indexed or indexes_tags):
+            yield (
+                f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
+                "broker before 5.4 wrote "
+                "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE "
+                "index --profile 5.4`"
+            )
+
+
+class IndexAudit:
+    """Collects differences between log and index in `findings`.
+
+    With `part`, only the entries of messages in [begin, end) (physical offsets) are compared, and chains, order and
+    headers are not checked. With `files`, only these index files are checked. `entries` counts the entries that were
+    read.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        builder: DispatchRequestBuilder,
+        *,
+        part: tuple[int, int] | None = None,
+        files: Sequence[IndexFile] | None = None,
+    ) -> None:
         self.findings: list[Finding] = []
+        self.entries = 0
         self._store = store
+        self._files = store.index.files if files is None else files
         self._builder = builder
         self._like_3x = False
         self._indexes_tags = False
@@ -72,7 +131,7 @@ class IndexAudit:
         self._state = np.zeros(1, MERGE_STATE)
         self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
         self._check_events = np.zeros(3 * ENTRIES_PER_BLOCK, INDEX_EVENTS)
-        self._blocks = self._read_blocks()
+        self._blocks = self._read_blocks() if part is None else self._part_blocks(*part)
         self._block: _Block | None = None
         self._following: _Block | None = None
         self._advance()
@@ -97,23 +156,22 @@ class IndexAudit:
         last["physical_offset"] = np.iinfo(np.int64).max
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
+    def check_files(self) -> None:
+        """Check slots, order and headers of all files, without messages."""
+        while self._block is not None:
+            self._advance()
+
     def notes(self) -> Iterator[str]:
         """Yield remarks on entries that are missing because of a broker's upgrade.
 
         The remarks count the first and the last messages of the log that have no entry for TAGS.
         """
-        state = self._state[0]
-        last = (
-            state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0
-        )  # otherwise, no key of these messages is in the index
-        for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
-            if count and (state["tags_indexed"] or self._indexes_tags):
-                yield (
-                    f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
-                    "broker before 5.4 wrote "
-                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE "
-                    "index --profile 5.4`"
-                )
+        yield from tags_notes(self.tags, self._last_offset, indexes_tags=self._indexes_tags)
+
+    @property
+    def tags(self) -> TagsCounts:
+        """Return the counts of the messages that have TAGS."""
+        return TagsCounts(*(int(self._state[0][f"tags_{name}"]) for name in TagsCounts._fields))
 
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
         """Compare a batch of messages with a block of entries, and add findings."""
@@ -178,7 +236,7 @@ class IndexAudit:
         """Yield the unchecked entries of all index files, in blocks."""
         self._like_3x = looks_like_3x(self._store)
         self._indexes_tags = guess_profile(self._store).indexes_tags
-        for index_file in self._store.index.files:
+        for index_file in self._files:
             file = index_file.file
             header = index_file.header()
             problem = self._store.index.length_problem(index_file)
@@ -191,12 +249,28 @@ class IndexAudit:
             has_entries = False
             for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
                 has_entries = True
-                raw = np.frombuffer(data, np.uint8)
-                yield _Block(
-                    check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8), self._incomplete_ahead
-                )
+                yield self._block_of(check, first, data)
             if not has_entries:
                 self._end_file(check)
+
+    def _block_of(self, check: FileCheck, first: int, data: bytes) -> _Block:
+        raw = np.frombuffer(data, np.uint8)
+        skipped = np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8)
+        self.entries += len(skipped)
+        return _Block(check, first, raw, skipped, self._incomplete_ahead)
+
+    def _part_blocks(self, begin: int, end: int) -> Iterator[_Block]:
+        """Yield the entries of messages in [begin, end) in blocks, without a check."""
+        self._like_3x = looks_like_3x(self._store)
+        for index_file in self._files:
+            header = index_file.header()
+            if header is None or header.end_phy_offset < begin or header.begin_phy_offset >= end:
+                continue
+            check = FileCheck(index_file, header)
+            first, behind = (index_file.first_reaching(offset, header.index_count) for offset in (begin, end))
+            for number, data in index_file.entry_blocks(behind, ENTRIES_PER_BLOCK, first):
+                yield self._block_of(check, number, data)
+            index_file.file.close()
 
     def _checked(self, block: _Block, following: int, *, last_of_file: bool) -> _Block:
         events = self._check_events

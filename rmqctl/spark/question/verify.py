@@ -1,18 +1,21 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
 The findings are the same as those of `rmqctl verify`. If there are several stores, each small store is verified by one
-task. Many tasks read the log of a large store or of a single store. The driver then compares the log with the queues
-and the index.
+task. Many tasks read the log of a large store or of a single store, and compare it with the queues and the index. The
+driver examines only the messages that the tasks could not confirm.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.kernels.warm_up import cache_in
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, scan_by_tasks
+from rmqctl.spark.scan.index_by_tasks import IndexByTasks, prove_files
+from rmqctl.spark.scan.store_tasks import task_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +46,16 @@ def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
     """Return the verification of a store, prepared but not started."""
-    return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)
+    task = task_of(store)
+    checked = scan_by_tasks(spark, store, split_size, compare_with=task)
+    audit_index = partial(
+        IndexByTasks,
+        task=task,
+        prove=partial(prove_files, spark),
+        parts=checked,
+        scan=scan_by_tasks(spark, store, split_size).scan,
+    )
+    return Verification(store, level, scan=checked.scan, audit_index=audit_index, receipts=receipts)
 
 
 def is_whole(store: ReadOnlyStore, stores: Sequence[ReadOnlyStore]) -> bool:

@@ -3,6 +3,9 @@
 The driver yields the items of the log (messages, blanks and damage) in log order. A scan without Spark yields the same
 items.
 
+If the caller requests dispatch columns, a task also compares its part of the log with the queues and the index. The
+driver receives only the messages that the task could not confirm. `IndexByTasks` joins the results for the index.
+
 A task guesses where the first record of the split begins, except in the first split of a file. If a task's part of the
 log does not begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log
 cannot be joined without gaps, the job fails.
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.errors import Unreadable
+from rmqctl.forensics.audit.part_audit import CheckedRun
 from rmqctl.spark.scan.log_split import Found, Reading, read_split
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
@@ -36,7 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.forensics.verify import Scan
+    from rmqctl.forensics.audit.index_proof import PartProof
+    from rmqctl.spark.scan.store_tasks import StoreTask
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.commit_log import CommitLog, ScanSummary
     from rmqctl.store.read.file_scan import ScanItem, ZeroTail
@@ -51,25 +56,32 @@ ReadSplits = Callable[
 ]  # each result is unpacked when it is needed
 
 
-def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
-    """Return a function that scans a store's log with Spark's tasks.
+def scan_by_tasks(
+    spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE, *, compare_with: StoreTask | None = None
+) -> ClusterScan:
+    """Return a scan of a store's log by Spark's tasks.
 
-    Every executor must have access to the store's folder under the same path. The returned function raises Unreadable
-    if a part of the log is missing or if Spark fails.
+    Every executor must have access to the store's folder under the same path.
     """
-    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
+    read = partial(read_splits, spark)
+    return ClusterScan(read, store.commit_log, store.path.root, split_size, compare_with=compare_with)
 
 
 class ClusterScan:
     """A scan of the log of one store by Spark's tasks.
 
     `root` is the folder of the store. Each task reads `split_size` bytes of the log. A wave is a group of splits that
-    one Spark job reads. `read` runs the tasks of one wave.
+    one Spark job reads. `read` runs the tasks of one wave. With `compare_with`, the tasks compare the log with the
+    queues and the index of this store. `index_parts` are the comparisons of the last scan with the index, in log order.
     """
 
-    def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
+    def __init__(
+        self, read: ReadSplits, log: CommitLog, root: Path, split_size: int, *, compare_with: StoreTask | None = None
+    ) -> None:
         self._read = read
+        self._compare_with = compare_with
         self._log = log
+        self.index_parts: list[PartProof] = []
         self._splits = splits_of(log, root, split_size)
         at_once = max(WAVE_SIZE // split_size, 1)
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
@@ -77,17 +89,19 @@ class ClusterScan:
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Yield all messages, blanks and damage of the log, in log order.
 
+        If `builder` is set, the result of a record run is a CheckedRun or, without a comparison, DispatchColumns.
         Raises Unreadable if a part of the log is missing or if Spark fails.
         """
         found = self._found(builder)
         of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
-        parts = _Parts(self._splits, found, self._reading(builder), builder)
+        self.index_parts = []
+        parts = _Parts(self._splits, found, self._reading(builder), builder, self.index_parts)
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
     def _reading(self, builder: DispatchRequestBuilder | None) -> Reading:
-        return (
-            Reading(True, builder.with_keys, builder.with_tags) if builder is not None else Reading(False, False, False)
-        )
+        if builder is None:
+            return Reading(False, False, False)
+        return Reading(True, builder.with_keys, builder.with_tags, self._compare_with)
 
     def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
         """Yield the results of the tasks, in the order of the splits."""
@@ -116,8 +130,14 @@ class _Parts:
     """
 
     def __init__(
-        self, splits: list[Split], found: Iterator[Found], reading: Reading, builder: DispatchRequestBuilder | None
+        self,
+        splits: list[Split],
+        found: Iterator[Found],
+        reading: Reading,
+        builder: DispatchRequestBuilder | None,
+        index_parts: list[PartProof],
     ) -> None:
+        self._index_parts = index_parts
         self._splits = iter(splits)
         self._found = found
         self._reading = reading
@@ -134,6 +154,8 @@ class _Parts:
             if not join.joins(found.part):
                 found = read_split(split, self._reading, join.position)
             join.add(found.part)
+            if found.in_index is not None:
+                self._index_parts.append(found.in_index)
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
@@ -145,6 +167,8 @@ class _Parts:
         if self._builder is None or not isinstance(item, RecordRun):
             return item
         numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)
+        if isinstance(item.result, CheckedRun):
+            return item._replace(result=item.result.numbered(numbers))
         messages = item.result.messages
         messages["queue"] = numbers[messages["queue"]]
         return item

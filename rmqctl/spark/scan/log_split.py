@@ -1,4 +1,4 @@
-"""Read a split of a log in a Spark task."""
+"""Read a split of a log in a Spark task, and compare it with queues and index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gc
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.kernels import dispatch_scan, scan
+from rmqctl.forensics.audit.index_proof import PartProof, prove_part
+from rmqctl.forensics.audit.part_audit import check_part
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.kernels.warm_up import KernelModule, cache_in, warm_up
 from rmqctl.logfile.column_reader import ColumnReader
@@ -16,29 +18,35 @@ from rmqctl.store.read.parallel_scan import Part, scan_part
 
 if TYPE_CHECKING:
     from rmqctl.spark.scan.split import Split
+    from rmqctl.spark.scan.store_tasks import StoreTask
 
 
 class Found(NamedTuple):
     """The result of a task: a part of the log, and the queues of the messages.
 
     `queues` is a list of (topic, queueId). The dispatch columns of `part` name a queue by its index in `queues`. If
-    dispatch columns were not requested, `queues` is empty.
+    dispatch columns were not requested, `queues` is empty. `in_index` is the comparison with the index, or None if
+    the part was not compared.
     """
 
     part: Part
     queues: list[tuple[bytes, int]]
+    in_index: PartProof | None = None
 
 
 class Reading(NamedTuple):
     """The settings for reading splits.
 
     With `described`, the result has dispatch columns. With `with_keys`, the dispatch columns include the hashes of the
-    keys. With `with_keys` and `with_tags`, the dispatch columns include the hash of TAGS.
+    keys. With `with_keys` and `with_tags`, the dispatch columns include the hash of TAGS. With `store`, the task
+    compares its part with the queues of this store, and with the index if the dispatch columns include hashes. Then the
+    record runs of the result have a `CheckedRun` in place of dispatch columns.
     """
 
     described: bool
     with_keys: bool
     with_tags: bool
+    store: StoreTask | None = None
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
@@ -48,7 +56,8 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     begins at this position in the file. A message, blank or damage must begin at `position`. Raises Unreadable if the
     file does not exist, or if the driver's host has a different file.
     """
-    warm_up_once(scan, *([dispatch_scan] if reading.described else []))
+    audits = (cq_unit_compare, index_match) if reading.store is not None else ()
+    warm_up_once(scan, *((dispatch_scan, *audits) if reading.described else ()))
     builder = (
         DispatchRequestBuilder(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
     )
@@ -56,7 +65,22 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
         start = split.start if position is None else position
         exact = position is not None or split.start == 0
         part = scan_part(file, start, split.stop, ColumnReader(), builder.take if builder else None, exact=exact)
-    return Found(part, builder.queues if builder else [])
+    if builder is None:
+        return Found(part, [])
+    if reading.store is None:
+        return Found(part, builder.queues)
+    return _compared(part, split.file_from_offset, builder, reading.store)
+
+
+def _compared(part: Part, file_from_offset: int, builder: DispatchRequestBuilder, task: StoreTask) -> Found:
+    """Compare a part with the index and the queues of its store."""
+    index = None
+    with task.opened() as store:
+        if builder.with_keys and part.first is not None:
+            begin, end = file_from_offset + part.first, file_from_offset + part.position
+            index = prove_part(store, builder, begin, end, part.items)
+        checked = check_part(store, builder.keys, part.items)
+    return Found(part._replace(items=checked), builder.queues, index)
 
 
 @cache

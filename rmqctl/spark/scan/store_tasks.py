@@ -51,12 +51,21 @@ class StoreTask(NamedTuple):
         Raises Unreadable if the store cannot be read, or if the task and the driver see different stores.
         """
         warm_up_once(*KERNELS)
+        with self.opened() as store:
+            return work(store)
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadOnlyStore]:
+        """Open the store in a task, and close the store after the block.
+
+        Raises Unreadable if the store cannot be read, or if the task and the driver see different stores.
+        """
         if self.first is not None:
             with opened(self.first):  # raises if it is not the driver's file
                 pass
         path = root_path(self.root)
         with closing(ReadOnlyStore(path, self.conf, follow_links=self.follow_links, log_only=self.log_only)) as store:
-            return work(store)
+            yield store
 
 
 def warm_up_tasks() -> None:

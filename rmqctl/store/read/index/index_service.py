@@ -11,6 +11,7 @@ to a newer entry.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import index_entry
 from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
@@ -206,13 +208,27 @@ class IndexFile:
             yield entry
             below, number = number, entry.prev_index
 
-    def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
+    def first_reaching(self, phy_offset: int, index_count: int) -> int:
+        """Return the number of the first entry that leads to `phy_offset` or later.
+
+        The result is the number after the last entry if all entries lead to earlier offsets. The physical offsets of
+        the entries must be ascending. `index_count` is the number after the last entry.
+        """
+        numbers = range(ENTRY_FIRST, max(min(index_count, self.capacity), ENTRY_FIRST))
+        return numbers.start + bisect_left(numbers, phy_offset, key=self._phy_offset)
+
+    def _phy_offset(self, number: int) -> int:
+        entry = self._entry(number)
+        return OFFSET_MAX if entry is None else entry.phy_offset
+
+    def entry_blocks(self, index_count: int, count: int, first: int = ENTRY_FIRST) -> Iterator[tuple[int, bytes]]:
         """Yield the index entries in blocks: (number of the first entry, bytes).
 
         A block has the bytes of `count` whole entries; the last block may have fewer entries. The first yielded entry
-        has number 1. The last yielded entry has number `index_count` - 1, or a lower number if the file is too short.
+        has number `first`. The last yielded entry has number `index_count` - 1, or a lower number if the file is too
+        short.
         """
-        number = 1
+        number = first
         end = min(index_count, self.capacity)
         while number < end:
             wanted = min(count, end - number)

@@ -1,0 +1,128 @@
+"""Prove that the index is right, from checks of its files and of parts of the log.
+
+Several processes can make the checks at the same time. The chains, the order and the header of an index file are
+checked without the log (`prove_file`). The keys of a part of the log are compared only with the index entries of this
+part (`prove_part`). `joined` proves that all checks together leave out no index entry.
+
+If a check fails, the index may be right in another way, or wrong. Then only `IndexAudit` can tell, which needs all
+messages in log order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.forensics.audit.index_audit import IndexAudit, TagsCounts
+from rmqctl.format.message import Damage, Message
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.file_scan import RecordRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqctl.store.read.file_scan import ScanItem, ZeroTail
+    from rmqctl.store.read.index.index_service import IndexFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class FileProof(NamedTuple):
+    """The check of one index file.
+
+    `first` and `last` are the physical offsets in the first and the last entry, or 0 if the file has no entry.
+    """
+
+    is_right: bool
+    entries: int
+    first: int
+    last: int
+
+
+class PartProof(NamedTuple):
+    """The check of the keys in one part of the log.
+
+    The part has the physical offsets [begin, end). `entries` is the number of compared index entries.
+    """
+
+    is_right: bool
+    begin: int
+    end: int
+    entries: int
+    tags: TagsCounts
+
+
+def prove_file(store: ReadOnlyStore, number: int) -> FileProof:
+    """Check the index file with the number `number`, counted from 0 in the order of the files."""
+    file = store.index.files[number]
+    audit = IndexAudit(store, DispatchRequestBuilder(with_keys=False), files=[file])
+    audit.check_files()
+    first, last = _ends(file) if audit.entries and not audit.findings else (0, 0)
+    return FileProof(not audit.findings, audit.entries, first, last)
+
+
+def _ends(file: IndexFile) -> tuple[int, int]:
+    header = file.header()
+    return (header.begin_phy_offset, header.end_phy_offset) if header is not None else (0, 0)
+
+
+def prove_part(
+    store: ReadOnlyStore,
+    builder: DispatchRequestBuilder,
+    begin: int,
+    end: int,
+    items: Iterable[ScanItem | RecordRun | ZeroTail],
+) -> PartProof:
+    """Compare the keys of a part of the log, physical offsets [begin, end), with the index.
+
+    The results of the record runs must be DispatchColumns with the hashes of the keys. `builder` has made them.
+    """
+    audit = IndexAudit(store, builder, part=(begin, end))
+    for item in items:
+        if isinstance(item, RecordRun):
+            audit.on_messages(item.result)
+        elif (message := message_of_item(item)) is not None:
+            audit.on_messages(builder.of(message))
+    audit.finish()
+    return PartProof(not audit.findings, begin, end, audit.entries, audit.tags)
+
+
+def message_of_item(item: ScanItem | ZeroTail) -> Message | None:
+    """Return the message that the index must have for one item of a scan, or None."""
+    if isinstance(item, Damage):
+        return item.message_in_its_place
+    return item if isinstance(item, Message) else None
+
+
+def joined(files: Sequence[FileProof], parts: Sequence[PartProof], expired: int) -> TagsCounts | None:
+    """Return the counts for TAGS if the checks prove that the whole index is right.
+
+    The result is None if the checks do not prove it. `files` and `parts` are in order. `expired` is the number of
+    entries of messages before the log's start.
+    """
+    if not all(proof.is_right for proof in files) or not all(proof.is_right for proof in parts):
+        return None
+    filled = [proof for proof in files if proof.entries]
+    are_in_order = all(before.last <= after.first for before, after in pairwise(filled))
+    do_overlap = any(before.end > after.begin for before, after in pairwise(parts))
+    if not are_in_order or do_overlap:
+        return None
+    if sum(proof.entries for proof in files) != expired + sum(proof.entries for proof in parts):
+        return None  # an entry leads to no part of the log
+    tags: TagsCounts | None = TagsCounts()
+    for proof in parts:
+        tags = tags.with_next(proof.tags) if tags is not None else None
+    return tags
+
+
+def expired_entries(store: ReadOnlyStore) -> int:
+    """Return the number of index entries of messages before the log's start.
+
+    The entries of each file must be in order. Raises OSError.
+    """
+    begin, count = store.commit_log.min_offset, 0
+    for file in store.index.files:
+        header = file.header()
+        if header is not None and header.begin_phy_offset < begin:
+            count += file.first_reaching(begin, header.index_count) - 1
+        file.file.close()
+    return count

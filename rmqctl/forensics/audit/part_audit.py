@@ -1,0 +1,182 @@
+"""Compare a part of the log with the queues, where the part is read.
+
+Several processes can compare parts of one log at the same time. Each process confirms the units of its messages, and
+returns the few messages that only `QueueCrosscheck` can judge. `QueueCrosscheck` needs all parts in log order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.forensics.audit.client_audit import count_rejected
+from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.kernels.cq_unit_compare import ABSENT, CONFIRMED, NOT_ASKED, PLAIN, RUNS
+from rmqctl.kernels.dispatch_scan import IS_PLACEHOLDER
+from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.file_scan import RecordRun, ScanItem, ZeroTail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import NoReturn
+
+    from rmqctl.format.columns import Flags, Numbers, Rows
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Item = ScanItem | RecordRun | ZeroTail
+MESSAGES_PER_QUEUE_MIN = 16  # with fewer messages a queue, to look up the queue costs more than it saves
+
+
+class RunSummary(NamedTuple):
+    """The store times (ms since 1970) and the placeholders of a record run.
+
+    `oldest` is the first store time that is not 0, or 0. `newest` is the highest store time, and `last` is the store
+    time of the last message. `placeholders` counts placeholders.
+    """
+
+    oldest: int
+    newest: int
+    last: int
+    placeholders: int
+
+    def with_next(self, following: RunSummary) -> RunSummary:
+        """Return the summary of this run and the next run together."""
+        return RunSummary(
+            self.oldest or following.oldest,
+            max(self.newest, following.newest),
+            following.last,
+            self.placeholders + following.placeholders,
+        )
+
+
+def summary_of(messages: Rows) -> RunSummary:
+    """Return the summary of messages, which are rows of DISPATCH_COLUMNS."""
+    stored = messages["store_timestamp"]
+    placeholders = int(np.count_nonzero(messages["traits"] & IS_PLACEHOLDER))
+    return RunSummary(int(stored[np.argmax(stored != 0)]), int(stored.max()), int(stored[-1]), placeholders)
+
+
+class CheckedRun(NamedTuple):
+    """A record run that was compared with the queues.
+
+    `rest` has the messages that were not confirmed, in log order, and the first message of each queue in the part.
+    `confirmed` (rows of RUNS) has the confirmed units of the whole part, if this is the last record run of the part.
+    """
+
+    rest: DispatchColumns
+    confirmed: Rows
+    summary: RunSummary
+
+    def numbered(self, numbers: Numbers) -> CheckedRun:
+        """Replace each queue number by the number that `numbers` has at its place."""
+        for rows in (self.rest.messages, self.confirmed):
+            rows["queue"] = numbers[rows["queue"]]
+        return self
+
+
+class PartAudit:
+    """Compares the messages of one part of the log with the units of their queues.
+
+    `keys` are the queues of the part. The number of a queue is its index in `keys`. Raises OSError if a queue cannot be
+    read.
+    """
+
+    def __init__(self, store: ReadOnlyStore, keys: Sequence[QueueKey]) -> None:
+        queues = {key: queue for key in dict.fromkeys(keys) if isinstance(queue := store.queue(*key), ConsumeQueue)}
+        self._keys = list(keys)
+        self._cursors = {key: QueueCursor(queue) for key, queue in queues.items()}
+        self._units = UnitAudit(self._cursors, lambda key: PLAIN if key in queues else ABSENT, _raise)
+        self._units.know(self._keys)
+        self._is_seen = np.zeros(len(keys), np.bool_)
+
+    def check(self, described: DispatchColumns) -> CheckedRun:
+        """Compare the messages of a record run with their units, in log order."""
+        messages = described.messages
+        verdicts = self._units.verdicts(messages)
+        asked = verdicts != NOT_ASKED
+        wanted = (asked & (verdicts != CONFIRMED)) | self._first_of_queues(messages, asked)
+        if count_rejected(messages):  # their finding counts messages that follow each other
+            wanted[:] = True
+        rest = DispatchColumns(messages.compress(wanted), np.empty(0, np.int32))
+        return CheckedRun(rest, np.empty(0, RUNS), summary_of(messages))
+
+    def confirmed(self) -> Rows:
+        """Return the confirmed units of all queues as rows of RUNS, after the last `check`."""
+        self._units.finish()
+        numbers = {key: number for number, key in enumerate(self._keys)}
+        runs = [(numbers[key], *run) for key, cursor in self._cursors.items() for run in cursor.confirmed()]
+        return np.array(runs, RUNS)
+
+    def _first_of_queues(self, messages: Rows, asked: Flags) -> Flags:
+        """Return which messages show whether a queue had messages before.
+
+        These messages have the queue offset 0, or are the first of their queue in this part. A queue that has messages
+        before its offset 0 was deleted and created again.
+        """
+        found: Flags = asked & (messages["queue_offset"] == 0)
+        new = np.flatnonzero(asked & ~self._is_seen[messages["queue"]])
+        if len(new):
+            numbers, at = np.unique(messages["queue"][new], return_index=True)
+            self._is_seen[numbers] = True
+            found[new[at]] = True
+        return found
+
+
+def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[Item]) -> list[Item]:
+    """Compare the record runs of a part with the queues, and return the items.
+
+    The results of the record runs are DispatchColumns before, and CheckedRun after. Nothing is compared if the part has
+    few messages for each queue, or if a queue cannot be read.
+    """
+    messages = sum(item.messages for item in items if isinstance(item, RecordRun))
+    if messages < MESSAGES_PER_QUEUE_MIN * len(keys):
+        return list(items)
+    try:
+        audit = PartAudit(store, keys)
+        done = [*_checked(audit, items)]
+        confirmed = audit.confirmed()
+    except OSError:  # `QueueCrosscheck` meets the same queue, and reports it
+        return list(items)
+    for at in range(len(done) - 1, -1, -1):
+        item = done[at]
+        if isinstance(item, RecordRun):
+            done[at] = item._replace(result=item.result._replace(confirmed=confirmed))
+            break
+    return done
+
+
+def _checked(audit: PartAudit, items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items with a CheckedRun for each record run.
+
+    A run whose messages are all confirmed becomes a part of the run before it.
+    """
+    open_run: RecordRun | None = None
+    for item in items:
+        following = item._replace(result=audit.check(item.result)) if isinstance(item, RecordRun) else None
+        if open_run is not None and following is not None and _continues(following, open_run):
+            open_run = _together(open_run, following)
+            continue
+        if open_run is not None:
+            yield open_run
+        open_run = following
+        if following is None:
+            yield item
+    if open_run is not None:
+        yield open_run
+
+
+def _continues(run: RecordRun, before: RecordRun) -> bool:
+    return before.end == run.physical_offset and not len(run.result.rest.messages)
+
+
+def _together(run: RecordRun, following: RecordRun) -> RecordRun:
+    summary = run.result.summary.with_next(following.result.summary)
+    size, messages = run.size + following.size, run.messages + following.messages
+    return RecordRun(run.physical_offset, size, messages, run.result._replace(summary=summary))
+
+
+def _raise(_: QueueKey, error: OSError) -> NoReturn:
+    raise error

@@ -1,0 +1,118 @@
+"""Compare the index with the log by Spark's tasks.
+
+The tasks that read the log also compare their parts with the index. One more task for each index file checks the chains
+of the file. If the results do not prove that the index is right, the driver reads the log a second time, and compares
+it with the index as `rmqctl verify` does. So the findings are the same.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from rmqctl.forensics.audit.index_audit import IndexAudit, tags_notes
+from rmqctl.forensics.audit.index_proof import FileProof, expired_entries, joined, message_of_item, prove_file
+from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.session.spark_error import spark_errors
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
+from rmqctl.store.read.version_guess import guess_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.forensics.audit.index_audit import TagsCounts
+    from rmqctl.forensics.audit.index_proof import PartProof
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.forensics.verify import Scan
+    from rmqctl.spark.scan.store_tasks import StoreTask
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def prove_files(spark: SparkSession, task: StoreTask, count: int) -> list[FileProof]:
+    """Check all `count` index files of a store in one Spark job.
+
+    Raises Unreadable if Spark fails.
+    """
+    if not count:
+        return []
+    with spark_errors(f"{task.root}: Spark could not read the index"):
+        found = answers(spark, [partial(task.run, partial(prove_file, number=number)) for number in range(count)])
+    return [found[number]() for number in range(count)]
+
+
+class ComparedScan(Protocol):
+    """A scan whose tasks compare their parts of the log with the index."""
+
+    index_parts: list[PartProof]
+
+
+class IndexByTasks:
+    """The comparison of the index with the log, from the results of tasks.
+
+    `parts` is the scan whose tasks compare the log with the index. The scan must have ended when `finish` is called.
+    `prove` runs the tasks for the index files. If the results do not prove the index, `scan` reads the log again, and
+    its record runs must have dispatch columns.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        builder: DispatchRequestBuilder,
+        *,
+        task: StoreTask,
+        prove: Callable[[StoreTask, int], Sequence[FileProof]],
+        parts: ComparedScan,
+        scan: Scan,
+    ) -> None:
+        self.findings: list[Finding] = []
+        self._store = store
+        self._builder = builder
+        self._parts = parts
+        self._scan = scan
+        self._notes: list[str] = []
+        executor = ThreadPoolExecutor(1, "index")
+        self._files = executor.submit(prove, task, len(store.index.files))
+        executor.shutdown(wait=False)
+
+    def on_messages(self, described: DispatchColumns) -> None:
+        """Do nothing, because the tasks compare the messages with the index."""
+
+    def finish(self) -> None:
+        """Join the results of the tasks, or compare the index with the log here."""
+        files = self._files.result()
+        tags = self._joined(files)
+        if tags is None:
+            self._compare_here()
+            return
+        last = max((proof.last for proof in files), default=0)
+        self._notes += tags_notes(tags, last, indexes_tags=guess_profile(self._store).indexes_tags)
+
+    def notes(self) -> Iterator[str]:
+        """Yield remarks on the index."""
+        yield from self._notes
+
+    def _joined(self, files: Sequence[FileProof]) -> TagsCounts | None:
+        try:
+            return joined(files, self._parts.index_parts, expired_entries(self._store))
+        except OSError:  # `_compare_here` meets the same file, and reports it
+            return None
+
+    def _compare_here(self) -> None:
+        """Read the log again, and compare all its messages with the index."""
+        log = self._store.commit_log
+        log.on_progress, told = (lambda _: None), log.on_progress  # the log was counted once
+        audit = IndexAudit(self._store, self._builder)
+        for item in self._scan(ScanSummary(), self._builder):
+            if isinstance(item, RecordRun):
+                audit.on_messages(item.result)
+            elif (message := message_of_item(item)) is not None:
+                audit.on_messages(self._builder.of(message))
+        audit.finish()
+        log.on_progress = told
+        self.findings += audit.findings
+        self._notes += audit.notes()
