@@ -316,9 +316,9 @@ class Verification:
             self._tell(described)
         elif described is not None:
             self._count(described.summary)
-            self._tell(described.rest)
+            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.rest.messages)
             if self._queues:
-                self._queues.confirm(described.confirmed)
+                self._queues.on_checked(described)
 
     def _count(self, run: RunSummary) -> None:
         """Add the store times and the placeholders of a run of good messages."""

@@ -13,7 +13,7 @@ from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_pl
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, tree_hash, unpack
-from tests.spark.scan.test_cluster_scan import SPLIT_SIZE, read_here
+from tests.support.verified_by_tasks import SPLIT_SIZE, read_here
 
 CASES = damage_cases()
 Made = tuple[str, list[dict[str, Any]], dict[str, int] | None, list[dict[str, Any]], list[tuple[str, int]]]

@@ -44,6 +44,7 @@ from rmqctl.store.read.version_guess import signs_of_5
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
@@ -107,15 +108,17 @@ class QueueCrosscheck:
         for rows in _runs(messages, verdicts):
             self._judge(messages[rows], int(verdicts[rows[0]]), message)
 
-    def confirm(self, confirmed: Rows) -> None:
-        """Remember units whose messages are in the log.
-
-        `confirmed` has rows of RUNS (`rmqctl.kernels.cq_unit_compare`), with the queue numbers of the request builder.
-        """
-        for number, start, end in confirmed.tolist():
+    def on_checked(self, run: CheckedRun) -> None:
+        """Process messages that `PartAudit` compared, which must be in log order."""
+        self._units.know(self._builder.keys)
+        for message in run.first:
+            self._units.is_seen(int(message["queue"]), int(message["physical_offset"]))
+        self.on_messages(run.rest)
+        count = Counter(run.confirmed["queue"].tolist())
+        for number, start, end in run.confirmed.tolist():
             cursor = self._cursors.get(self._builder.keys[number])
             if cursor is not None:
-                cursor.confirm_run(start, end)
+                cursor.confirm_part(start, end, is_only_run=count[number] == 1)
 
     def _kind_of(self, key: QueueKey) -> int:
         """Return how the messages of a queue are compared with the units."""

@@ -1,4 +1,4 @@
-"""Prove that the index is right, from checks of its files and of parts of the log.
+"""Prove that the index is right, by checks of its files and of parts of the log.
 
 Several processes can make the checks at the same time. The chains, the order and the header of an index file are
 checked without the log (`prove_file`). The keys of a part of the log are compared only with the index entries of this
@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.index_audit import IndexAudit, TagsCounts
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -51,12 +52,17 @@ class PartProof(NamedTuple):
     tags: TagsCounts
 
 
-def prove_file(store: ReadOnlyStore, number: int) -> FileProof:
-    """Check the index file with the number `number`, counted from 0 in the order of the files."""
-    file = store.index.files[number]
-    audit = IndexAudit(store, DispatchRequestBuilder(with_keys=False), files=[file])
+def prove_file(store: ReadOnlyStore, name: str) -> FileProof:
+    """Check the index file with the name `name`.
+
+    The file counts as not right if this process cannot read it.
+    """
+    found = [file for file in _index_files(store) if file.file.name == name]
+    if not found:
+        return FileProof(is_right=False, entries=0, first=0, last=0)
+    audit = IndexAudit(store, DispatchRequestBuilder(with_keys=False), files=found)
     audit.check_files()
-    first, last = _ends(file) if audit.entries and not audit.findings else (0, 0)
+    first, last = _ends(found[0]) if audit.entries and not audit.findings else (0, 0)
     return FileProof(not audit.findings, audit.entries, first, last)
 
 
@@ -72,11 +78,12 @@ def prove_part(
     end: int,
     items: Iterable[ScanItem | RecordRun | ZeroTail],
 ) -> PartProof:
-    """Compare the keys of a part of the log, physical offsets [begin, end), with the index.
+    """Compare the keys of a part of the log with the index.
 
-    The results of the record runs must be DispatchColumns with the hashes of the keys. `builder` has made them.
+    The part has the physical offsets [begin, end). The results of the record runs must be DispatchColumns with the
+    hashes of the keys, made by `builder`.
     """
-    audit = IndexAudit(store, builder, part=(begin, end))
+    audit = IndexAudit(store, builder, part=(begin, end), files=_index_files(store))
     for item in items:
         if isinstance(item, RecordRun):
             audit.on_messages(item.result)
@@ -84,6 +91,14 @@ def prove_part(
             audit.on_messages(builder.of(message))
     audit.finish()
     return PartProof(not audit.findings, begin, end, audit.entries, audit.tags)
+
+
+def _index_files(store: ReadOnlyStore) -> Sequence[IndexFile]:
+    """Return the index files, or none if this process cannot list them."""
+    try:
+        return store.index.files
+    except Unreadable:
+        return ()
 
 
 def message_of_item(item: ScanItem | ZeroTail) -> Message | None:

@@ -62,17 +62,19 @@ def summary_of(messages: Rows) -> RunSummary:
 class CheckedRun(NamedTuple):
     """A record run that was compared with the queues.
 
-    `rest` has the messages that were not confirmed, in log order, and the first message of each queue in the part.
-    `confirmed` (rows of RUNS) has the confirmed units of the whole part, if this is the last record run of the part.
+    `rest` has the messages that were not confirmed, in log order, and messages with the queue offset 0. `first` has the
+    other messages that are the first of their queue in the part. `confirmed` (rows of RUNS) has the confirmed units of
+    the whole part, if this is the last record run of the part.
     """
 
     rest: DispatchColumns
+    first: Rows
     confirmed: Rows
     summary: RunSummary
 
     def numbered(self, numbers: Numbers) -> CheckedRun:
         """Replace each queue number by the number that `numbers` has at its place."""
-        for rows in (self.rest.messages, self.confirmed):
+        for rows in (self.rest.messages, self.first, self.confirmed):
             rows["queue"] = numbers[rows["queue"]]
         return self
 
@@ -87,7 +89,8 @@ class PartAudit:
     def __init__(self, store: ReadOnlyStore, keys: Sequence[QueueKey]) -> None:
         queues = {key: queue for key in dict.fromkeys(keys) if isinstance(queue := store.queue(*key), ConsumeQueue)}
         self._keys = list(keys)
-        self._cursors = {key: QueueCursor(queue) for key, queue in queues.items()}
+        # a slot that is not in use confirms no message, so the end of the units in use is not needed
+        self._cursors = {key: QueueCursor(queue, queue.slots_end) for key, queue in queues.items()}
         self._units = UnitAudit(self._cursors, lambda key: PLAIN if key in queues else ABSENT, _raise)
         self._units.know(self._keys)
         self._is_seen = np.zeros(len(keys), np.bool_)
@@ -97,32 +100,30 @@ class PartAudit:
         messages = described.messages
         verdicts = self._units.verdicts(messages)
         asked = verdicts != NOT_ASKED
-        wanted = (asked & (verdicts != CONFIRMED)) | self._first_of_queues(messages, asked)
+        # `QueueCrosscheck` sees whether a queue has messages before this one: then it was deleted and created again
+        wanted = asked & ((verdicts != CONFIRMED) | (messages["queue_offset"] == 0))
+        first = self._first_of_queues(messages, asked)
         if count_rejected(messages):  # their finding counts messages that follow each other
             wanted[:] = True
         rest = DispatchColumns(messages.compress(wanted), np.empty(0, np.int32))
-        return CheckedRun(rest, np.empty(0, RUNS), summary_of(messages))
+        return CheckedRun(rest, messages.take(first[~wanted[first]]), np.empty(0, RUNS), summary_of(messages))
 
     def confirmed(self) -> Rows:
-        """Return the confirmed units of all queues as rows of RUNS, after the last `check`."""
+        """Return the confirmed units of all queues, after the last `check`.
+
+        The result has rows of RUNS.
+        """
         self._units.finish()
         numbers = {key: number for number, key in enumerate(self._keys)}
         runs = [(numbers[key], *run) for key, cursor in self._cursors.items() for run in cursor.confirmed()]
         return np.array(runs, RUNS)
 
-    def _first_of_queues(self, messages: Rows, asked: Flags) -> Flags:
-        """Return which messages show whether a queue had messages before.
-
-        These messages have the queue offset 0, or are the first of their queue in this part. A queue that has messages
-        before its offset 0 was deleted and created again.
-        """
-        found: Flags = asked & (messages["queue_offset"] == 0)
+    def _first_of_queues(self, messages: Rows, asked: Flags) -> Numbers:
+        """Return the rows of messages that are the first of their queue in this part."""
         new = np.flatnonzero(asked & ~self._is_seen[messages["queue"]])
-        if len(new):
-            numbers, at = np.unique(messages["queue"][new], return_index=True)
-            self._is_seen[numbers] = True
-            found[new[at]] = True
-        return found
+        numbers, at = np.unique(messages["queue"][new], return_index=True)
+        self._is_seen[numbers] = True
+        return new[at]
 
 
 def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[Item]) -> list[Item]:
@@ -169,7 +170,7 @@ def _checked(audit: PartAudit, items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _continues(run: RecordRun, before: RecordRun) -> bool:
-    return before.end == run.physical_offset and not len(run.result.rest.messages)
+    return before.end == run.physical_offset and not (len(run.result.rest.messages) or len(run.result.first))
 
 
 def _together(run: RecordRun, following: RecordRun) -> RecordRun:

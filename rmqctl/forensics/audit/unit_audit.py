@@ -28,16 +28,18 @@ WINDOW_MIN, WINDOW_MAX = 16, 16384
 class QueueCursor:
     """The units of one queue.
 
-    A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets.
+    A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets. If
+    `max_offset` is None, it becomes the queue offset after the last unit in use, which takes a scan of a file.
     """
 
-    __slots__ = ("_runs", "first", "max_offset", "queue")
+    __slots__ = ("_last_part", "_runs", "first", "max_offset", "queue")
 
-    def __init__(self, queue: ConsumeQueue) -> None:
+    def __init__(self, queue: ConsumeQueue, max_offset: int | None = None) -> None:
         self.queue = queue
-        self.max_offset = queue.end_by_scan()
+        self.max_offset = queue.end_by_scan() if max_offset is None else max_offset
         self.first = queue.first_offset
         self._runs: list[tuple[int, int]] = []
+        self._last_part: tuple[int, int] | None = None
 
     def unit(self, queue_offset: int) -> CqUnit | None:
         """Return the unit at a queue offset, or None if the queue has no unit there.
@@ -75,6 +77,18 @@ class QueueCursor:
         Units after `end` may already be confirmed.
         """
         self._runs.append((start, end))
+
+    def confirm_part(self, start: int, end: int, *, is_only_run: bool) -> None:
+        """Remember that a part of the log has the messages of the units [start, end).
+
+        Parts must be in log order. With `is_only_run`, this part has no other run of the queue. Then the run becomes
+        one with the run of the part before, if it continues that run and nothing was confirmed in between.
+        """
+        run = (start, end)
+        if is_only_run and self._runs and self._runs[-1] is self._last_part and self._runs[-1][1] == start:
+            run = (self._runs.pop()[0], end)
+        self._runs.append(run)
+        self._last_part = run
 
     def confirmed(self) -> list[tuple[int, int]]:
         """Return the queue offsets of confirmed units as runs [start, end), ascending.

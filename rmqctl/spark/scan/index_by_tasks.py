@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-def prove_files(spark: SparkSession, task: StoreTask, count: int) -> list[FileProof]:
-    """Check all `count` index files of a store in one Spark job.
+def prove_files(spark: SparkSession, task: StoreTask, names: Sequence[str]) -> list[FileProof]:
+    """Check the index files with the names `names` in one Spark job.
 
     Raises Unreadable if Spark fails.
     """
-    if not count:
+    if not names:
         return []
     with spark_errors(f"{task.root}: Spark could not read the index"):
-        found = answers(spark, [partial(task.run, partial(prove_file, number=number)) for number in range(count)])
-    return [found[number]() for number in range(count)]
+        found = answers(spark, [partial(task.run, partial(prove_file, name=name)) for name in names])
+    return [found[number]() for number in range(len(names))]
 
 
 class ComparedScan(Protocol):
@@ -65,7 +65,7 @@ class IndexByTasks:
         builder: DispatchRequestBuilder,
         *,
         task: StoreTask,
-        prove: Callable[[StoreTask, int], Sequence[FileProof]],
+        prove: Callable[[StoreTask, Sequence[str]], Sequence[FileProof]],
         parts: ComparedScan,
         scan: Scan,
     ) -> None:
@@ -76,7 +76,7 @@ class IndexByTasks:
         self._scan = scan
         self._notes: list[str] = []
         executor = ThreadPoolExecutor(1, "index")
-        self._files = executor.submit(prove, task, len(store.index.files))
+        self._files = executor.submit(prove, task, [file.file.name for file in store.index.files])
         executor.shutdown(wait=False)
 
     def on_messages(self, described: DispatchColumns) -> None:
@@ -104,8 +104,6 @@ class IndexByTasks:
 
     def _compare_here(self) -> None:
         """Read the log again, and compare all its messages with the index."""
-        log = self._store.commit_log
-        log.on_progress, told = (lambda _: None), log.on_progress  # the log was counted once
         audit = IndexAudit(self._store, self._builder)
         for item in self._scan(ScanSummary(), self._builder):
             if isinstance(item, RecordRun):
@@ -113,6 +111,5 @@ class IndexByTasks:
             elif (message := message_of_item(item)) is not None:
                 audit.on_messages(self._builder.of(message))
         audit.finish()
-        log.on_progress = told
         self.findings += audit.findings
         self._notes += audit.notes()

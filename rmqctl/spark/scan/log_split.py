@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.audit.index_proof import PartProof, prove_part
 from rmqctl.forensics.audit.part_audit import check_part
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import KernelModule, cache_in, warm_up
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.spark.scan.split import opened
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.parallel_scan import Part, scan_part
 
@@ -81,15 +78,3 @@ def _compared(part: Part, file_from_offset: int, builder: DispatchRequestBuilder
             index = prove_part(store, builder, begin, end, part.items)
         checked = check_part(store, builder.keys, part.items)
     return Found(part._replace(items=checked), builder.queues, index)
-
-
-@cache
-def warm_up_once(*modules: KernelModule) -> None:
-    """Compile or load the kernels in a task, once for each process.
-
-    The kernels are cached in a folder of the user who runs the task.
-    """
-    cache_in(find_folder())
-    warm_up(*modules)
-    # PySpark collects garbage after each task; with the compiler's objects, that would take twice as long as the task
-    gc.freeze()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.remote_storage import root_path, root_text
-from rmqctl.spark.scan.log_split import warm_up_once
 from rmqctl.spark.scan.split import Split, opened, whole_file
 from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 

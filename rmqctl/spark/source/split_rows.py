@@ -18,9 +18,9 @@ from rmqctl.kernels import filter_scan, group_scan, row_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
-from rmqctl.spark.scan.log_split import warm_up_once
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
 from rmqctl.spark.scan.split import opened
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.group_rows import GroupRows
 from rmqctl.spark.source.item_rows import ItemRows
 from rmqctl.spark.source.message_columns import MessageColumns

@@ -14,9 +14,9 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.log_split import warm_up_once
 from rmqctl.spark.scan.split import Split, head_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.log_walk import steps, written
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, stores_of

@@ -24,6 +24,7 @@ from tests.conftest import expected
 from tests.support.cqext_store import QUEUE as EXT_QUEUE
 from tests.support.cqext_store import unpack_cqext
 from tests.support.log_maker import Record, encode, write_log
+from tests.support.verified_by_tasks import verified_by_tasks
 
 Golden = Callable[[str], Path]
 
@@ -50,8 +51,12 @@ class Said:
 
 
 def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> set[Said]:
-    """What verify finds. A message and the unit in its place may be a finding each; nothing else is said twice."""
+    """What verify finds, here and by tasks. A message and the unit in its place may be a finding each; nothing else is
+    said twice.
+    """
     store = ReadOnlyStore(root, conf)
+    findings = verify(store, level).findings
+    assert verified_by_tasks(root, level, conf, split_size=LOG_FILE_SIZE).report.findings == findings
     found = Counter(
         Said(
             finding.code,
@@ -62,7 +67,7 @@ def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> 
             finding.queue_offset,
             finding.count,
         )
-        for finding in verify(store, level).findings
+        for finding in findings
     )
     store.close()
     assert all(times == 1 or (times == 2 and place.code == "unit-mismatch") for place, times in found.items())
@@ -73,6 +78,7 @@ def notes(root: Path, level: int = LEVEL_QUEUES) -> list[str]:
     """What verify thinks worth knowing."""
     store = ReadOnlyStore(root)
     found = verify(store, level).notes
+    assert verified_by_tasks(root, level).report.notes == found
     store.close()
     return found
 

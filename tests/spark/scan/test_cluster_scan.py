@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqctl.errors import Unreadable
-from rmqctl.forensics.audit.index_proof import FileProof, prove_file
 from rmqctl.forensics.verify import Verification, verify
 from rmqctl.spark.scan.cluster_scan import ClusterScan
-from rmqctl.spark.scan.index_by_tasks import IndexByTasks
-from rmqctl.spark.scan.log_split import Found, Reading, read_split
+from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import Split
-from rmqctl.spark.scan.store_tasks import StoreTask, task_of
-from rmqctl.spark.scan.task_answers import packed, unpacked
-from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.spark.conftest import without_seconds
+from tests.support.verified_by_tasks import SPLIT_SIZE, read_here, verified_by_tasks
 
 CASES = damage_cases()
-SPLIT_SIZE = 10_000
-
-
-def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
-    """As Spark's tasks do, the last one first."""
-    return {split: partial(unpacked, packed(read_split(split, reading))) for split in reversed(splits)}
 
 
 def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
@@ -42,34 +29,6 @@ def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str,
         verification = Verification(store, level, scan=scan)
         verification.run()
         return without_seconds(verification.report.to_json())
-
-
-@pytest.fixture(params=[SPLIT_SIZE, 10**9])
-def split_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The bytes of a split; tasks look up each queue, though a small split has few messages of a queue."""
-    monkeypatch.setattr("rmqctl.forensics.audit.part_audit.MESSAGES_PER_QUEUE_MIN", 0)
-    return int(request.param)
-
-
-def by_tasks(root: Path, level: int, split_size: int) -> tuple[dict[str, Any], list[bool]]:
-    """In the tasks: they send what they cannot confirm. And whether the driver read the log again for the index."""
-    again: list[bool] = []
-
-    def scan_again(summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        again.append(True)
-        return ClusterScan(read_here, store.commit_log, root, split_size).scan(summary, builder)
-
-    with closing(ReadOnlyStore(root)) as store:
-        task = task_of(store)
-        scan = ClusterScan(read_here, store.commit_log, root, split_size, compare_with=task)
-        audit_index = partial(IndexByTasks, task=task, prove=prove_here, parts=scan, scan=scan_again)
-        verification = Verification(store, level, scan=scan.scan, audit_index=audit_index)
-        verification.run()
-        return without_seconds(verification.report.to_json()), again
-
-
-def prove_here(task: StoreTask, count: int) -> list[FileProof]:
-    return [unpacked(packed(task.run(partial(prove_file, number=number)))) for number in range(count)]
 
 
 def by_one_scan(root: Path, level: int) -> dict[str, Any]:
@@ -83,11 +42,14 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
     assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
+@pytest.mark.parametrize("split_size", [SPLIT_SIZE, 10**9])
 @pytest.mark.parametrize("name", READABLE_NAMES)
 def test_every_golden_store_by_tasks(name: str, split_size: int, tmp_path: Path) -> None:
     """The tasks prove the whole index."""
     root = unpack(name, tmp_path)
-    assert by_tasks(root, 3, split_size) == (by_one_scan(root, 3), [])
+    found = verified_by_tasks(root, split_size=split_size)
+    assert without_seconds(found.report.to_json()) == by_one_scan(root, 3)
+    assert not found.read_again
 
 
 @each_damage()
@@ -97,11 +59,13 @@ def test_every_damage_case(name: str, tmp_path: Path) -> None:
     assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
+@pytest.mark.parametrize("split_size", [SPLIT_SIZE, 10**9])
 @each_damage()
 def test_every_damage_case_by_tasks(name: str, split_size: int, tmp_path: Path) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
-    assert by_tasks(root, 3, split_size)[0] == by_one_scan(root, 3)
+    found = verified_by_tasks(root, split_size=split_size)
+    assert without_seconds(found.report.to_json()) == by_one_scan(root, 3)
 
 
 @pytest.mark.parametrize("split_size", [500, 1_000, 65_535, 65_536, 65_537, 10**9])

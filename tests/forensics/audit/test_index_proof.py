@@ -1,0 +1,76 @@
+"""Checks of index files and of parts of the log, joined: when they prove the whole index."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl.forensics.audit.index_audit import TagsCounts
+from rmqctl.forensics.audit.index_proof import FileProof, PartProof, joined
+
+FILES = (FileProof(True, 10, 1000, 1900), FileProof(True, 5, 1900, 2400))
+NONE, ALL = TagsCounts(), TagsCounts(indexed=3)
+
+
+def part(begin: int, end: int, entries: int, tags: TagsCounts = NONE, *, is_right: bool = True) -> PartProof:
+    return PartProof(is_right, begin, end, entries, tags)
+
+
+def test_parts_that_hold_all_entries_prove_the_index() -> None:
+    assert joined(FILES, [part(1000, 2000, 11), part(2000, 3000, 4)], 0) == NONE
+
+
+def test_entries_of_expired_messages_belong_to_no_part() -> None:
+    assert joined(FILES, [part(1500, 3000, 10)], 5) == NONE
+
+
+def test_an_empty_index_of_an_empty_log() -> None:
+    assert joined([], [], 0) == NONE
+
+
+@pytest.mark.parametrize(
+    ("files", "parts", "expired"),
+    [
+        (FILES, [part(1000, 3000, 14)], 0),
+        (FILES, [part(1000, 3000, 15)], 1),
+        (FILES, [part(1000, 3000, 15, is_right=False)], 0),
+        ((FILES[0], FILES[1]._replace(is_right=False)), [part(1000, 3000, 15)], 0),
+        ((FILES[0], FILES[1]._replace(first=1899)), [part(1000, 3000, 15)], 0),
+        (FILES, [part(1000, 2000, 11), part(1999, 3000, 4)], 0),
+    ],
+    ids=[
+        "an entry left out",
+        "one too many",
+        "a wrong part",
+        "a wrong file",
+        "files out of order",
+        "overlapping parts",
+    ],
+)
+def test_what_proves_nothing(files: tuple[FileProof, ...], parts: list[PartProof], expired: int) -> None:
+    assert joined(files, parts, expired) is None
+
+
+def test_a_file_without_entries_has_no_place_in_the_order() -> None:
+    files = (FILES[0], FileProof(True, 0, 0, 0), FILES[1])
+    assert joined(files, [part(1000, 3000, 15)], 0) == NONE
+
+
+@pytest.mark.parametrize(
+    ("tags", "together"),
+    [
+        ([ALL, ALL], TagsCounts(indexed=6)),
+        ([TagsCounts(open=2, open_from=100), ALL], TagsCounts(before=2, indexed=3)),
+        ([TagsCounts(open=2, open_from=100), TagsCounts(before=1, indexed=3)], TagsCounts(before=3, indexed=3)),
+        ([ALL, TagsCounts(open=2, open_from=200)], TagsCounts(indexed=3, open=2, open_from=200)),
+        (
+            [TagsCounts(indexed=3, open=1, open_from=90), TagsCounts(open=2, open_from=200)],
+            TagsCounts(indexed=3, open=3, open_from=90),
+        ),
+        ([TagsCounts(indexed=3, open=1, open_from=90), ALL], None),
+        ([ALL, TagsCounts(before=1, indexed=3)], None),
+    ],
+)
+def test_messages_without_an_entry_for_tags(tags: list[TagsCounts], together: TagsCounts | None) -> None:
+    """Only the first and the last messages of a log may have none: they are from brokers of other versions."""
+    parts = [part(1000 * at, 1000 * (at + 1), 0, of_part) for at, of_part in enumerate(tags)]
+    assert joined([], parts, 0) == together
