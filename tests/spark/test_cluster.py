@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,24 @@ def test_verify_when_an_executor_is_killed(stores: int, cluster: Cluster, tmp_pa
     assert reports[0] == reports[1]
     assert without_seconds(documents[0]) == without_seconds(documents[1])
     assert "SparkListenerExecutorRemoved" in {event["Event"] for event in cluster.jobs_events()}
+
+
+MESSAGES, QUEUES = 60_000, 4
+
+
+def test_the_driver_of_verify_gets_less_than_a_byte_a_message(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Each message has three keys, with UNIQ_KEY. Spark itself adds 1.5 KB a task."""
+    lines, root = tmp_path / "lines.jsonl", tmp_path / "store"
+    with lines.open("w") as file:
+        for number in range(MESSAGES):
+            properties = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"order-{number} user-{number % 1000}"}
+            line = {"topic": "orders", "queueId": number % QUEUES, "body": "paid", "properties": properties}
+            file.write(json.dumps(line) + "\n")
+    assert rmqctl("append", root, "--create", "--profile", "4.9", "--from", lines).code == 0
+    words = ["verify", root, "-o", "json"]
+    (job,) = cluster.run([["job", *words]])
+    sent = cluster.result_bytes(job.begin, job.end)
+    assert len(sent) > 1
+    assert sum(sent) < MESSAGES
+    assert job.result.document()["messages"] == MESSAGES
+    assert without_seconds(job.result.document()) == without_seconds(rmqctl(*words).document())

@@ -74,9 +74,16 @@ class Cluster:
 
         An executor is a process of its own.
         """
+        return Counter(event["Task Info"]["Executor ID"] for event in self._good_tasks(begin, end))
+
+    def result_bytes(self, begin: int, end: int) -> list[int]:
+        """The bytes that each of these tasks sent to the driver, with what Spark adds."""
+        return [event["Task Metrics"]["Result Size"] for event in self._good_tasks(begin, end)]
+
+    def _good_tasks(self, begin: int, end: int) -> list[dict[str, Any]]:
         ends = [event for event in self.jobs_events() if event["Event"] == "SparkListenerTaskEnd"]
-        good = [event["Task Info"] for event in ends if event["Task End Reason"]["Reason"] == "Success"]
-        return Counter(task["Executor ID"] for task in good if begin <= task["Launch Time"] <= end)
+        good = [event for event in ends if event["Task End Reason"]["Reason"] == "Success"]
+        return [event for event in good if begin <= event["Task Info"]["Launch Time"] <= end]
 
     def kill_an_executor_at_work(self, job: subprocess.Popen[str]) -> int:
         """Kill -9 the first executor that is at a task of a job, before that task ends; its pid.
