@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped")
+GROUP_HEADINGS = ["BEHIND", "OLDEST", "AGE", "RETRY", "DELAYED", "DLQ", "POPPED"]
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,3 @@ def test_the_tables_and_the_rows(spark: SparkSession, roots: list[Path], rmqctl:
     assert [(row["store"], row["group"], row["behind"]) for row in cells] == [
         (row["store"], row["group"], str(row["behind"])) for row in rows
     ]
-
-
-GROUP_HEADINGS = ["BEHIND", "OLDEST", "AGE", "RETRY", "DELAYED", "DLQ", "POPPED"]

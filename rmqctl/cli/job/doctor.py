@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.each_store import Failed, open_each, results
+from rmqctl.cli.job.each_store import Failed, begun_tasks, open_each, results
 from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
-from rmqctl.cli.output.render import print_document, print_rows, progress
+from rmqctl.cli.output.render import print_document, print_rows
 from rmqctl.cli.output.tone import Tone, Toned
-from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.options import note_unfinished_change, output_option, profile_option, progress_option
+from rmqctl.cli.shared.options import output_option, profile_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.verbs.inspect.doctor import diagnosed, examiner_of, open_for_doctor, target_words
 from rmqctl.errors import ExitCode
@@ -22,6 +20,7 @@ from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -97,12 +96,11 @@ def command(
 def _rows(found: Iterable[tuple[Path, Row | Failed]], codes: list[int]) -> Iterator[Row]:
     """Yield a JSON object for each store, and append its exit code to `codes`."""
     for path, result in found:
-        row: Row = {"exitCode": result.exit_code, "error": result.error} if isinstance(result, Failed) else result
+        row = result.to_json() if isinstance(result, Failed) else result
         codes.append(row["exitCode"])
         yield {"store": root_text(path)} | row
 
 
-@contextmanager
 def _begun(
     spark: SparkSession,
     stores: list[ReadOnlyStore],
@@ -110,27 +108,10 @@ def _begun(
     targets: dict[Path, str],
     profile: str | None,
     progress_mode: str,
-) -> Iterator[Callable[[ReadOnlyStore], Row]]:
-    """Start a Spark task for each store.
-
-    Yield a function that waits for the row of one store.
-    """
-    from rmqctl.spark.scan.store_tasks import in_tasks
-
-    largest = max(stores, key=lambda store: store.commit_log.size)
-    warmed_up(examiner_of(largest, profile, 1).warm_up)  # once, before the tasks on this machine need the kernels
-    largest.close()
+) -> AbstractContextManager[Callable[[ReadOnlyStore], Row]]:
+    """Start a Spark task for each store."""
     work = {store: partial(report_of, target=targets[store.path.root], profile=profile) for store in stores}
-    with in_tasks(spark, work) as jobs:
-
-        def waited(store: ReadOnlyStore) -> Row:
-            with progress(progress_mode, store.commit_log.size, "doctor") as told:
-                row = jobs[store]()
-                told(store.commit_log.size)
-            note_unfinished_change(store)
-            return row
-
-        yield waited
+    return begun_tasks(spark, work, "doctor", progress_mode)
 
 
 def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:
@@ -138,7 +119,5 @@ def report_of(store: ReadOnlyStore, target: str, profile: str | None) -> Row:
 
     `target` is the store with its options, as words of a command line.
     """
-    examiner = examiner_of(store, profile, 1)
-    examiner.warm_up()
-    found = diagnosed(examiner, target, profile)
+    found = diagnosed(examiner_of(store, profile, 1), target, profile)
     return {"exitCode": int(found.exit_code)} | found.to_json()

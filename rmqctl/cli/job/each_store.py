@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.cli.output.complaint import report_error
+from rmqctl.cli.output.render import progress
+from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.options import note_unfinished_change
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -27,6 +30,10 @@ class Failed(NamedTuple):
 
     exit_code: int
     error: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object for the store, without the key `store`."""
+        return {"exitCode": self.exit_code, "error": self.error}
 
 
 def open_each(stores: Iterable[Path], open_one: Callable[[Path], ReadOnlyStore]) -> list[Opened]:
@@ -63,3 +70,28 @@ def results(
             except (RmqctlError, OSError) as error:
                 result = Failed(report_error(error), str(error))
             yield path, result
+
+
+@contextmanager
+def begun_tasks(
+    spark: SparkSession, work: Mapping[ReadOnlyStore, Callable[[ReadOnlyStore], T]], verb: str, progress_mode: str
+) -> Iterator[Callable[[ReadOnlyStore], T]]:
+    """Start a Spark task for each store in `work`.
+
+    Yield a function that waits for the result of one store. The function reports the progress of `verb`, and an
+    unfinished change of rmqctl, on stderr.
+    """
+    from rmqctl.spark.scan.store_tasks import in_tasks, warm_up_tasks
+
+    if work:
+        warmed_up(warm_up_tasks)  # once, before the tasks on this machine need the kernels
+    with in_tasks(spark, work) as jobs:
+
+        def result_of(store: ReadOnlyStore) -> T:
+            with progress(progress_mode, store.commit_log.size, verb) as told:
+                result = jobs[store]()
+                told(store.commit_log.size)
+            note_unfinished_change(store)
+            return result
+
+        yield result_of

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
+from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.each_store import Failed, open_each, results
+from rmqctl.cli.job.each_store import Failed, begun_tasks, open_each, results
 from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
-from rmqctl.cli.output.render import print_document, print_rows, progress, remark
-from rmqctl.cli.shared.first_run import warmed_up
-from rmqctl.cli.shared.options import OUTPUTS, note_unfinished_change, open_store, output_option, progress_option
+from rmqctl.cli.output.render import print_document, print_rows, remark
+from rmqctl.cli.shared.options import OUTPUTS, open_store, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.verbs.inspect.lag import max_behind_option
 from rmqctl.cli.views.inspect.lag_view import KEYS, Cells, LagReport, Row, group_cells, lag_report
@@ -22,7 +21,8 @@ from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.logfile.system.remote_storage import root_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -80,27 +80,25 @@ def command(
     found = open_each(dict.fromkeys(stores), partial(open_store, broker_conf=broker_conf, follow_links=follow_links))
     begin = partial(_begun, group=group, bound=max_behind, progress_mode=progress_mode)
     done = list(results(found, partial(spark_session, master, remote), begin))
-    reports = [(path, report) for path, report in done if isinstance(report, LagReport)]
-    if len(reports) == len(done) and not any(report.knows_group for _, report in reports):
+    reports = [report for _, report in done if isinstance(report, LagReport)]
+    if len(reports) == len(done) and not any(report.knows_group for report in reports):
         raise BadRequest(f"no store knows the group {group!r}", hint="`rmqctl job lag STORE...` lists the groups")
-    _print(list(map(_document, done)), reports, output)
-    for path, report in reports:
+    _print(list(starmap(_document, done)), output)
+    for report in reports:
         for line in report.remarks:
-            remark(f"{root_text(path)}: {line}")
+            remark(f"{report.document['store']}: {line}")
     return max(int(report.exit_code) for _, report in done)
 
 
-def _document(done: tuple[Path, LagReport | Failed]) -> Row:
+def _document(path: Path, report: LagReport | Failed) -> Row:
     """Return the JSON object of a store."""
-    path, report = done
-    head: Row = {"store": root_text(path), "exitCode": int(report.exit_code)}
     if isinstance(report, Failed):
-        return head | {"error": report.error}
-    return report.document | head | {"notes": report.remarks}
+        return {"store": root_text(path)} | report.to_json()
+    return report.document | {"exitCode": int(report.exit_code), "notes": report.remarks}
 
 
-def _print(documents: list[Row], reports: list[tuple[Path, LagReport]], output: str) -> None:
-    totals = [{"store": root_text(path)} | row for path, report in reports for row in report.document["groupTotals"]]
+def _print(documents: list[Row], output: str) -> None:
+    totals = _rows(documents, "groupTotals")
     sums = _sums(totals)
     if output == "json":
         stores = [document["store"] for document in documents]
@@ -108,8 +106,12 @@ def _print(documents: list[Row], reports: list[tuple[Path, LagReport]], output: 
     elif output == "table":
         _print_tables(sums, totals)
     else:
-        rows = ({"store": root_text(path)} | row for path, report in reports for row in report.document["groups"])
-        print_rows("job.lag", "groups", rows, output, ("store", *KEYS), {}, head={})
+        print_rows("job.lag", "groups", _rows(documents, "groups"), output, ("store", *KEYS), {}, head={})
+
+
+def _rows(documents: list[Row], key: str) -> list[Row]:
+    """Return the rows that `key` has in all documents, each with its store."""
+    return [{"store": document["store"]} | row for document in documents for row in document.get(key, ())]
 
 
 def _print_tables(sums: list[Row], totals: list[Row]) -> None:
@@ -150,28 +152,12 @@ def _sum(group: str, rows: list[Row]) -> Row:
     } | {name: sum(row[name] for row in rows) for name in SUMS}
 
 
-@contextmanager
 def _begun(
     spark: SparkSession, stores: list[ReadOnlyStore], *, group: str | None, bound: Bound | None, progress_mode: str
-) -> Iterator[Callable[[ReadOnlyStore], LagReport]]:
-    """Start a Spark task for each store.
-
-    Yield a function that waits for the report on one store.
-    """
-    from rmqctl.spark.scan.store_tasks import in_tasks, warm_up_tasks
-
-    warmed_up(warm_up_tasks)  # once, before the tasks on this machine need the kernels
+) -> AbstractContextManager[Callable[[ReadOnlyStore], LagReport]]:
+    """Start a Spark task for each store."""
     work = {store: partial(report_of, shown=root_text(store.path.root), group=group, bound=bound) for store in stores}
-    with in_tasks(spark, work) as jobs:
-
-        def waited(store: ReadOnlyStore) -> LagReport:
-            with progress(progress_mode, store.commit_log.size, "lag") as told:
-                report = jobs[store]()
-                told(store.commit_log.size)
-            note_unfinished_change(store)
-            return report
-
-        yield waited
+    return begun_tasks(spark, work, "lag", progress_mode)
 
 
 def report_of(store: ReadOnlyStore, shown: str, group: str | None, bound: Bound | None) -> LagReport:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.each_store import Failed, open_each, results
+from rmqctl.cli.job.each_store import Failed, begun_tasks, open_each, results
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
@@ -120,26 +120,12 @@ def _begun(
 
     Yield a function that returns the report of a store. If the store has no task, the function verifies the store.
     """
-    from rmqctl.forensics.verify import Verification
     from rmqctl.spark.question.verify import is_whole, whole_report
-    from rmqctl.spark.scan.store_tasks import in_tasks
 
-    largest = max(stores, key=lambda store: store.commit_log.size)
-    warmed_up(Verification(largest, asked.level).warm_up)  # once, before the tasks on this machine need the kernels
-    largest.close()
     work = partial(whole_report, level=asked.level, receipts=asked.receipts)
-    with in_tasks(spark, {store: work for store in stores if is_whole(store, stores)}) as jobs:
-
-        def waited(store: ReadOnlyStore) -> VerifyReport:
-            if store not in jobs:
-                return _by_splits(spark, store, asked)
-            with progress(asked.progress_mode, store.commit_log.size, "verify") as told:
-                report = jobs[store]()
-                told(store.commit_log.size)
-            note_unfinished_change(store)
-            return report
-
-        yield waited
+    small = {store: work for store in stores if is_whole(store, stores)}
+    with begun_tasks(spark, small, "verify", asked.progress_mode) as result_of:
+        yield lambda store: result_of(store) if store in small else _by_splits(spark, store, asked)
 
 
 def _by_splits(spark: SparkSession, store: ReadOnlyStore, asked: HowToVerify) -> VerifyReport:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.remote_storage import root_path, root_text
 from rmqctl.spark.scan.split import Split, opened, whole_file
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.broker_conf import BrokerConf
 
-KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match)
+# what `verify` and `doctor` need, with the simulated start of a broker and the plan of a repair
+KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 JOBS_MAX = 256  # a job needs a thread; if Spark has fewer cores, its tasks wait
 T = TypeVar("T")
 

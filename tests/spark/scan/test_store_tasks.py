@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.cli.job import doctor
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.verify import VerifyReport, verify
+from rmqctl.kernels import warm_up
 from rmqctl.spark.question.verify import whole_report
-from rmqctl.spark.scan.store_tasks import StoreTask, task_of
+from rmqctl.spark.scan.log_split import warm_up_once
+from rmqctl.spark.scan.store_tasks import KERNELS, StoreTask, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack
@@ -57,3 +60,16 @@ def test_a_store_without_a_log(tmp_path: Path) -> None:
     shutil.rmtree(root / "commitlog")
     with closing(ReadOnlyStore(root)) as store:
         assert in_a_task(store, 3).findings == verify(store).findings != []
+
+
+def test_the_kernels_of_a_task_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the driver would not compile them before the tasks do; `doctor` with a repair needs the most."""
+    ready: set[str] = set()
+    monkeypatch.setattr(warm_up, "_READY", ready)
+    warm_up_once.cache_clear()
+    root = unpack("497-basic", tmp_path)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    with closing(ReadOnlyStore(root)) as store:
+        row = task_of(store).run(partial(doctor.report_of, target="", profile=None))
+    assert row["causes"]
+    assert ready == {module.__name__ for module in KERNELS}
