@@ -427,13 +427,13 @@ class ReadOnlyStore:
         Other entries are added to `foreign`.
         """
         try:
-            kind = self.storage.entry(folder).kind
             entries = self.storage.kinds(folder)
+            is_link_out = not entries and self.storage.entry(folder).kind is Kind.LINK_OUT
         except OSError as error:
             self._cannot_be_read(folder, error)
             return []
-        if kind is Kind.LINK_OUT:
-            self.foreign.append(self._not_ours(folder, kind))
+        if is_link_out:
+            self.foreign.append(self._not_ours(folder, Kind.LINK_OUT))
             self._leave_unread(folder)
         in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(
             store_path.CONSUMEQUEUE
