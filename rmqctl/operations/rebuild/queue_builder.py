@@ -101,7 +101,6 @@ class QueueBuilder:
         self._message_at = message_at or before.commit_log.message_at
         self._numbers = QueueNumbers(before.commit_log, log_end)
         self._leaves_topics_out = bool(signs_of_5(before))  # later versions of 5.x leave topics out of LMQ
-        self._keys: list[QueueKey] = []
         self._states = np.zeros(0, PLACE_STATES)
         self._rows_used = 0
         self._lost_from: list[int] = []
@@ -211,7 +210,7 @@ class QueueBuilder:
             return self._first_light_place(target, message)
         if gets_no_unit(message.topic, target.queue_offset, int(state["next"])):
             if not is_left_out_topic(message.topic):
-                self.queues[self._keys[number]].counts.count_duplicate(message.physical_offset, message.size)
+                self.queues[self._builder.keys[number]].counts.count_duplicate(message.physical_offset, message.size)
             return None
         return target.queue_offset or int(state["next"])
 
@@ -249,7 +248,7 @@ class QueueBuilder:
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
-        key = self._keys[number]
+        key = self._builder.keys[number]
         if state["kind"] == UNKNOWN:
             return self._settle_first(messages, row, own=own)
         if offset == state["next"]:
@@ -285,7 +284,7 @@ class QueueBuilder:
     def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
         """Begin a queue with a message. Return True if `place` must skip the message."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
-        key = self._keys[number]
+        key = self._builder.keys[number]
         place = offset
         if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
             following = self._numbers.following(messages, row, key)
@@ -332,13 +331,13 @@ class QueueBuilder:
         wrong if the existing queue has the message at `expected`. For example, a flipped bit in the queueId of an
         earlier message can leave a gap before the QUEUEOFFSET.
         """
-        key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
+        key, offset = self._builder.keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
             return False
         return self._place_before(key, messages[row]) != expected
 
     def _is_misnumbered(self, messages: Rows, row: int, expected: int) -> bool:
-        key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
+        key, offset = self._builder.keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         following = self._numbers.following(messages, row, key)
         return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
 
@@ -360,7 +359,7 @@ class QueueBuilder:
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
         """Place a message at `queue_offset` instead of its QUEUEOFFSET."""
-        self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
+        self.queues[self._builder.keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
         self._place(corrected)
@@ -370,7 +369,7 @@ class QueueBuilder:
 
         Returns False if the queue is not rebuilt, or if the queue offset is negative.
         """
-        key = self._keys[number]
+        key = self._builder.keys[number]
         if offset < 0:
             return False
         if not is_folder_name(key) or not self._is_wanted(key):
@@ -485,7 +484,7 @@ class QueueBuilder:
     def _flush(self, number: int) -> None:
         state = self._states[number]
         fill = int(state["fill"])
-        key = self._keys[number]
+        key = self._builder.keys[number]
         if fill:
             first = int(state["row"]) * self._window
             units = self._units[first * CQ_UNIT.size :][: fill * CQ_UNIT.size].view(UNITS)
@@ -498,17 +497,16 @@ class QueueBuilder:
         self._times = np.zeros(rows * window, np.int64)
 
     def _know_queues(self) -> None:
-        new = self._builder.keys[len(self._keys) :]
+        new = len(self._builder.keys) - len(self._states)
         if new:
-            self._keys += new
-            self._states = np.concatenate((self._states, np.zeros(len(new), PLACE_STATES)))
+            self._states = np.concatenate((self._states, np.zeros(new, PLACE_STATES)))
 
     def _count_left_out(self, messages: Rows) -> None:
         left_out = self._states["kind"] == LEFT_OUT
         if left_out.any():
             numbers, counts = np.unique(messages["queue"][left_out[messages["queue"]]], return_counts=True)
             for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                topic = self._keys[number][0]
+                topic = self._builder.keys[number][0]
                 self.left_out[topic] = self.left_out.get(topic, 0) + count
 
 
