@@ -137,23 +137,30 @@ class Lag:
         """
         return None if stored_ms is None or self.end_ms is None else max(self.end_ms - stored_ms, 0)
 
+    def of_unknown_age(self) -> list[QueueLag]:
+        """Return the rows of `queues` whose oldest unconsumed message cannot be read."""
+        return [row for row in self.queues if (row.behind or 0) > 0 and self.age_ms(row.oldest_ms) is None]
+
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
 
-        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new messages.
+        An offset outside its queue exceeds every bound: messages are lost, or the group may skip new messages. An
+        unknown age exceeds every age: the message may be old.
 
         The age bound does not apply to the broker's group REVIVE_GROUP. REVIVE_GROUP commits the offset of a POP
         checkpoint when the next checkpoint is due. Without a next checkpoint, the last messages for REVIVE_GROUP stay
         unconsumed.
         """
+        unknown = set(self.of_unknown_age())
 
         def is_over(row: QueueLag) -> bool:
             if row.outside is not None:
                 return True
             if bound.messages is not None:
                 return row.behind is not None and row.behind > bound.messages
-            age = self.age_ms(row.oldest_ms) if row.group != REVIVE_GROUP else None
-            return age is not None and bound.age_ms is not None and age > bound.age_ms
+            if bound.age_ms is None or row.group == REVIVE_GROUP:
+                return False
+            return row in unknown or (self.age_ms(row.oldest_ms) or 0) > bound.age_ms
 
         return [row for row in self.queues if is_over(row)]
 

@@ -43,9 +43,9 @@ def max_behind_option(command: F) -> F:
         "--max-behind",
         type=BoundType(),
         help="With N, exit with 1 if a group is more than N messages behind in a queue. With AGE (90s, 10m, 2h), exit "
-        "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message. Use N, "
-        "too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is outside its "
-        "queue.",
+        "with 1 if a group's oldest unconsumed message is more than AGE older than the log's last message, or cannot "
+        "be read. Use N, too: the age only grows when messages arrive. With N or AGE, exit with 1 if an offset is "
+        "outside its queue.",
     )(command)
 
 

@@ -152,6 +152,7 @@ def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
         yield unlisted_in_words(lag.unlisted)
     for outside, meaning in MEANINGS.items():
         yield from _remark_outside([row for row in lag.queues if row.outside == outside], meaning)
+    yield from _remark_unknown_age(lag.of_unknown_age())
     yield from lag.problems
     yield from (f"{damage.path}: {damage.detail}" for damage in store.foreign)
 
@@ -161,8 +162,19 @@ def _remark_outside(rows: list[QueueLag], meaning: str) -> Iterator[str]:
     for first in rows[:1]:
         where = f"{first.group} in {first.topic}/{first.queue_id} is at {first.offset}"
         queue = f"the queue has [{first.min_offset}, {first.max_offset})"
-        more = f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
-        yield f"{where}, {OUTSIDE[first.outside or '']} ({queue}): {meaning}{more}"
+        yield f"{where}, {OUTSIDE[first.outside or '']} ({queue}): {meaning}{_more_like_it(rows)}"
+
+
+def _remark_unknown_age(rows: list[QueueLag]) -> Iterator[str]:
+    """Yield a line on the first row of `rows`, with the number of further rows."""
+    for first in rows[:1]:
+        where = f"{first.group} in {first.topic}/{first.queue_id}"
+        what = "the oldest message that the group has not consumed cannot be read, so its age is not known"
+        yield f"{where}: {what} (`rmqctl verify` says why){_more_like_it(rows)}"
+
+
+def _more_like_it(rows: list[QueueLag]) -> str:
+    return f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
 
 
 def _remark_over(over: list[QueueLag]) -> Iterator[str]:

@@ -135,6 +135,25 @@ def test_max_behind(bound: str, code: int, golden: Golden, rmqctl: Rmqctl) -> No
     assert ("over --max-behind; the first is billing in %RETRY%billing/0" in result.err) == (code == 1)
 
 
+def test_an_age_that_is_not_known_exceeds_every_age(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    add_offsets(store, {"orders@billing": {"0": 374, "1": 374}})
+    one = ("lag", store, "billing", "--max-behind")
+    assert rmqctl(*one, "1h").code == 0
+    for queue in ("0", "1"):
+        (unit,) = rmqctl("queue", store, "orders", queue, "--tail", "1", "-o", "jsonl").rows()
+        log = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= unit["physicalOffset"])
+        with log.open("r+b") as file:
+            file.seek(unit["physicalOffset"] - int(log.name))
+            file.write(bytes(8))
+    found = rmqctl(*one, "1h")
+    assert found.code == 1
+    assert "billing in orders/0: the oldest message that the group has not consumed cannot be read" in found.err
+    assert "; 1 more like it\n2 queues over --max-behind; the first is billing in orders/0" in found.err
+    row = by_queue(lag(rmqctl, store, "billing", "--max-behind", "1"))["billing", "orders", 0]
+    assert (row["behind"], row["oldestAgeMs"]) == (1, None)
+
+
 def test_the_group_that_revives_has_no_age(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-550")
     assert rmqctl("lag", store, "CID_RMQ_SYS_REVIVE_GROUP", "--max-behind", "1s").code == 0
