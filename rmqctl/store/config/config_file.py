@@ -57,8 +57,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     """Load config/`name`, or its `.bak` if a broker would use the `.bak`.
 
     If neither the main file nor its `.bak` exists, the content is an empty dict. If no existing file can be loaded, the
-    content is None. If the content is None, and the `.bak` is missing or empty, a broker starts with an empty
-    configuration.
+    content is None. `empty_config` decides whether a broker starts without the entries of such a file.
     """
     path = folder / name
     main, problem = read_config(storage, path)

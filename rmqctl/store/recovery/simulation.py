@@ -16,6 +16,7 @@ from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, sc
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
+from rmqctl.store.config.empty_config import starts_empty
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
@@ -263,15 +264,14 @@ class RestartSimulation:
     def _config_refusal(self) -> str | None:
         """Return why a config file makes the broker exit at its start.
 
-        A broker exits at its start if a config file and its `.bak` are both not valid (ConfigManager.loadBak). With an
-        empty `.bak`, a broker starts with an empty configuration (4.7.1 to 5.5.0). The result is None if the broker
-        does not exit.
+        A broker exits at its start if a config file and its `.bak` are both not valid (`empty_config`). The result is
+        None if the broker does not exit.
         """
-        folder = self._store.path.part(store_path.CONFIG)
+        folder, storage = self._store.path.part(store_path.CONFIG), self._store.storage
         for name in CONFIGS:
-            backup = self._store.storage.entry(folder / f"{name}.bak")
-            if backup.kind is Kind.FILE and backup.size and self._store.config(name).content is None:
-                return f"config/{name} and its .bak cannot be read: {self._store.config(name).problem}"
+            config = self._store.config(name)
+            if config.content is None and not starts_empty(storage, folder, name, self._profile):
+                return f"config/{name} and its .bak cannot be read: {config.problem}"
         return None
 
     def _log_refusal(self) -> str | None:
