@@ -228,7 +228,7 @@ def print_table(headings: list[str], rows: list[list[Any]]) -> None:
     from tabulate import tabulate
 
     cells = [[_cell(value) for value in row] for row in rows]
-    print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True))
+    print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True, preserve_whitespace=True))
 
 
 def _print_on_terminal(headings: list[str], rows: list[list[Any]], printed: int) -> None:

@@ -37,7 +37,7 @@ def live(rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_long_table_is_laid_out_as_a_short_one(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [[f"topic-{number}", number, None, Toned("good", Tone.GOOD)] for number in range(ROWS_OF_TABULATE)]
+    rows = [[f"  topic-{number} ", number, None, Toned("good", Tone.GOOD)] for number in range(ROWS_OF_TABULATE)]
     headings = ["TOPIC", "N", "NOTHING", "TONE"]
     print_table(headings, rows)
     short = capsys.readouterr().out.splitlines()
