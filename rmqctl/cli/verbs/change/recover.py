@@ -134,8 +134,9 @@ def command(
     and exits with 2.
 
     After a repair, `recover` exits with 3, or with 4 if a broker would still not start on the store. If there is
-    nothing to repair, `recover` exits with 0, or with 1 if a broker would not start on the store. While a broker has
-    the store open, `recover` exits with 11, even with --dry-run.
+    nothing to repair, `recover` exits with 0, or with 1 if a broker would not start on the store. `startProblem` in
+    JSON says why a broker would not start. While a broker has the store open, `recover` exits with 11, even with
+    --dry-run.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)

@@ -121,6 +121,7 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
         "lost": plan.lost._asdict(),
         "queues": [queue.to_json() for queue in plan.queues],
         "actions": [step.to_json() for step in plan.steps],
+        "startProblem": plan.start_problem,
         "notes": list(plan.notes),
     }
 

@@ -573,6 +573,21 @@ def test_documents_fit_their_schema(options: tuple[str, ...], tmp_path: Path, rm
     jsonschema.validate(document, json.loads(files("rmqctl.cli").joinpath("schema", "recover.json").read_text()))
 
 
+def test_a_script_reads_why_no_broker_would_start(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    recover = ("recover", store, "--yes", "-o", "json")
+    (store / "config").mkdir(exist_ok=True)
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).write_text("{")
+    for code in (4, 1):
+        found = rmqctl(*recover)
+        assert found.code == code
+        assert "config/topics.json and its .bak cannot be read" in found.document()["startProblem"]
+    (store / "config" / "topics.json.bak").unlink()
+    found = rmqctl(*recover)
+    assert (found.code, found.document()["startProblem"]) == (0, None)
+
+
 def test_a_lock_that_cannot_be_opened_is_named_once(
     tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
