@@ -15,12 +15,13 @@ record.
 
 **3. Start file.** Without the file `abort`, the version decides where the log scan begins:
 
-| profile  | the scan begins at                                     | the scan dispatches these good records     |
-|----------|--------------------------------------------------------|--------------------------------------------|
-| 4.7, 4.9 | the third file from the end                            | none                                       |
-| 5.3      | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end  |
+| version         | the scan begins at                                     | the scan dispatches these good records    |
+|-----------------|--------------------------------------------------------|-------------------------------------------|
+| up to 5.3.1     | the third file from the end                            | none                                      |
+| 5.3.2 and later | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end |
 
-If the log has fewer than three files, 4.x begins at the first file.
+If the log has fewer than three files, versions up to 5.3.1 begin at the first file. The profile 5.3 of rmqctl follows
+5.3.2, also for stores of 5.0 to 5.3.1.
 
 With the file `abort`, all versions begin at the start file and dispatch all good records. The start file is the last
 log file whose first record meets these conditions:
@@ -32,8 +33,8 @@ The safe time is 3 s before min(physicMsgTimestamp, logicsMsgTimestamp) of the c
 
 If `abort` exists and no log file can be the start file, the scan begins at the first log file.
 
-Without `abort`, the scan of 5.3 compares with `>` instead of `>=` (see the table), which is a bug. The first record
-without a unit begins exactly at the queues' end, and 5.3 does not dispatch this record.
+Without `abort`, the scan of 5.3.2 compares with `>` instead of `>=` (see the table), which is a bug. The first record
+without a unit begins exactly at the queues' end, and 5.3.2 does not dispatch this record.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
@@ -69,10 +70,21 @@ offset by a binary search in the first file. In 5.3, a store does not load if th
 
 **7. start().** In start(), 4.x dispatches the log from the queues' end up to the log's end. If the queues' end is
 before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If the
-dispatch reaches an offset that no log file contains, start() waits forever. The dispatch in start() does not verify
-checksums. If the dispatch finds bytes that are not a record, the dispatch skips the rest of the log file. After the
-dispatch, start() corrects the minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit
-if the scan does not dispatch the record.
+dispatch reaches an offset that no log file contains, start() waits forever. After the dispatch, start() corrects the
+minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit if the scan does not dispatch
+the record.
+
+The dispatch in start() does not verify checksums. The dispatch does not end at bytes that are not a good record:
+
+| what the dispatch of 4.x finds          | the dispatch continues at |
+|-----------------------------------------|---------------------------|
+| a blank                                 | the next log file         |
+| zeros, a bad magic, size or length      | the next log file         |
+| lengths that do not add up to TOTALSIZE | the end of these lengths  |
+
+In the last case, the broker adds TOTALSIZE to its offset, which then differs from the place where it reads. If no blank
+follows in the file, the broker also adds TOTALSIZE to the offset where it continues. A slave (brokerId is not 0) does
+not skip zeros or a bad magic, size or length: its start() waits forever.
 
 **8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
 checkpoint's indexMsgTimestamp. The indexMsgTimestamp is the endTimestamp of the newest full index file. Normally, the
@@ -84,9 +96,9 @@ dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET
 begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start of a file, pre-blank
 units fill the space before the first unit.
 
-The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a log scan without `abort` begins at
-the same file as in 4.x, and dispatches nothing. The rules do not cover the settings duplicationEnable, controller mode,
-forceVerifyPropCRC, messageIndexSafe and recheckReputOffsetFromCq, which are off by default.
+The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. The rules do not cover the settings
+duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe and recheckReputOffsetFromCq, which are off by
+default.
 """
 
 # `rmqctl.store.recovery.simulation` applies the rules to a store. The rule for a good record is in
