@@ -27,8 +27,10 @@ class Split(NamedTuple):
     """The bytes [start, stop) of one file of a log.
 
     `start` and `stop` are positions in the file. `root` is the folder of the store. `path` is the path of the file.
-    `file` is the number of the file in the log, counted from 0. `file_from_offset` is the physical offset where the
-    file begins, and `size` is the length of the file in bytes. `head` is the first 64 bytes of the file in hex.
+    `file` is the number of the file in the log, counted from 0. In a split of a stream, `file` is always 0, because a
+    stream does not sort its splits. In a split without bytes, `file` is -1 (`sequence_split`). `file_from_offset` is
+    the physical offset where the file begins, and `size` is the length of the file in bytes. `head` is the first 64
+    bytes of the file in hex.
     """
 
     root: str
