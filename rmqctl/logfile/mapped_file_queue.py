@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
-FILE_SIZE_MAX = 2**31 - 1  # the mappedFileSize settings are Java ints
+JAVA_INT_MAX = 2**31 - 1  # the type of file sizes, such as mappedFileSizeCommitLog
 LINK_TEXT = "a symbolic link out of the store; --follow-links follows it"
 _LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 deletes it where it is the last one"}
 
@@ -148,8 +148,8 @@ class MappedFileQueue:
                 detail = f"{_length_words(size, self.file_size)}: {_LOADED_BY[bool(size)]}"
                 missing = abs(self.file_size - size)
                 yield Damage("file-length", base + file.size, missing, detail, path=file.name)
-            elif file.size > FILE_SIZE_MAX:
-                detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
+            elif file.size > JAVA_INT_MAX:
+                detail = f"the file has {file.size} bytes; a broker's files have at most {JAVA_INT_MAX}"
                 yield Damage("file-length", base, file.size, detail, path=file.name)
             expected = base + max(self.file_size, 1)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.errors import BadRequest, LayoutNotSupported, PeerError
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.logfile.mapped_file_queue import JAVA_INT_MAX, OFFSET_MAX
 from rmqctl.remoting.address import PORT_MAX
 from rmqctl.store.config.broker_conf import BrokerConf, broker_conf_of
 from rmqctl.store.config.file_sizes import geometry_of_conf
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.remoting.broker_requests import BrokerRequests
 
 SYNC_MASTER = "SYNC_MASTER"
-FILE_SIZE_MAX = 2**31 - 1  # bytes; a broker maps a file as a whole
-OFFSET_MAX, OFFSET_DIGITS = 2**63 - 1, 20
-JAVA_INT_MAX = 2**31 - 1
+OFFSET_DIGITS = 20
 # the master's settings for the format of its files; the mirror does not take its paths and its other settings
 _OF_FILES = (
     "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue",
@@ -152,7 +151,7 @@ def _check_sizes(conf: BrokerConf, address: Address) -> None:
         ("batch queues", sizes.batchconsumequeue_file_size),
         ("index", index),
     ):
-        if size > FILE_SIZE_MAX:
+        if size > JAVA_INT_MAX:  # a broker maps a file as a whole
             raise PeerError(
                 f"the broker says files of {size} bytes for its {what}: no broker can map them", path=str(address)
             )
