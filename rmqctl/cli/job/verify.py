@@ -120,10 +120,10 @@ def _begun(
 
     Yield a function that returns the report of a store. If the store has no task, the function verifies the store.
     """
-    from rmqctl.spark.question.verify import is_whole, whole_report
+    from rmqctl.spark.question.verify import small_stores, whole_report
 
     work = partial(whole_report, level=asked.level, receipts=asked.receipts)
-    small = {store: work for store in stores if is_whole(store, stores)}
+    small = dict.fromkeys(small_stores(stores), work)
     with begun_tasks(spark, small, "verify", asked.progress_mode) as result_of:
         yield lambda store: result_of(store) if store in small else _by_splits(spark, store, asked)
 

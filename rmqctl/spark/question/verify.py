@@ -58,12 +58,13 @@ def verification(
     return Verification(store, level, scan=checked.scan, audit_index=audit_index, receipts=receipts)
 
 
-def is_whole(store: ReadOnlyStore, stores: Sequence[ReadOnlyStore]) -> bool:
-    """Return whether the whole store is verified by one Spark task.
+def small_stores(stores: Sequence[ReadOnlyStore]) -> list[ReadOnlyStore]:
+    """Return the stores that are each verified by one Spark task.
 
-    The result is False if the log of `store` is larger than a quarter of all logs together.
+    The log of a small store has at most a quarter of the bytes of all logs together.
     """
-    return store.commit_log.size * WHOLE_MAX <= sum(one.commit_log.size for one in stores)
+    total = sum(store.commit_log.size for store in stores)
+    return [store for store in stores if store.commit_log.size * WHOLE_MAX <= total]
 
 
 def whole_report(store: ReadOnlyStore, *, level: int, receipts: bool) -> VerifyReport:
