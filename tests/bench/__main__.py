@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.bench.driver import DRIVER_HEADINGS, driver_rows
 from tests.bench.jobs import (
     FIXED_HEADINGS,
     FLEET_HEADINGS,
@@ -27,6 +28,7 @@ from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
 from tests.bench.rebuilding import REBUILDING_HEADINGS, rebuilding_rows
 from tests.bench.replicating import REPLICATING_HEADINGS, replicating_rows
+from tests.bench.simulate import SIMULATE_HEADINGS, simulate_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
 from tests.bench.wide import WIDE_HEADINGS, wide_rows
@@ -78,6 +80,8 @@ def main() -> None:
     print(markdown(WIDE_HEADINGS, wide_rows(arguments.work, arguments.runs)))
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
+    print(markdown(DRIVER_HEADINGS, driver_rows(arguments.work, arguments.runs)))
+    print(markdown(SIMULATE_HEADINGS, simulate_rows(arguments.work)))
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
     print(markdown(FLEET_HEADINGS, fleet_rows(arguments.work, arguments.runs)))
     print(markdown(QUESTION_HEADINGS, question_rows(arguments.work, arguments.runs)))

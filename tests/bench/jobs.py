@@ -26,13 +26,14 @@ from rmqctl.spark.session.session import Target, session
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
 from tests.bench.large_log import FILE_SIZE, FILES, large_log
+from tests.bench.stores import keyed_store
 from tests.conftest import unpack
 from tests.support import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOBS_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of local", "x one worker")
+JOBS_HEADINGS = ("4 GiB, bodies of 1 KiB, two keys a message", "seconds", "GiB/s", "of local", "x one worker")
 SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
 QUESTION_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of job verify --level 1")
 FLEET_HEADINGS = ("4 GiB on a cluster of two workers, level 3", "seconds", "GiB/s", "x one store")
@@ -51,7 +52,7 @@ SPLITS_MIB = (16, 64, 128, 256, 1024)
 
 def jobs_rows(work: Path, runs: int) -> list[list[str]]:
     """A row for each level and each way to read the log."""
-    store = large_log(work)
+    store = keyed_store(work)
     seconds: dict[tuple[int, str], float] = {}
     for level in LEVELS:
         command = ["verify", str(store), "--level", str(level), "--threads", str(WORKERS), "-o", "json"]
@@ -70,7 +71,7 @@ def jobs_rows(work: Path, runs: int) -> list[list[str]]:
 
 def split_rows(work: Path, runs: int) -> list[list[str]]:
     """A row for each size of splits: all levels, both workers."""
-    store = large_log(work)
+    store = keyed_store(work)
     size = _size(store)
     with _warm(store, WORKERS) as spark:
         found = {mib: median(_job_seconds(spark, store, 3, mib) for _ in range(runs)) for mib in SPLITS_MIB}
