@@ -182,7 +182,7 @@ def _found(split: Split) -> Found:
     base = split.file_from_offset
     items = [RecordRun(base + begin, size if not is_last else FILE_SIZE - begin, RECORDS, run)]
     end = min(split.stop, FILE_SIZE)
-    proof = PartProof(True, base + begin, base + end, RECORDS * KEYS, TagsCounts())
+    proof = PartProof((), base + begin, base + end, RECORDS * KEYS, TagsCounts())
     return Found(Part(begin, list(items), end, is_last), [(TOPIC, queue) for queue in range(QUEUES)], proof)
 
 

@@ -4,8 +4,9 @@ Several processes can make the checks at the same time. The chains, the order an
 checked without the log (`prove_file`). The keys of a part of the log are compared only with the index entries of this
 part (`prove_part`). `joined` proves that all checks together leave out no index entry.
 
-If a check fails, the index may be right in another way, or wrong. Then only `IndexAudit` can tell, which needs all
-messages in log order.
+If the check of a part fails, its findings are those of the whole log, unless a part beside it fails, too: then one
+finding may continue in the next part. If other checks fail, only `IndexAudit` can tell, which needs all messages in log
+order.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rmqctl.store.read.file_scan import RecordRun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rmqctl.forensics.finding import Finding
     from rmqctl.store.read.file_scan import ScanItem, ZeroTail
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -45,10 +47,17 @@ class PartProof(NamedTuple):
     The part has the physical offsets [begin, end). `entries` is the number of compared index entries.
     """
 
-    is_right: bool
+    findings: tuple[Finding, ...]
     begin: int
     end: int
     entries: int
+    tags: TagsCounts
+
+
+class JoinedChecks(NamedTuple):
+    """The result of all checks: the findings in log order, and the counts for TAGS."""
+
+    findings: tuple[Finding, ...]
     tags: TagsCounts
 
 
@@ -90,7 +99,7 @@ def prove_part(
         elif (message := message_of_item(item)) is not None:
             audit.on_messages(builder.of(message))
     audit.finish()
-    return PartProof(not audit.findings, begin, end, audit.entries, audit.tags)
+    return PartProof(tuple(audit.findings), begin, end, audit.entries, audit.tags)
 
 
 def _index_files(store: ReadOnlyStore) -> Sequence[IndexFile]:
@@ -108,25 +117,35 @@ def message_of_item(item: ScanItem | ZeroTail) -> Message | None:
     return item if isinstance(item, Message) else None
 
 
-def joined(files: Sequence[FileProof], parts: Sequence[PartProof], expired: int) -> TagsCounts | None:
-    """Return the counts for TAGS if the checks prove that the whole index is right.
+def joined(files: Sequence[FileProof], parts: Sequence[PartProof], expired: int) -> JoinedChecks | None:
+    """Return the result of all checks, or None if only `IndexAudit` can tell.
 
-    The result is None if the checks do not prove it. `files` and `parts` are in order. `expired` is the number of
-    entries of messages before the log's start.
+    `files` and `parts` are in order. `expired` is the number of entries of messages before the log's start.
     """
-    if not all(proof.is_right for proof in files) or not all(proof.is_right for proof in parts):
+    if not all(proof.is_right for proof in files):
         return None
     filled = [proof for proof in files if proof.entries]
     are_in_order = all(before.last <= after.first for before, after in pairwise(filled))
     do_overlap = any(before.end > after.begin for before, after in pairwise(parts))
-    if not are_in_order or do_overlap:
+    if not are_in_order or do_overlap or not _stand_alone(parts):
         return None
     if sum(proof.entries for proof in files) != expired + sum(proof.entries for proof in parts):
         return None  # an entry leads to no part of the log
     tags: TagsCounts | None = TagsCounts()
     for proof in parts:
         tags = tags.with_next(proof.tags) if tags is not None else None
-    return tags
+    return JoinedChecks(tuple(finding for proof in parts for finding in proof.findings), tags) if tags else None
+
+
+def _stand_alone(parts: Sequence[PartProof]) -> bool:
+    """Return whether no finding of a part can continue in another part.
+
+    A wrong header concerns all parts with entries of its file.
+    """
+    said = [proof for proof in parts if proof.entries or proof.findings]
+    touch = any(before.findings and after.findings for before, after in pairwise(said))
+    codes = {finding.code for proof in said for finding in proof.findings}
+    return not touch and not codes & {"index-header", "unreadable"}
 
 
 def expired_entries(store: ReadOnlyStore) -> int:

@@ -1,8 +1,8 @@
 """Compare the index with the log by Spark's tasks.
 
 The tasks that read the log also compare their parts with the index. One more task for each index file checks the chains
-of the file. If the results do not prove that the index is right, the driver reads the log a second time, and compares
-it with the index as `rmqctl verify` does. So the findings are the same.
+of the file. If the results cannot be joined, the driver reads the log a second time, and compares it with the index as
+`rmqctl verify` does. So the findings are the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.forensics.audit.index_audit import TagsCounts
-    from rmqctl.forensics.audit.index_proof import PartProof
+    from rmqctl.forensics.audit.index_proof import JoinedChecks, PartProof
     from rmqctl.forensics.finding import Finding
     from rmqctl.forensics.verify import Scan
     from rmqctl.spark.scan.store_tasks import StoreTask
@@ -55,7 +54,7 @@ class IndexByTasks:
     """The comparison of the index with the log, from the results of tasks.
 
     `parts` is the scan whose tasks compare the log with the index. The scan must have ended when `finish` is called.
-    `prove` runs the tasks for the index files. If the results do not prove the index, `scan` reads the log again, and
+    `prove` runs the tasks for the index files. If the results cannot be joined, `scan` reads the log again, and
     its record runs must have dispatch columns.
     """
 
@@ -85,18 +84,19 @@ class IndexByTasks:
     def finish(self) -> None:
         """Join the results of the tasks, or compare the index with the log here."""
         files = self._files.result()
-        tags = self._joined(files)
-        if tags is None:
+        found = self._joined(files)
+        if found is None:
             self._compare_here()
             return
+        self.findings += found.findings
         last = max((proof.last for proof in files), default=0)
-        self._notes += tags_notes(tags, last, indexes_tags=guess_profile(self._store).indexes_tags)
+        self._notes += tags_notes(found.tags, last, indexes_tags=guess_profile(self._store).indexes_tags)
 
     def notes(self) -> Iterator[str]:
         """Yield remarks on the index."""
         yield from self._notes
 
-    def _joined(self, files: Sequence[FileProof]) -> TagsCounts | None:
+    def _joined(self, files: Sequence[FileProof]) -> JoinedChecks | None:
         try:
             return joined(files, self._parts.index_parts, expired_entries(self._store))
         except OSError:  # `_compare_here` meets the same file, and reports it

@@ -15,9 +15,9 @@ from rmqctl.errors import Unreadable
 from rmqctl.forensics.verify import VerifyReport, verify
 from rmqctl.kernels import warm_up
 from rmqctl.spark.question.verify import whole_report
-from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.scan.store_tasks import KERNELS, StoreTask, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack
 from tests.spark.conftest import without_seconds
