@@ -1,7 +1,8 @@
 """Which config files without entries are valid to a broker.
 
 A broker reads the `.bak` if a file does not exist, has 0 bytes, or is not valid. A broker exits if the `.bak` is not
-valid either (ConfigManager.load). The JSON parser decides which other texts mean "no entries" to a broker:
+valid either (ConfigManager.load). If a file is valid, but has no entries, a broker does not read the `.bak`. The JSON
+parser decides which other texts mean "no entries" to a broker:
 
 | text | fastjson 1 (brokers up to 5.3.4) | fastjson 2 (5.4.0 and later) |
 |---|---|---|
