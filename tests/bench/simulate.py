@@ -32,6 +32,8 @@ from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
 from rmqctl.forensics.verify import Verification, VerifyReport
 from rmqctl.kernels.cq_unit_compare import RUNS
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
+from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.warm_up import cache_in
 from rmqctl.spark.question.verify import whole_report
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, ClusterScan
 from rmqctl.spark.scan.index_by_tasks import IndexByTasks
@@ -129,8 +131,11 @@ def simulate_rows(work: Path) -> list[list[str]]:
 
 
 def _one_log(store: Path) -> Spent:
-    executors, before = _Executors(), _cpu()
+    cache_in(find_folder())
+    executors = _Executors()
     with closing(ReadOnlyStore(store)) as opened:
+        Verification(opened).warm_up()
+        before = _cpu()
         task = task_of(opened)
         scan = ClusterScan(executors.read, opened.commit_log, store, SPLIT_SIZE, compare_with=task)
         audit_index = partial(IndexByTasks, task=task, prove=executors.prove, parts=scan, scan=scan.scan)
