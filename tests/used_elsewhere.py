@@ -45,7 +45,8 @@ _.value_length
 _.born_time
 _.store_time
 
-# PySpark, py4j and pickle call these
+# PySpark, py4j and pickle call or read these
+_.DefaultSource
 _.getDefaultReadLimit
 _.handle_error
 _.initialOffset

@@ -2,8 +2,8 @@
 
 Usage as a script: `python examples/spark/notebook.py STORE...`.
 
-If the notebook already has a session (`spark`), leave out the first cell, except for `register(spark)`. If its
-executors are on other hosts, call `rmqctl.spark.session.session.send_package(spark, FOLDER)` before `register`.
+If the notebook already has a session (`spark`), leave out the first cell. Spark finds `rocketmq` by itself if rmqctl is
+installed for its driver and its executors; man rmqctl-spark says how.
 """
 
 # %% a session, which ends with the process
@@ -18,12 +18,10 @@ from rmqctl.spark.question.lost import lost
 from rmqctl.spark.question.stats import stats
 from rmqctl.spark.question.timeline import timeline
 from rmqctl.spark.session.session import Target, session
-from rmqctl.spark.source.data_source import register
 
 STORES = sys.argv[1:]
 stack = ExitStack()
 spark = stack.enter_context(session(Target(), os.environ))
-register(spark)
 
 # %% a row a record: messages, blanks, and damaged places with what is wrong there
 records = spark.read.format("rocketmq").load(STORES)

@@ -1,6 +1,8 @@
 """The data sources of rmqctl, which show stores as Spark tables.
 
-After `register(spark)`, a table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
+A table is read by `spark.read.format("rocketmq").load([STORE, ...])`. Spark finds the formats by itself if rmqctl is
+installed in the Python of Spark's driver: in packages whose names begin with `pyspark_`, Spark looks for the class
+DefaultSource. Each package has one format, for example `pyspark_rocketmq`. For all other sessions, call `register`.
 
 `rocketmq`: the records of the log, as a table or as a stream. `rocketmq-groups`: counts of the messages by queue, topic
 or broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the
@@ -63,25 +65,37 @@ class Format(NamedTuple):
 def register(spark: SparkSession) -> None:
     """Register the data sources of rmqctl in a Spark session.
 
+    This call changes nothing in Spark 4.0 if Spark has found the data sources by itself.
+
     Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when `register` is called. If PUSHDOWN is off,
     Spark refuses a reader with filters, so a reader without filters is registered.
     """
-    reader, filtering = _readers()
-    messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
-    formats = (
-        Format(
-            "rocketmq",
-            MESSAGE_COLUMNS,
-            MessageSource,
-            messages,
-            _stream_reader,
-        ),
+    filtering = spark.conf.get(PUSHDOWN, "false") == "true"
+    for one in formats(filtering=filtering).values():
+        _register(spark, one)
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def formats(*, filtering: bool = False) -> dict[str, type[DataSource]]:
+    """Return Spark's class for each format, by the name of the format."""
+    reader, filtering_reader = _readers()
+    messages = filtering_reader if filtering else reader
+    found = (
+        Format("rocketmq", MESSAGE_COLUMNS, MessageSource, messages, _stream_reader),
         Format("rocketmq-groups", GROUP_COLUMNS, GroupSource, reader),
         Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
         Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
     )
-    for one in formats:
-        spark.dataSource.register(_data_source(one))
+    return {one.name: _data_source(one) for one in found}
 
 
 def _stream_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceStreamReader:

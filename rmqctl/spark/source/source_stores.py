@@ -18,6 +18,11 @@ from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _STORE = "store"
+# Spark 4.0 to 4.3 does not give the options of CREATE TABLE to a data source in Python
+_HOW_TO_NAME_A_STORE = (
+    'spark.read.format("rocketmq").load("/data/rocketmq/store"), or for a table that CREATE TABLE made: '
+    "SELECT * FROM records WITH (path '/data/rocketmq/store')"
+)
 
 
 class SourceStores(NamedTuple):
@@ -50,7 +55,7 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
     if not patterns:
-        raise BadRequest("no store is named", hint='spark.read.format("rocketmq").load("/data/rocketmq/store")')
+        raise BadRequest("no store is named", hint=_HOW_TO_NAME_A_STORE)
     roots = [root for pattern in patterns for root in _roots(pattern)]
     conf = read_broker_conf(Path(options["brokerConf"])) if options.get("brokerConf") else BrokerConf()
     return SourceStores(tuple(dict.fromkeys(roots)), conf, is_true(options, "followLinks"))

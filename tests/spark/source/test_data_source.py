@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from rmqctl.errors import Unreadable
 from rmqctl.spark.question.proof import with_coverage
-from rmqctl.spark.source.data_source import PUSHDOWN, register
+from rmqctl.spark.source.data_source import PUSHDOWN, formats, register
 from rmqctl.spark.source.message_source import splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
@@ -91,6 +92,28 @@ def test_filters_pushed_down(condition: str, spark: SparkSession, stores: dict[s
         spark.conf.set(PUSHDOWN, "false")
         register(spark)
     assert pushed == plain
+
+
+def test_spark_finds_all_formats_by_itself(spark: SparkSession, stores: dict[str, Path]) -> None:
+    other = spark.newSession()  # in which nothing is registered
+    for name in formats():
+        package = import_module(f"pyspark_{name.replace('-', '_')}")
+        assert package.DefaultSource.name() == name
+        table, wanted = (session.read.format(name).load(str(stores["533-basic"])) for session in (other, spark))
+        assert sorted(map(str, table.collect())) == sorted(map(str, wanted.collect()))
+
+
+def test_tables_and_views_of_sql(spark: SparkSession, stores: dict[str, Path]) -> None:
+    root, count = stores["533-basic"], "SELECT count(*) FROM {} WHERE kind = 'message'"
+    spark.sql(f"CREATE TEMPORARY VIEW in_session USING rocketmq OPTIONS (path '{root}')")
+    spark.sql("CREATE TABLE records USING rocketmq")
+    spark.sql(f"CREATE VIEW of_broker AS SELECT * FROM records WITH (path '{root}')")
+    try:
+        names = ("in_session", "of_broker", f"records WITH (path '{root}')")
+        assert [spark.sql(count.format(name)).collect()[0][0] for name in names] == [300, 300, 300]
+    finally:
+        for what in ("VIEW in_session", "VIEW of_broker", "TABLE records"):
+            spark.sql(f"DROP {what}")
 
 
 def test_proof_of_one_action(spark: SparkSession, stores: dict[str, Path]) -> None:
