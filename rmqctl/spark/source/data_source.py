@@ -67,12 +67,24 @@ def register(spark: SparkSession) -> None:
 
     This call changes nothing in Spark 4.0 if Spark has found the data sources by itself.
 
-    Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when `register` is called. If PUSHDOWN is off,
-    Spark refuses a reader with filters, so a reader without filters is registered.
+    Spark pushes filters down to `rocketmq` if the setting PUSHDOWN is on when `register` is called, and if this version
+    of Spark keeps the filters of a query out of other queries. If PUSHDOWN is off, Spark refuses a reader with filters.
+    In all other cases, a reader without filters is registered.
     """
-    filtering = spark.conf.get(PUSHDOWN, "false") == "true"
+    filtering = keeps_filters_apart() and spark.conf.get(PUSHDOWN, "false") == "true"
     for one in formats(filtering=filtering).values():
         _register(spark, one)
+
+
+def keeps_filters_apart() -> bool:
+    """Return whether this PySpark reads each query by its own filters only.
+
+    Spark 4.1 to 4.3 also uses the filters of a query for later queries on the same DataFrame, so these miss rows. The
+    error was corrected together with SPARK-58551, which added `pushLimit`.
+    """
+    from pyspark.sql.datasource import DataSourceReader
+
+    return hasattr(DataSourceReader, "pushLimit")
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
