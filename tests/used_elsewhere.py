@@ -52,6 +52,7 @@ _.handle_error
 _.initialOffset
 _.latestOffset
 _.partitions
+_.prepareForTriggerAvailableNow
 _.pushFilters
 _.reducer_override
 _.streamReader

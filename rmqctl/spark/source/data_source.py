@@ -23,7 +23,7 @@ from rmqctl.spark.source.message_schema import GROUP_COLUMNS, MESSAGE_COLUMNS, c
 from rmqctl.spark.source.message_source import GroupSource, MessageSource
 from rmqctl.spark.source.pushed_filter import wanted_by
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
-from rmqctl.spark.source.stream_reader import stream_reader_class
+from rmqctl.spark.source.stream.stream_reader import stream_reader_class
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ def formats(*, filtering: bool = False) -> dict[str, type[DataSource]]:
 
 
 def _stream_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceStreamReader:
-    from rmqctl.spark.source.stream_source import StreamSource  # imports numba, which planning does not need
+    from rmqctl.spark.source.stream.stream_source import StreamSource  # imports numba, which planning does not need
 
     return stream_reader_class()(StreamSource(options, columns))
 

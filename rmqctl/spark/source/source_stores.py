@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _STORE = "store"
+_SUFFIXES = ("", "k", "m", "g", "t")
+_BYTES = re.compile(r"(\d{1,19})([kmgt]?)b?", re.IGNORECASE | re.ASCII)
 # Spark 4.0 to 4.3 does not give the options of CREATE TABLE to a data source in Python
 _HOW_TO_NAME_A_STORE = (
     'spark.read.format("rocketmq").load("/data/rocketmq/store"), or for a table that CREATE TABLE made: '
@@ -106,3 +109,19 @@ def number(options: Mapping[str, str], name: str, default: int, low: int, high: 
     if not text.isascii() or not text.isdecimal() or len(text) > 18 or not low <= int(text) <= high:
         raise BadRequest(f"{name} is {text!r}", hint=f"a whole number from {low} to {high}")
     return int(text)
+
+
+def number_of_bytes(options: Mapping[str, str], name: str) -> int | None:
+    """Return the option `name` as a number of bytes, written as Spark does.
+
+    The suffixes k, m, g and t are powers of 1024. The result is None if the option is not set. Raises BadRequest if the
+    value is not a number of bytes from 1 to 2^63 - 1.
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    found = _BYTES.fullmatch(text)
+    size = int(found[1]) << 10 * _SUFFIXES.index(found[2].lower()) if found else 0
+    if not 1 <= size < 2**63:
+        raise BadRequest(f"{name} is {text!r}", hint="a number of bytes such as 500m or 1g")
+    return size

@@ -19,8 +19,8 @@ from rmqctl.spark.source.data_source import PUSHDOWN, formats, register
 from rmqctl.spark.source.message_source import splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
+from tests.spark.source.stream.test_stream_source import Log
 from tests.spark.source.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
-from tests.spark.source.test_stream_source import Log
 from tests.support.log_maker import Record
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Pat
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
 
     def begin(**trigger: Any) -> StreamingQuery:
-        table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
+        reader = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic")
+        table = reader.option("maxBytesPerTrigger", "1k").load(str(log.root))
         messages = table.where("kind = 'message'").drop("kind")
         return (
             messages.writeStream.format("parquet")
@@ -206,7 +207,9 @@ def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Pat
     query.stop()
     written += [log.append(Record(queue_offset=number)) for number in range(90, 120)]
     torn = log.append(Record(body=b"z" * 500), part=0.6)
-    begin(availableNow=True).awaitTermination()
+    query = begin(availableNow=True)
+    query.awaitTermination()
+    assert [one["numInputRows"] > 0 for one in query.recentProgress].count(True) > 2
     read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
     assert read == written
     assert torn not in read

@@ -43,38 +43,39 @@ class Written(NamedTuple):
     unsure: Message | None
 
 
-def steps(log: CommitLog, position: int) -> Iterator[Step]:
+def steps(log: CommitLog, position: int, stop: int | None = None) -> Iterator[Step]:
     """Yield the log in steps, from a physical offset on.
 
-    A message, blank or damage must begin at the physical offset `position`. The last step ends where the written part
-    of the log ends.
+    A message, blank or damage must begin at the physical offset `position`. All records of a step begin
+    before the physical offset `stop`, or the step has one record. The last step ends where the written part of the
+    log ends.
     """
     columns = ColumnReader()
-    while (step := _step(log, columns, position)) is not None:
+    while (step := _step(log, columns, position, stop)) is not None:
         yield step
         position = step.end
 
 
-def written(log: CommitLog, position: int, most: int | None) -> Written:
+def written(log: CommitLog, position: int) -> Written:
     """Find the end of the written part of the log.
 
-    The search begins at the physical offset `position`, and stops soon after `most` bytes. If `most` is None, the
-    search continues to the end of the log.
+    The search begins at the physical offset `position`.
     """
     end, unsure = position, None
     for step in steps(log, position):
         end = step.end if step.last is None else step.last.physical_offset
         unsure = step.last
-        if most is not None and end - position >= most:
-            return Written(end, None)
     if unsure is not None and isinstance(log.at(unsure.end), Damage) and log.queue.find(unsure.end) is not None:
         return Written(unsure.end, None)  # an unfinished record or damage follows
     return Written(end, unsure)
 
 
-def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
+def _step(log: CommitLog, columns: ColumnReader, position: int, stop: int | None) -> Step | None:
     file = log.queue.find(position)
-    found = columns.at(file, position - file.file_from_offset, end_position(file)) if file is not None else None
+    found = None
+    if file is not None:
+        last = end_position(file) if stop is None else min(end_position(file), stop - file.file_from_offset)
+        found = columns.at(file, position - file.file_from_offset, last)
     if found is not None:
         return Step(position, found.physical_offset + found.size, found.message(len(found.rows) - 1))
     item = log.at(position)
@@ -93,11 +94,11 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
     is None, a broker may still be writing at `position`.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
-    found = next((offset for offset in later if _has_records(log, offset)), None)
+    found = next((offset for offset in later if has_records(log, offset)), None)
     return None if found is None else Step(position, found, None)
 
 
-def _has_records(log: CommitLog, offset: int) -> bool:
+def has_records(log: CommitLog, offset: int) -> bool:
     """Return whether the file that begins at `offset` has a record.
 
     `offset` is a physical offset. A file that begins with zeros has no records, and is not read to the end.

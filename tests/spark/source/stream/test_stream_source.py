@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.spark.source import stream_source
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
-from rmqctl.spark.source.stream_source import StreamSource
+from rmqctl.spark.source.stream import boundary, by_time, stream_source
+from rmqctl.spark.source.stream.stream_reader import stream_reader_class
+from rmqctl.spark.source.stream.stream_source import StreamSource
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
 from tests.spark.source.test_message_source import as_dump, dumped, in_order
-from tests.support.log_maker import BLANK, Record, encode
+from tests.support.log_maker import BLANK, Record, encode, write_log
 
 pytestmark = pytest.mark.spark  # for pyarrow
 
@@ -76,7 +80,7 @@ def offsets(rows: list[dict[str, Any]]) -> list[int]:
 def test_all_of_a_golden_store(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
     source = source_of(root)
-    rows = between(source, source.begin(), source.end(source.begin(), None))
+    rows = between(source, source.begin(), source.latest(source.begin()))
     assert in_order([as_dump(row) for row in rows if row["kind"] != "blank"]) == dumped(root)
 
 
@@ -85,7 +89,7 @@ def test_messages_of_a_damaged_store_up_to_the_last_whole_one(name: str, tmp_pat
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
     source = source_of(root)
-    end = source.end(source.begin(), None)
+    end = source.latest(source.begin())
     rows = [as_dump(row) for row in between(source, source.begin(), end) if row["kind"] == "message"]
     assert in_order(rows) == [
         row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] < end[str(root)]
@@ -103,13 +107,13 @@ def test_batches_join(tmp_path: Path) -> None:
     for number in range(200):
         written.append(log.append(Record(queue_offset=number, body=b"x" * (number * 7 % 300))))
         if number % 13 == 0:
-            end = source.end(start, None)
+            end = source.latest(start)
             read += offsets(between(source, start, end))
             start = end
     assert read == written[: len(read)]
-    end = source.end(start, None)
+    end = source.latest(start)
     assert read + offsets(between(source, start, end)) == written
-    assert source.end(end, None) == end
+    assert source.latest(end) == end
     assert between(source, end, end) == []
 
 
@@ -119,10 +123,10 @@ def test_a_record_in_the_making_waits(part: float, tmp_path: Path) -> None:
     source = source_of(tmp_path)
     first = log.append(Record())
     second = log.append(Record(body=b"y" * 100), part=part)
-    end = source.end(source.begin(), None)
+    end = source.latest(source.begin())
     assert end == {str(tmp_path): second}
     log.append(Record(body=b"y" * 100))
-    assert offsets(between(source, end, source.end(end, None))) == [second]
+    assert offsets(between(source, end, source.latest(end))) == [second]
     assert offsets(between(source, source.begin(), end)) == [first]
 
 
@@ -135,19 +139,19 @@ def test_a_record_that_changes_while_it_settles_waits(tmp_path: Path, monkeypatc
         log.end = last
         log.append(Record(properties=b"TAGS\x01TagA\x02"))
 
-    monkeypatch.setattr("rmqctl.spark.source.stream_source.time.sleep", meanwhile)
+    monkeypatch.setattr("rmqctl.spark.source.stream.stream_source.time.sleep", meanwhile)
     source = source_of(tmp_path)
-    assert source.end(source.begin(), None) == {str(tmp_path): last}
-    assert source.end(source.begin(), None)[str(tmp_path)] == log.end
+    assert source.latest(source.begin()) == {str(tmp_path): last}
+    assert source.latest(source.begin())[str(tmp_path)] == log.end
 
 
 def test_batches_and_splits_of_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_source, "MIB", 1)
     root = unpack("533-basic", tmp_path)
-    source = source_of(root, splitMiB="3000", batchMiB="50000")
+    source = source_of(root, splitMiB="3000", maxBytesPerTrigger="50000")
     start, read = source.begin(), []
     sizes = []
-    while (end := source.end(start, source.batch_size)) != start:
+    while (end := source.end(start, source.latest(start), source.batch_size)) != start:
         sizes.append(end[str(root)] - start[str(root)])
         read += between(source, start, end)
         start = end
@@ -163,7 +167,105 @@ def test_from_the_end_on(tmp_path: Path) -> None:
     start = source.begin()
     assert start == {str(tmp_path): log.end}
     new = log.append(Record())
-    assert offsets(between(source, start, source.end(start, None))) == [new]
+    assert offsets(between(source, start, source.latest(start))) == [new]
+
+
+@pytest.mark.parametrize("name", ["533-basic", *DAMAGED])
+def test_offsets_far_ahead_are_found_without_reading_all(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = unpack(CASES[name]["base"] if name in CASES else name, tmp_path)
+    apply_damage(root, CASES[name]["ops"] if name in CASES else [])
+    source = source_of(root)
+    end = source.latest({})
+    wanted = between(source, source.begin(), end)
+    monkeypatch.setattr(boundary, "LOOK_BACK", 8000)
+    monkeypatch.setattr(stream_source, "MIB", 1)
+    far = source_of(root, splitMiB="4096")
+    assert far.latest({}) == end
+    found = between(far, far.begin(), end)
+    assert in_order([as_dump(row) for row in found]) == in_order([as_dump(row) for row in wanted])
+
+
+def test_records_in_bodies_are_no_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, end = [], 0
+    for number in range(60):
+        inner, head = b"", end + 88
+        while len(inner) < 600:
+            inner += encode(Record(topic="Inner"), head + len(inner))
+        records.append(Record(queue_offset=number, body=inner))
+        end += len(encode(records[-1], end))
+    write_log(tmp_path, records, file_size=end + 5000)
+    monkeypatch.setattr(boundary, "LOOK_BACK", 2000)
+    monkeypatch.setattr(stream_source, "MIB", 1)
+    source = source_of(tmp_path, splitMiB="3000", maxBytesPerTrigger="9000")
+    start, latest, batches = source.begin(), source.latest({}), []
+    while start != latest:
+        following = source.end(start, latest, source.batch_size)
+        batches.append(between(source, start, following))
+        start = following
+    assert latest == {str(tmp_path): end}
+    assert [row["queueOffset"] for batch in batches for row in batch] == list(range(60))
+    assert len(batches) > 4
+
+
+def test_the_end_of_a_large_file_costs_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_log(tmp_path, [Record(body=bytes([1]) * 60_000)] * 500, file_size=64 * 1024 * 1024)
+    sizes: list[int] = []
+    read_into = Storage.read_into
+
+    def counted(storage: Storage, descriptor: int, position: int, buffer: memoryview) -> int:
+        sizes.append(read_into(storage, descriptor, position, buffer))
+        return sizes[-1]
+
+    monkeypatch.setattr(Storage, "read_into", counted)
+    monkeypatch.setattr(boundary, "LOOK_BACK", 1024 * 1024)
+    end = source_of(tmp_path).latest({})[str(tmp_path)]
+    assert end == len(data.rstrip(b"\0"))
+    assert sum(sizes) < end / 4
+
+
+@pytest.mark.parametrize("look_back", [500, boundary.LOOK_BACK])
+def test_from_a_time_on(look_back: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary, "LOOK_BACK", look_back)
+    monkeypatch.setattr(by_time, "LOOK_BACK", look_back)
+    log, first = Log(tmp_path), 1_795_252_516_000
+    written = [
+        (first + number // 3 * 10, log.append(Record(store_timestamp=first + number // 3 * 10)))
+        for number in range(120)
+    ]
+    for since in (*range(first - 10, first + 400, 5), first + 400):
+        wanted = next((offset for time, offset in written if time >= since), log.end)
+        assert source_of(tmp_path, startingOffset=str(rfc3339(since))).begin() == {str(tmp_path): wanted}
+
+
+def test_a_batch_reads_the_same_share_of_each_log(tmp_path: Path) -> None:
+    logs = [Log(tmp_path / name) for name in ("a", "b", "c")]
+    for log, count in zip(logs, (10, 90, 0), strict=True):
+        for _ in range(count):
+            log.append(Record(body=b"x" * 500))
+    source = StreamSource({"path": str(tmp_path / "*"), "maxBytesPerTrigger": "20k"}, list(MESSAGE_COLUMNS))
+    start, latest = source.begin(), source.latest({})
+    assert latest == {str(log.root): log.end for log in logs}
+    found = source.end(start, latest, source.batch_size)
+    small, large, none = found.values()
+    assert small * 5 < large < latest[str(logs[1].root)]
+    assert none == 0
+    assert source.end(found, latest, None) == latest
+
+
+def test_available_now_ends_where_the_log_ended(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for _ in range(10):
+        log.append(Record())
+    reader: Any = stream_reader_class()(source_of(tmp_path, maxBytesPerTrigger="1k"))
+    end = log.end
+    reader.prepareForTriggerAvailableNow()
+    log.append(Record())
+    offset = reader.initialOffset()
+    while (following := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        offset = following
+    assert offset == {str(tmp_path): end}
 
 
 def test_files_that_expired_are_told(tmp_path: Path) -> None:
@@ -173,7 +275,7 @@ def test_files_that_expired_are_told(tmp_path: Path) -> None:
     for _ in range(60):
         log.append(Record())
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
-    rows = between(source, start, source.end(start, None))
+    rows = between(source, start, source.latest(start))
     assert [(row["damage"], row["physicalOffset"], row["size"]) for row in rows if row["kind"] == "damage"] == [
         ("file-gap", 0, FILE_SIZE)
     ]
@@ -188,11 +290,20 @@ def test_an_end_that_later_files_go_on_behind(tmp_path: Path) -> None:
     second.write_bytes(bytes(FILE_SIZE))
     third.write_bytes(bytes([255]) + third.read_bytes()[1:])
     source = source_of(tmp_path)
-    rows = between(source, source.begin(), source.end(source.begin(), None))
+    rows = between(source, source.begin(), source.latest(source.begin()))
     assert offsets(rows) == [*written[:5], *(at for at in written if at > 2 * FILE_SIZE)]
     assert [row["damage"] for row in rows if row["kind"] == "damage"] == ["no-blank", "bad-size"]
 
 
-def test_a_start_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="startingOffset is 'first'"):
-        source_of(tmp_path, startingOffset="first")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("startingOffset", "first"),
+        ("startingOffset", "2026-11-21T09:15"),
+        ("maxBytesPerTrigger", "0"),
+        ("maxBytesPerTrigger", "1.5g"),
+    ],
+)
+def test_options_that_are_none(option: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=f"{option} is '{re.escape(value)}'"):
+        source_of(tmp_path, **{option: value})

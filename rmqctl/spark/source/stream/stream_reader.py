@@ -1,6 +1,7 @@
 """The reader that Spark calls to read a stream, for PySpark 4.0 and later.
 
-PySpark 4.2 and later also tell the reader where the last batch ended, and how much data Spark wants.
+PySpark 4.2 and later also tell the reader where the last batch ended, and how much data Spark wants. For the trigger
+`availableNow`, PySpark 4.2 and later ask the reader to end where the logs end now.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-    from rmqctl.spark.source.stream_source import StreamSource
+    from rmqctl.spark.source.stream.stream_source import StreamSource
 
 Offsets = dict[str, int]
 
@@ -25,37 +26,33 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
     class StreamReader(DataSourceStreamReader):
         def __init__(self, source: StreamSource) -> None:
             self._source = source
-            self._reached: Offsets | None = None
+            self._last: Offsets | None = None
 
         def initialOffset(self) -> Offsets:  # noqa: N802 -- Spark's names
             return self._source.begin()
 
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._last = self._source.latest({})
+
         def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802
-            known = start or self._reached or self._source.begin()
-            self._reached = self._source.end(known, self._most(limit))
-            return self._reached
+            known = start or {}
+            latest = self._last or self._source.latest(known)
+            return self._source.end(known, latest, getattr(limit, "max_bytes", None))
 
         def getDefaultReadLimit(self) -> Any:  # noqa: N802
-            from pyspark.sql.streaming.datasource import ReadMaxBytes
+            from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-            return ReadMaxBytes(self._source.batch_size)
+            return ReadMaxBytes(self._source.batch_size) if self._source.batch_size else ReadAllAvailable()
 
         def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-            self._reached = end
             return [InputPartition(task) for task in self._source.tasks(start, end)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             return self._source.read(partition.value)
 
-        def _most(self, limit: Any) -> int | None:
-            """Return the maximum size of the next batch in bytes.
-
-            The result is None if Spark wants all available data. If Spark gives no limit, the result is the
-            `batch_size` of the source.
-            """
-            if limit is None:
-                return self._source.batch_size
-            found: int | None = getattr(limit, "max_bytes", None)
-            return found
-
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # PySpark 4.0 and 4.1: their availableNow reads one batch
+        return StreamReader
+    SupportsTriggerAvailableNow.register(StreamReader)
     return StreamReader

@@ -1,0 +1,90 @@
+"""Find offsets between records, and the end of a log, with few reads.
+
+The search for an offset begins some MiB before the offset, at the first record found there. This record may be bytes in
+the body of a message that look like a record. The records after it then do not follow one another, and the walk from
+record to record finds the real records again before it reaches the offset: the search begins further before the offset
+than a message is long.
+
+In a body of zeros that is longer than LOOK_BACK, the search may take the zeros for the end of the log. Then the rest of
+the log is read record by record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.system.zeros import BLOCK_SIZE, is_zeros
+from rmqctl.spark.source.stream.log_walk import Written, has_records, steps, written
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.read.commit_log import CommitLog
+
+LOOK_BACK = 8 * 1024 * 1024  # a broker accepts messages of 4 MiB, unless its maxMessageSize says otherwise
+
+
+def boundary(log: CommitLog, known: int, target: int) -> int:
+    """Return the first offset at or after `target` that is not inside a record.
+
+    `known` and `target` are physical offsets. A record, blank or damage begins at `known`. The result is the end of the
+    log if the log ends before `target`.
+    """
+    end = nearer(log, known, target)
+    for step in steps(log, end, target):
+        end = step.end
+        if end >= target:
+            break
+    return end
+
+
+def end_of_log(log: CommitLog, known: int) -> Written:
+    """Find the end of the written part of the log, as `written` does.
+
+    A record, blank or damage begins at the physical offset `known`. Raises OSError if a file cannot be read.
+    """
+    in_use = (file for file in reversed(log.files_in_use()) if file.end > known)
+    file = next((file for file in in_use if has_records(log, file.file_from_offset)), None)
+    if file is None:
+        return written(log, known)
+    start = max(known, file.file_from_offset)
+    return written(log, nearer(log, start, _last_data(file, start)))
+
+
+def nearer(log: CommitLog, known: int, target: int) -> int:
+    """Return the offset of a record at most LOOK_BACK before `target`.
+
+    The result is `known`, or the beginning of the file with `target`, if it is near enough, or if no record is found.
+    """
+    file = log.queue.find(target)
+    known = known if file is None else max(known, file.file_from_offset)
+    if target - known <= LOOK_BACK:
+        return known
+    found = log.next_record(target - LOOK_BACK)
+    return known if found is None or found >= target else found
+
+
+def _last_data(file: MappedFile, start: int) -> int:
+    """Return a physical offset near the end of the data of a file.
+
+    Data begins at the physical offset `start`. LOOK_BACK bytes with data begin at the result.
+    """
+    low, high = start - file.file_from_offset, file.size
+    ahead = LOOK_BACK
+    while low + ahead < high and _has_data(file, low + ahead):
+        low, ahead = low + ahead, ahead * 2
+    high = min(high, low + ahead)
+    while high - low > LOOK_BACK:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _has_data(file, middle) else (low, middle)
+    return file.file_from_offset + low
+
+
+def _has_data(file: MappedFile, position: int) -> bool:
+    """Return whether LOOK_BACK bytes from `position` on are not all zeros."""
+    end = min(position + LOOK_BACK, file.size)
+    while (position := file.next_data(position)) < end:
+        block = file.read(position, min(BLOCK_SIZE, end - position))
+        if not is_zeros(block):
+            return True
+        position += BLOCK_SIZE
+    return False

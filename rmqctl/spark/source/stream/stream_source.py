@@ -1,0 +1,174 @@
+"""`spark.readStream.format("rocketmq")`: logs as streams.
+
+A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store. A physical
+offset of a stream is never inside a record. The driver finds the offsets and the splits in a few MiB of each log.
+Spark's tasks read the splits.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.follow import last_byte_written
+from rmqctl.format.message import Damage
+from rmqctl.kernels import scan
+from rmqctl.spark.scan.task_kernels import warm_up_once
+from rmqctl.spark.scan.split import Split, head_of
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.source.message_source import Task, Wrong, part_batches
+from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
+from rmqctl.spark.source.split_rows import RowReading
+from rmqctl.spark.source.stream.boundary import boundary, end_of_log
+from rmqctl.spark.source.stream.by_time import first_stored_since
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rmqctl.store.read.commit_log import CommitLog
+
+SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
+MS_PER_SECOND = 1000
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class StreamSource:
+    """The source of `spark.readStream.format("rocketmq")`.
+
+    The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the
+    beginning of the log), latest (the end of the log) or a time in the form of RFC 3339. With a time, the stream begins
+    with the first message that was stored at this time or later. `splitMiB` is the number of MiB of the log that each
+    task reads. `maxBytesPerTrigger` is the approximate number of bytes that a batch reads from all logs together, such
+    as 500m or 1g (powers of 1024). Without `maxBytesPerTrigger`, and in Spark 4.0 and 4.1, a batch reads all new
+    records. Raises BadRequest if an option is not valid.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        self._stores = stores_of(options)
+        self._columns = tuple(columns)
+        self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
+        self.batch_size = number_of_bytes(options, "maxBytesPerTrigger")
+        self._starting = options.get("startingOffset", EARLIEST)
+        self._since = None if self._starting in (EARLIEST, LATEST) else _milliseconds(self._starting)
+
+    def begin(self) -> dict[str, int]:
+        """Return, for each store, the physical offset where a new stream begins.
+
+        Raises Unreadable if a log cannot be read, and the other errors of ReadOnlyStore.
+        """
+        return self._of_logs(self._stores.roots, lambda log, _: self._begin_of(log))
+
+    def latest(self, start: Mapping[str, int]) -> dict[str, int]:
+        """Return the physical offset where the written part of each log ends.
+
+        The search begins at the physical offset of the store in `start`, or at the beginning of the log. Raises
+        Unreadable if a log cannot be read, and the other errors of ReadOnlyStore.
+        """
+        return self._of_logs(self._stores.roots, lambda log, root: _written_end(log, start.get(root, log.min_offset)))
+
+    def end(self, start: Mapping[str, int], latest: Mapping[str, int], most: int | None) -> dict[str, int]:
+        """Return, for each store, the physical offset where the next batch ends.
+
+        The batch begins at `start`, or at the beginning of the log, and ends at `latest` or before. If more than `most`
+        bytes are new, the batch reads about `most` bytes: the same share of the new part of each log.
+        """
+        missing = [root for root in latest if root not in start]
+        first = {**start, **self._of_logs(missing, lambda log, _: log.min_offset)}
+        new = {root: max(latest[root] - first[root], 0) for root in latest}
+        total = sum(new.values())
+        ends = {root: first[root] + size for root, size in new.items()}  # Spark compares the order, too
+        if most is None or total <= most:
+            return ends
+        limited = self._of_logs(
+            [root for root, size in new.items() if size],
+            lambda log, root: min(boundary(log, first[root], first[root] + new[root] * most // total), ends[root]),
+        )
+        return ends | limited
+
+    def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
+        """Return the tasks for the data between the offsets `start` and `end`.
+
+        Each split consists of whole messages, blanks and damages.
+        """
+        warm_up_once(scan)
+        parts: list[Split | Wrong] = []
+        for root, stop in end.items():
+            with self._stores.opened(root) as store:
+                parts += self._parts(root, store.commit_log, start.get(root, store.commit_log.min_offset), stop)
+        return [Task(part, len(parts)) for part in parts]
+
+    def read(self, task: Task) -> Iterator[Any]:
+        """Return the record batches of a task."""
+        return part_batches(
+            task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True
+        )
+
+    def _begin_of(self, log: CommitLog) -> int:
+        if self._starting == EARLIEST:
+            return log.min_offset
+        end = _written_end(log, log.min_offset)
+        return end if self._since is None else first_stored_since(log, self._since, end)
+
+    def _of_logs(self, roots: Iterable[str], question: Callable[[CommitLog, str], int]) -> dict[str, int]:
+        """Return the answer of `question` for the log and the folder of each store."""
+        warm_up_once(scan)
+        found = {}
+        for root in roots:
+            with self._stores.opened(root) as store:
+                try:
+                    found[root] = question(store.commit_log, root)
+                except OSError as error:
+                    raise Unreadable(f"the log cannot be read: {error.strerror}", path=root) from error
+        return found
+
+    def _parts(self, root: str, log: CommitLog, position: int, end: int) -> Iterator[Split | Wrong]:
+        while position < end:
+            file = log.queue.find(position)
+            if file is None:
+                following = min(
+                    [later.file_from_offset for later in log.queue.files if later.file_from_offset > position],
+                    default=end,
+                )
+                yield Wrong(root, (_gone(position, min(following, end)),))
+                position = following
+                continue
+            base, stop = file.file_from_offset, min(file.end, end)
+            if stop - position > self._split_size:
+                stop = min(boundary(log, position, position + self._split_size), stop)
+            yield Split(root, str(file.path), 0, base, file.size, head_of(file), position - base, stop - base)
+            position = stop
+
+
+def _written_end(log: CommitLog, known: int) -> int:
+    found = end_of_log(log, known)
+    if found.unsure is None or not last_byte_written(found.unsure):
+        return found.end
+    time.sleep(SETTLE_SECONDS)
+    return found.unsure.end if log.at(found.unsure.physical_offset) == found.unsure else found.end
+
+
+def _milliseconds(text: str) -> int:
+    """Return a time (RFC 3339) in ms since 1970.
+
+    Raises BadRequest.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError(text)
+    except ValueError as error:
+        raise BadRequest(
+            f"startingOffset is {text!r}", hint=f"{EARLIEST}, {LATEST} or a time such as 2026-11-21T09:15:16.848Z"
+        ) from error
+    return int(moment.timestamp() * MS_PER_SECOND)
+
+
+def _gone(position: int, following: int) -> Damage:
+    return Damage(
+        "file-gap",
+        position,
+        following - position,
+        f"{following - position} bytes from {position} on do not exist any more",
+    )
