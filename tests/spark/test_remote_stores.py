@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.spark.source.index_source import IndexSource
+from rmqctl.spark.source.message_source import MessageSource
+from rmqctl.spark.source.queue_source import QueueSource
 from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.spark.conftest import without_seconds
+from tests.support.counted_requests import counted_requests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +68,27 @@ def test_tables(spark: SparkSession, damaged: Path) -> None:
         )
         assert there == [row | {"store": url_of(damaged)} for row in here]
         assert {row["broker"] for row in there} == {"broker-a"}
+
+
+@pytest.mark.parametrize(
+    ("source", "planning", "reading"),
+    [
+        (MessageSource, {"entry": 2, "list": 2}, {"open": 4, "read": 4, "entry": 2, "list": 2}),  # 4 files
+        (QueueSource, {"entry": 6, "list": 3}, {"open": 16, "read": 16, "list": 17}),  # 16 queues of 4 topics
+        (IndexSource, {"entry": 2, "list": 3}, {"open": 2, "read": 2, "entry": 4, "list": 6}),  # 2 files
+    ],
+)
+def test_requests(
+    source: Any, planning: dict[str, int], reading: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = unpack("533-basic", tmp_path)
+    asked = counted_requests(monkeypatch)
+    table = source({"path": url_of(root)}, ["store"])
+    tasks = table.tasks()
+    assert asked == planning
+    asked.clear()
+    assert sum(batch.num_rows for task in tasks for batch in table.read(task)) >= 300
+    assert asked == reading
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
+from rmqctl.logfile.system.read_ahead import ReadAhead
 from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage
 from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow.fs
 
     from rmqctl.logfile.system.storage import Closeable, DiskSpace
 
@@ -99,15 +98,19 @@ def storage_of(root: Path, *, follow_links: bool) -> Storage:
 class RemoteStorage(Storage):
     """Read access to a store by a URL.
 
-    Links, holes and locks are not visible in a remote store. Raises OSError if the file system does not answer, and
-    BadRequest if pyarrow knows no file system for the URL.
+    Links, holes and locks are not visible in a remote store. The folder of the store is listed once, and entries in it
+    are taken from this listing. The listing of a folder in it also lists all folders below; each of these listings
+    answers one call. Raises OSError if the file system does not answer, and BadRequest if pyarrow knows no file system
+    for the URL.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.named = [root]
         self._opened: dict[int, Closeable] = {}
-        self._files: dict[int, pyarrow.fs.NativeFile] = {}
+        self._files: dict[int, ReadAhead] = {}
+        self._top: dict[str, Entry] | None = None
+        self._below: dict[Path, list[Entry]] = {}
         self._numbers = count()
         self._lock = threading.Lock()
         self._system, inner = _system_of(root_text(root))
@@ -127,6 +130,9 @@ class RemoteStorage(Storage):
         If nothing exists at `path`, the kind of the entry is MISSING. A path outside the store is treated as missing.
         Raises OSError, but not for a missing file.
         """
+        return self._listed(path) or self._entry_now(path)
+
+    def _entry_now(self, path: Path) -> Entry:
         if path.is_relative_to(self.root):
             with suppress(NotADirectoryError), _os_errors(path):  # a file has the place of a parent folder
                 return _entry(path, self._system.get_file_info(self._at(path)))
@@ -137,6 +143,14 @@ class RemoteStorage(Storage):
 
         The list is empty if the folder does not exist. Raises OSError.
         """
+        if folder == self.root:
+            return list(self._top_entries(again=True).values())
+        listed = self._listed(folder)
+        if listed is not None:
+            return [] if listed.kind is Kind.MISSING else self._listing_with_folders(folder)
+        return self._below.pop(folder) if folder in self._below else self._listing_now(folder)
+
+    def _listing_now(self, folder: Path) -> list[Entry]:
         from pyarrow.fs import FileSelector
 
         found: list[Any] = []
@@ -145,12 +159,51 @@ class RemoteStorage(Storage):
                 found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
+    def _listing_with_folders(self, folder: Path) -> list[Entry]:
+        """Return the entries of a folder, and keep the entries of all folders below.
+
+        If this is not possible, only the entries of the folder are listed.
+        """
+        from pyarrow.fs import FileSelector
+
+        above = self._at(folder).strip("/")
+        try:
+            with _os_errors(folder):
+                infos = self._system.get_file_info(FileSelector(self._at(folder), recursive=True))
+        except OSError:  # for example, because of a name in one of the folders
+            return self._listing_now(folder)
+        entries = [_entry(folder / info.path.strip("/").removeprefix(above).strip("/"), info) for info in infos]
+        below: dict[Path, list[Entry]] = {entry.path: [] for entry in entries if entry.kind is Kind.DIRECTORY}
+        below[folder] = []
+        for entry in sorted(entries, key=attrgetter("name")):
+            below[entry.path.parent].append(entry)
+        self._below |= below
+        return self._below.pop(folder)
+
+    def _listed(self, path: Path) -> Entry | None:
+        """Return the entry at `path` if the listing of the store's folder shows its kind.
+
+        The result is None for the folder itself, for an existing folder's content, and for a path outside the store.
+        """
+        if path == self.root or not path.is_relative_to(self.root):
+            return None
+        name, *below = path.relative_to(self.root).parts
+        found = self._top_entries().get(name)
+        if found is None:
+            return Entry(path.name, path, Kind.MISSING)
+        return None if below else found
+
+    def _top_entries(self, *, again: bool = False) -> dict[str, Entry]:
+        if self._top is None or again:
+            self._top = {entry.name: entry for entry in self._listing_now(self.root)}
+        return self._top
+
     def stamp(self, path: Path) -> Stamp | None:
         """Return the size and time of the file at `path`; None if it does not exist.
 
         Raises OSError.
         """
-        entry = self.entry(path)
+        entry = self._entry_now(path)
         return (
             None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
         )
@@ -174,7 +227,7 @@ class RemoteStorage(Storage):
 
     def duplicate(self, descriptor: int) -> int:
         """Return another number for the same open file, as `os.dup` does."""
-        return self._kept(self._files[descriptor])
+        return self._kept(self._files[descriptor].file)
 
     def close(self, descriptor: int) -> None:
         """Close the open file that has the number `descriptor`."""
@@ -215,7 +268,7 @@ class RemoteStorage(Storage):
     def _kept(self, file: Any) -> int:
         with self._lock:
             number = next(self._numbers)
-            self._files[number] = file
+            self._files[number] = ReadAhead(file)
         return number
 
     def _at(self, path: Path) -> str:

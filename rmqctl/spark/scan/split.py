@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
+from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text, storage_of
 from rmqctl.store.read.file_scan import cuts
 
 if TYPE_CHECKING:
@@ -66,8 +66,11 @@ def head_of(file: MappedFile) -> str:
     """Return the first 64 bytes of a log file in hex.
 
     If the first record has an IPv4 born host, the 64 bytes include the store time of the record. The result is empty if
-    the file cannot be read.
+    the file cannot be read. The result is also empty for a file at a URL: all hosts see the same file, and a request
+    for each file would take longer than all other planning.
     """
+    if is_remote(file.path):
+        return ""
     try:
         return file.read(0, HEAD_SIZE).hex()
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from rmqctl.errors import BadRequest, NotAStore, Unreadable
 from rmqctl.forensics.verify import verify
+from rmqctl.logfile.system.read_ahead import READ_SIZE, READ_SIZE_IN_ORDER
 from rmqctl.logfile.system.remote_storage import RETRY_SECONDS, RemoteStorage, _that_ends, root_path, storage_of
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -104,6 +106,36 @@ def test_what_there_is(tmp_path: Path) -> None:
     assert (stamp.kind, stamp.size) == (real.kind, real.size)
     assert there.display(there.root / "commitlog" / "x") == "commitlog/x"
     assert there.display(there.root.parent / "other") == f"fsspec+local://{root.parent / 'other'}"
+
+
+def test_a_second_listing_is_new(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    storage = RemoteStorage(by_url(tmp_path))
+    top, below = storage.root / "a", storage.root / "a" / "b"
+    assert (storage.names(top), storage.names(below)) == (["b"], [])
+    for name in ("c", "b/d", "b/e"):
+        (tmp_path / "a" / name).touch()
+    assert (storage.names(below), storage.names(top), storage.names(below)) == (["d", "e"], ["b", "c"], ["d", "e"])
+
+
+@pytest.mark.parametrize("size", [1, 1000, READ_SIZE, READ_SIZE + 1, READ_SIZE_IN_ORDER, 2 * READ_SIZE_IN_ORDER])
+def test_reads_ahead_give_the_same_bytes(size: int, tmp_path: Path) -> None:
+    data = random.Random(size).randbytes(READ_SIZE_IN_ORDER + 2 * READ_SIZE)
+    (tmp_path / "file").write_bytes(data)
+    storage = RemoteStorage(by_url(tmp_path))
+    number = storage.open(storage.root / "file")
+    for position in (
+        0,
+        10,
+        READ_SIZE - 1,
+        READ_SIZE,
+        READ_SIZE + 5,
+        3,
+        len(data) - 7,
+        len(data) - READ_SIZE,
+        len(data),
+    ):
+        assert storage.read(number, position, size) == data[position : position + size]
 
 
 def test_reading(tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def _written_end(log: CommitLog, known: int) -> int:
     if found.unsure is None or not last_byte_written(found.unsure):
         return found.end
     time.sleep(SETTLE_SECONDS)
+    log.queue.close()  # what is read of a store at a URL is kept until then
     return found.unsure.end if log.at(found.unsure.physical_offset) == found.unsure else found.end
 
 
