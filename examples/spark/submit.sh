@@ -8,9 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 master=$1 store=$2
 shift 2
 case $master in
-yarn) # venv.tar.gz by `venv-pack`, after `pip install . pyarrow` in the clone; HADOOP_CONF_DIR says where YARN is
-    set -- --deploy-mode client --archives venv.tar.gz#venv --conf spark.executorEnv.PYSPARK_PYTHON=./venv/bin/python \
-        --num-executors 8 --executor-cores 4 --executor-memory 4g "$@"
+yarn) # environment and environment.tar.gz in this folder, as in man rmqctl-spark; HADOOP_CONF_DIR says where YARN is
+    export PYSPARK_PYTHON=./environment/bin/python
+    set -- --deploy-mode client --archives environment.tar.gz#environment --num-executors 8 --executor-cores 4 --executor-memory 4g "$@"
     ;;
 k8s*) # an image with rmqctl and pyarrow, and a volume that has the stores at the same path for all
     set -- --deploy-mode client --conf spark.kubernetes.container.image="${IMAGE:?an image with rmqctl and pyarrow}" \
