@@ -15,9 +15,9 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.scan.split import Split, head_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
 from rmqctl.spark.source.split_rows import RowReading
