@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.job.job_run import JobOptions, JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
-from rmqctl.cli.job.spark_options import StoreParam, spark_options
+from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, layout_options, output_option, progress_option
@@ -59,8 +59,8 @@ COLUMNS = {
         rmqctl job diff store copy --bodies -o jsonl
     """,
 )
-@click.argument("a", metavar="A", type=StoreParam())
-@click.argument("b", metavar="B", type=StoreParam())
+@click.argument("a", metavar="A", type=FolderOrUrl())
+@click.argument("b", metavar="B", type=FolderOrUrl())
 @layout_options
 @click.option("--bodies", is_flag=True, help="Also compare bodies (by SHA-256) and properties.")
 @click.option(

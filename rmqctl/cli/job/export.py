@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from rmqctl.cli.job.job_run import JobOptions, finish, job_run, scanned
-from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_fields, remark
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import RAW_HELP, LocalPath, output_option, progress_option
+from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.logfile.system.remote_storage import root_text
+from rmqctl.spark.scan.split_size import MIB
+
+FILE_MIB, FILE_MIB_MAX = 128, 4096
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """The options of `job export` alone."""
+
+    mode: str
+    file_mib: int
+    file_format: str
+    body: str
+    raw: bool
 
 
 @click.command(
@@ -24,6 +40,8 @@ from rmqctl.errors import BadRequest, Unreadable
         rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages
         # all messages in the form of `rmqctl dump --body base64 -o jsonl`
         rmqctl job export store --to messages --format jsonl
+        # one more broker's messages, to a bucket that has those of others
+        rmqctl job export store --to s3://incident/messages --mode append
     """,
 )
 @stores_argument
@@ -32,8 +50,23 @@ from rmqctl.errors import BadRequest, Unreadable
     "target",
     required=True,
     metavar="DIR",
-    type=LocalPath(),
-    help="The folder for the exported files, which must be new or empty.",
+    type=FolderOrUrl(),
+    help="The folder for the exported files: a path, or a URL such as s3://BUCKET/DIR, gs://, abfs:// or hdfs://.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(("error", "overwrite", "append")),
+    default="error",
+    show_default=True,
+    help="What to do if DIR has files: end with an error, replace the files of earlier exports, or keep them and add "
+    "files.",
+)
+@click.option(
+    "--file-mib",
+    type=click.IntRange(1, FILE_MIB_MAX),
+    default=FILE_MIB,
+    show_default=True,
+    help="The size, in MiB, that a file should have. Smaller files of a topic and day are merged.",
 )
 @click.option(
     "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True
@@ -49,41 +82,54 @@ from rmqctl.errors import BadRequest, Unreadable
 @spark_options
 @output_option("table", "json")
 @progress_option
-@options_in(asked=JobOptions)
-def command(
-    stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, asked: JobOptions
-) -> int:
+@options_in(asked=JobOptions, chosen=ExportOptions)
+def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptions, chosen: ExportOptions) -> int:
     """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
 
-    `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. `export`
-    first writes to a hidden folder beside DIR. When the whole log is read, `export` renames the hidden folder to DIR.
-    DIR never contains an incomplete export. If an export is killed, the next export to the same DIR removes the hidden
-    folder. Every executor must have access to DIR under the same path. If a character is not allowed in a folder name,
-    `export` writes %XX instead, as Hive does. Programs that read Hive's folders decode %XX. `export` exits with 1 if
-    the log is damaged.
-    """
-    from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
-    from rmqctl.spark.question.log_records import ask
+    `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. If a
+    character is not allowed in a folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's
+    folders decode %XX.
 
-    needed = (*(PARQUET_COLUMNS if file_format == "parquet" else COLUMNS), *(("body",) if body == "binary" else ()))
+    DIR never contains an incomplete export. `export` first writes to a hidden folder beside DIR. When the whole log is
+    read, DIR gets the files in one step. If an export is killed, DIR has its earlier files, and the next export to the
+    same DIR removes the hidden folder. Every executor must have access to DIR under the same path.
+
+    If DIR is a URL, `export` first writes to a folder `_rmqctl-RUN` in DIR, then moves the files to their places, and
+    then writes the file `_MANIFEST` (JSON), which names all files of the export, with their bytes and messages.
+    A program that reads only these files sees the earlier export or the new one, never a part. Other programs should
+    wait for the file `_SUCCESS`. Do not run two exports to one URL at the same time.
+
+    With --mode overwrite, only files of earlier exports are replaced: `export` refuses a DIR that has other files.
+    `export` exits with 1 if the log is damaged.
+    """
+    from rmqctl.spark.question.export.earlier_files import Mode
+    from rmqctl.spark.question.export.export import write
+    from rmqctl.spark.question.export.export_format import ExportFormat
+    from rmqctl.spark.question.export.part_files import Sink
+    from rmqctl.spark.question.export.target import remove_leftovers, target_of
+
     _check_outside(target, stores)
+    file_format = ExportFormat(chosen.file_format, body=chosen.body == "binary", raw=chosen.raw)
     left = remove_leftovers(target)
     for folder in left.removed:
         remark(f"{folder}: removed, a killed export had left it")
     for folder in left.unknown:
         remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
-    with new_folder(target) as folder, job_run("export", stores, asked) as run:
-        _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
-        if run.is_partial or read[0].counts.unreadable:
+    with target_of(target, Mode(chosen.mode), file_format.suffix) as there, job_run("export", stores, asked) as run:
+        found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
+        if run.is_partial or found.scan.counts.unreadable:
             raise Unreadable(
                 "a part of the log could not be read: nothing was exported", hint="`rmqctl verify` says which"
             )
-    document = {"stores": run.names, "to": str(target.absolute()), "format": file_format} | scanned(read[0])
+        there.publish(found.files)
+    document = {
+        "stores": run.names, "to": root_text(target.absolute()), "format": file_format.name, "files": len(found.files)
+    } | scanned(found.scan)  # fmt: skip
     if output == "json":
         print_document("job.export", document)
     else:
         print_fields((document | {"stores": ", ".join(run.names)}).items())
-    return finish(run, read)
+    return finish(run, [found.scan])
 
 
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:

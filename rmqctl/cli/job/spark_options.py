@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class StoreParam(LocalPath):
-    """The type of an argument that is the folder of a store, or a URL of a store."""
+class FolderOrUrl(LocalPath):
+    """The type of a parameter that is a folder of this host, or a URL of a folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the folder or the URL as a Path."""
@@ -37,7 +37,7 @@ class StoreParam(LocalPath):
 
 def stores_argument(command: F) -> F:
     """Add the argument STORE..., and the options --broker-conf and --follow-links."""
-    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=FolderOrUrl())(
         layout_options(command)
     )
 

@@ -134,7 +134,7 @@ class RemoteStorage(Storage):
 
     def _entry_now(self, path: Path) -> Entry:
         if path.is_relative_to(self.root):
-            with suppress(NotADirectoryError), _os_errors(path):  # a file has the place of a parent folder
+            with suppress(NotADirectoryError), os_errors(path):  # a file has the place of a parent folder
                 return _entry(path, self._system.get_file_info(self._at(path)))
         return Entry(path.name, path, Kind.MISSING)
 
@@ -155,7 +155,7 @@ class RemoteStorage(Storage):
 
         found: list[Any] = []
         if folder.is_relative_to(self.root):
-            with suppress(NotADirectoryError), _os_errors(folder):
+            with suppress(NotADirectoryError), os_errors(folder):
                 found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
@@ -222,7 +222,7 @@ class RemoteStorage(Storage):
 
         Raises OSError.
         """
-        with _os_errors(path):
+        with os_errors(path):
             return self._kept(self._system.open_input_file(self._at(path)))
 
     def duplicate(self, descriptor: int) -> int:
@@ -239,7 +239,7 @@ class RemoteStorage(Storage):
 
         Raises OSError.
         """
-        with _os_errors(self.root):
+        with os_errors(self.root):
             data: bytes = self._files[descriptor].read_at(size, position)
         return data
 
@@ -276,6 +276,19 @@ class RemoteStorage(Storage):
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
+def file_system(path: Path) -> tuple[Any, str]:
+    """Return pyarrow's file system for a path, and the path in this file system.
+
+    `path` is a path of this host, or stands for a URL. Raises BadRequest if pyarrow knows no file system for the URL,
+    and OSError if no server answers.
+    """
+    if is_remote(path):
+        return _system_of(root_text(path))
+    from pyarrow.fs import LocalFileSystem
+
+    return LocalFileSystem(), str(path)
+
+
 def _system_of(url: str) -> tuple[Any, str]:
     """Return pyarrow's file system for a URL, and the path in this file system."""
     try:
@@ -305,7 +318,7 @@ def _that_ends(url: str) -> str:
 
 
 @contextmanager
-def _os_errors(path: Path) -> Iterator[None]:
+def os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors whose text has one line.
 
     pyarrow's errors have no error number, and their text has more than one line. For Azure Storage, pyarrow's errors

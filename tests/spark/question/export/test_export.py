@@ -5,22 +5,18 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rmqctl.errors import BadRequest
-from rmqctl.spark.question import export
-from rmqctl.spark.question.export import without_formulas
+from rmqctl.spark.question.export.export_format import without_formulas
 from tests.conftest import Rmqctl, tree_hash
 from tests.spark.question.conftest import dumped
 from tests.support.log_maker import Record, write_log
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -124,73 +120,6 @@ def test_topics_cannot_lead_elsewhere(tmp_path: Path, rmqctl: Rmqctl) -> None:
     )
 
 
-def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    target = tmp_path / "out"
-    sync = export._sync
-
-    def noting(path: Path) -> None:
-        synced.append(f"{str(path).partition(str(tmp_path))[2]} {target.exists()}")
-        sync(path)
-
-    monkeypatch.setattr(export, "_sync", noting)
-    with export.new_folder(target) as folder:
-        (folder / "topic=T").mkdir(parents=True)
-        (folder / "topic=T" / "part").write_bytes(b"x")
-        (folder / "_SUCCESS").touch()
-    beside = f"/{folder.parent.name}/messages"
-    wanted = [
-        f"{beside}/topic=T/part False",
-        f"{beside}/topic=T False",
-        f"{beside}/_SUCCESS False",
-        f"{beside} False",
-        " True",
-    ]
-    assert synced == wanted
-    assert (target / "topic=T" / "part").read_bytes() == b"x"
-
-
-def test_an_export_that_becomes_durable_is_left_alone_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, asked = tmp_path / "out", 0
-    sync = export._sync
-
-    def while_another_begins(path: Path) -> None:
-        nonlocal asked
-        if not target.exists():
-            asked += 1
-            with pytest.raises(BadRequest, match="another export to the same folder is running"):
-                export.remove_leftovers(target)
-        sync(path)
-
-    monkeypatch.setattr(export, "_sync", while_another_begins)
-    with export.new_folder(target) as folder:
-        folder.mkdir()
-        (folder / "part").write_bytes(b"x")
-    assert asked > 0
-    assert (target / "part").read_bytes() == b"x"
-
-
-def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    ours, other, of_another = (
-        tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c"))
-    )
-    for folder in (ours, other, of_another):
-        (folder / "messages").mkdir(parents=True)
-    (ours / export.MARKER).touch()
-    (of_another / export.MARKER).touch()
-    assert export.remove_leftovers(target) == ([ours], [other])
-    assert set(tmp_path.iterdir()) == {other, of_another}
-    with export.new_folder(target) as running:
-        running.mkdir()
-        with pytest.raises(BadRequest, match="another export to the same folder is running"):
-            export.remove_leftovers(target)
-        assert running.is_dir()
-    assert export.remove_leftovers(target) == ([], [other])
-
-
 def test_an_empty_folder_is_taken(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "out").mkdir()
     assert rmqctl("job", "export", golden_stores["533-basic"], "--to", tmp_path / "out", "--body", "none").code == 0
@@ -211,6 +140,46 @@ def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(
     assert not list((tmp_path / "target").iterdir())
 
 
-def test_a_text_in_csv_is_no_formula(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([("=1+1", -1), ("-a", 2), ("a=", 3), (None, 4)], "topic string, queueId int")
-    assert [tuple(row) for row in without_formulas(rows).collect()] == [("'=1+1", -1), ("'-a", 2), ("a=", 3), (None, 4)]
+def test_a_url_and_the_modes(golden_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]) -> None:
+    one, other = (golden_stores[name] for name in ("broker-497", "533-basic"))
+    target = tmp_path / "out"
+    to = ("--to", f"fsspec+local://{target}")
+    first = document("export", one, *to)
+    assert (first["code"], first["to"], first["files"]) == (0, to[1], len(list(target.rglob("*.parquet"))))
+    second = document("export", other, *to, "--mode", "append")
+    rows = in_order(read_back(target))
+    wanted = [*dumped(other), *dumped(one)]
+    assert [row["physicalOffset"] for row in rows] == [row["physicalOffset"] for row in wanted]
+    manifest = json.loads((target / "_MANIFEST").read_text())["files"]
+    assert len(manifest) == first["files"] + second["files"]
+    assert sum(file["messages"] for file in manifest) == len(rows)
+    assert document("export", other, *to, "--mode", "overwrite", "--format", "csv")["files"] == 1
+    assert [path.suffix for path in target.rglob("part*")] == [".csv"]
+
+
+def test_files_of_the_wanted_size(tmp_path: Path, document: Callable[..., Row]) -> None:
+    bodies = random.Random(1)
+    records = [Record(body=bodies.randbytes(20_000), queue_offset=number) for number in range(200)]
+    write_log(tmp_path / "store", records)
+    found = document("export", tmp_path / "store", "--to", tmp_path / "out", "--split-mib", "1", "--file-mib", "3")
+    sizes = [path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet")]
+    assert len(sizes) == found["files"] == 2  # four tasks have written one each
+    assert max(sizes) <= 3 << 20
+    assert [row["queueOffset"] for row in in_order(read_back(tmp_path / "out"))] == list(range(200))
+
+
+def test_a_log_without_messages(tmp_path: Path, document: Callable[..., Row]) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    found = document("export", tmp_path / "store", "--to", tmp_path / "out")
+    assert (found["code"], found["messages"], found["files"]) == (0, 0, 0)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["_SUCCESS"]
+
+
+def test_a_text_in_csv_is_no_formula() -> None:
+    rows: list[Row] = [
+        {"topic": "=1+1", "queueId": -1},
+        {"topic": "-a", "queueId": 2},
+        {"topic": "a=", "queueId": None},
+    ]
+    found = [tuple(without_formulas(row).values()) for row in rows]
+    assert found == [("'=1+1", -1), ("'-a", 2), ("a=", None)]

@@ -1,0 +1,1 @@
+"""Export the messages of stores to files for other programs."""

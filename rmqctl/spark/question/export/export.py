@@ -1,0 +1,68 @@
+"""`rmqctl job export`: write messages for other programs.
+
+Tasks of Python write the files, so no body passes through the JVM. A second job merges the small files.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rmqctl.spark.question.export.export_task import export_part, merge_files, to_merge
+from rmqctl.spark.question.export.part_files import PartFile, Sink
+from rmqctl.spark.question.log_records import Scan
+from rmqctl.spark.question.proof import NEEDED
+from rmqctl.spark.scan.coverage import coverage
+from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.source.message_source import MessageSource, splits_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.spark.question.log_records import LogRecords
+
+T = TypeVar("T")
+
+
+class Export(NamedTuple):
+    """The files that an export has written, and what it has read."""
+
+    files: list[PartFile]
+    scan: Scan
+
+
+def write(records: LogRecords, sink: Sink) -> Export:
+    """Write the messages of a log to files in the folder of `sink`.
+
+    Only the returned files belong to the export. The folder may also have files of tasks that failed or that Spark ran
+    twice. Every executor must have access to the folder under the same path or URL.
+
+    Raises Unreadable if a part of a log was not read, and the errors of Spark and of the tasks.
+    """
+    columns = tuple(dict.fromkeys((*NEEDED, *sink.format.needed)))
+    options = {**records.options, "paths": json.dumps(list(records.paths)), "ranges": "true"}
+    while True:
+        source = MessageSource(options, columns)
+        found = _results(records.spark, [partial(export_part, source, task, sink) for task in source.tasks()])
+        read = coverage(one.range for one in found)
+        if read.joined:
+            files = [file for one in found for file in one.files]
+            return Export(_merged(records.spark, files, sink), Scan(read.counts, read.splits))
+        options["splits"] = splits_to_json(read.splits)
+
+
+def _merged(spark: SparkSession, files: Sequence[PartFile], sink: Sink) -> list[PartFile]:
+    """Merge small files, and return the files of the export, sorted by partition."""
+    groups = to_merge(files, sink.file_size)
+    gone = {file for group in groups for file in group}
+    merged = _results(spark, [partial(merge_files, group, sink) for group in groups]) if groups else []
+    kept = [*(file for file in files if file not in gone), *(file for group in merged for file in group)]
+    return sorted(kept, key=lambda file: file.partition)
+
+
+def _results(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
+    found = answers(spark, calls)
+    return [found[number]() for number in range(len(calls))]

@@ -1,0 +1,101 @@
+"""The formats of an export, and their columns.
+
+Parquet has one folder for each topic and day. JSON Lines and CSV have the fields that `rmqctl dump` prints, and the
+broker.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format.message import RECORD_KEYS, TIME_KEYS
+from rmqctl.format.timestamp import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COLUMNS = ("broker", *(key for key in RECORD_KEYS if key not in TIME_KEYS))
+PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
+TEXT_COLUMNS = (*COLUMNS, *TIME_KEYS)
+PARQUET, JSONL, CSV = "parquet", "jsonl", "csv"
+SUFFIXES = {PARQUET: ".parquet", JSONL: ".json", CSV: ".csv"}  # as Spark names its files
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")  # what Hive and Spark escape
+_FORMULA = ("=", "+", "-", "@")
+
+
+class ExportFormat(NamedTuple):
+    """A format (`name` is PARQUET, JSONL or CSV), and what it contains.
+
+    Without `body`, bodies are left out. Without `raw`, a text in CSV that looks like a formula gets a `'`.
+    """
+
+    name: str
+    body: bool
+    raw: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of the names of files."""
+        return SUFFIXES[self.name]
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Return the columns of `rocketmq` that the format needs."""
+        return (*(PARQUET_COLUMNS if self.name == PARQUET else COLUMNS), *(("body",) if self.body else ()))
+
+    @property
+    def header(self) -> bytes:
+        """Return the bytes with which each file begins."""
+        return _csv([dict(zip(self._text_keys, self._text_keys, strict=True))]) if self.name == CSV else b""
+
+    def lines(self, rows: Iterable[dict[str, Any]]) -> bytes:
+        """Return messages as JSON Lines or CSV. `rows` have the columns `needed`."""
+        shown = map(self._shown, rows)
+        if self.name == JSONL:
+            return "".join(f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in shown).encode()
+        as_text = (row | {"properties": json.dumps(row["properties"], ensure_ascii=False)} for row in shown)
+        return _csv(as_text if self.raw else map(without_formulas, as_text))
+
+    @property
+    def _text_keys(self) -> tuple[str, ...]:
+        return (*TEXT_COLUMNS, *(("body", "bodyEncoding") if self.body else ()))
+
+    def _shown(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row with the broker, and what `rmqctl dump --body base64` prints."""
+        row |= {"properties": dict(row["properties"])}
+        row |= {key: rfc3339(row[f"{key}stamp"]) for key in TIME_KEYS}
+        if self.body:
+            row |= {"body": base64.b64encode(row["body"]).decode(), "bodyEncoding": "base64"}
+        return {key: row[key] for key in self._text_keys}
+
+
+def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with a `'` before each text that begins with = + - or @."""
+    return {
+        name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        for name, value in row.items()
+    }
+
+
+def partition(topic: str, day: str | None) -> str:
+    """Return the folder of a topic's messages of one day, as Hive names it.
+
+    A character that Hive does not allow in a folder name becomes %XX. `day` is None for a time that is not a date.
+    """
+    return f"topic={_escaped(topic)}/day={day or NO_PARTITION}"
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or NO_PARTITION
+
+
+def _csv(rows: Iterable[dict[str, Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(row.values() for row in rows)
+    return text.getvalue().encode()

@@ -1,0 +1,163 @@
+"""The tasks of an export.
+
+The tasks of the first job write the messages of the splits. The tasks of the second job merge small files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.timestamp import MAX_MS, MIN_MS, rfc3339
+from rmqctl.logfile.system.remote_storage import file_system, root_path
+from rmqctl.spark.question.export.export_format import PARQUET, partition
+from rmqctl.spark.question.export.part_files import GROUP_BYTES, PartFiles
+from rmqctl.spark.scan.coverage import Range, range_of
+from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from rmqctl.spark.question.export.part_files import PartFile, Sink
+    from rmqctl.spark.source.message_source import MessageSource, Task
+
+GATHERED_BYTES = 2 * GROUP_BYTES  # messages that a task sorts by topic and day at once
+COPIED_BYTES = 4 * 1024 * 1024
+DAY_MS = 86_400_000
+
+
+class Exported(NamedTuple):
+    """The range of the log that a task read, and the files that the task wrote."""
+
+    range: Range
+    files: list[PartFile]
+
+
+def export_part(source: MessageSource, task: Task, sink: Sink) -> Exported:
+    """Write the messages of one part of the log to files.
+
+    The result says what was read and written. The source must have the option `ranges`. Each call writes to a folder of
+    its own, so a task may run twice.
+    """
+    files = PartFiles(sink, uuid.uuid4().hex)
+    ranges: list[Range] = []
+    for table in _gathered(_messages(source, task, ranges)):
+        if sink.format.name == PARQUET:
+            for name, part in _by_partition(table):
+                files.add(name, part, len(part))
+        else:
+            for batch in table.to_batches():
+                files.add("", sink.format.lines(batch.to_pylist()), len(batch))
+    return Exported(ranges[0], files.close())
+
+
+def merge_files(parts: Sequence[PartFile], sink: Sink) -> list[PartFile]:
+    """Write the messages of several files of one partition to one file.
+
+    The result is a list with this file.
+    """
+    # `to_merge` has limited the size of all files together, so no second file is begun
+    files = PartFiles(sink._replace(file_size=2 * sink.file_size), uuid.uuid4().hex)
+    name = parts[0].partition
+    if sink.format.name == PARQUET:
+        for table in _gathered(batch for part in parts for batch in _batches_of(part)):
+            files.add(name, table, len(table))
+    else:
+        for part in parts:
+            for number, piece in enumerate(_pieces_of(part, len(sink.format.header))):
+                files.add(name, piece, 0 if number else part.messages)
+    return files.close()
+
+
+def _messages(source: MessageSource, task: Task, ranges: list[Range]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a part of the log.
+
+    At the end, the range of the part is added to `ranges`.
+    """
+    from pyarrow import compute
+
+    for batch in source.read(task):
+        kinds = batch.column("kind")
+        is_message = compute.equal(kinds, KIND_MESSAGE)
+        if is_message.false_count:
+            found = batch.filter(compute.equal(kinds, KIND_RANGE)).to_pylist()
+            ranges += [range_of(row["physicalOffset"], row["size"], row["detail"]) for row in found]
+            batch = batch.filter(is_message)  # noqa: PLW2901 -- the same rows, but for others
+        if len(batch):
+            yield batch.drop_columns(["kind", "detail"])
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches as tables of about GATHERED_BYTES."""
+    import pyarrow as pa
+
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _by_partition(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each topic and day, in log order, with the folder's name."""
+    topics = table.column("topic").combine_chunks().dictionary_encode()
+    times = table.column("storeTimestamp").to_numpy()
+    is_date = (times >= MIN_MS) & (times <= MAX_MS)
+    # the day after the last date stands for all times that are no date
+    days = np.where(is_date, times, MAX_MS + 1) // DAY_MS
+    order = np.lexsort((days, topics.indices.to_numpy()))
+    keys = np.stack((topics.indices.to_numpy()[order], days[order]), axis=1)
+    begins = [0, *(np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1).tolist(), len(keys)]
+    rows = table.drop_columns(["topic"])
+    if len(begins) > 2:  # more than one partition
+        rows = rows.combine_chunks().take(order)
+    for begin, end in pairwise(begins):
+        topic, day = keys[begin].tolist()
+        date = rfc3339(day * DAY_MS)
+        yield partition(topics.dictionary[topic].as_py(), date and date[:10]), rows.slice(begin, end - begin)
+
+
+def _batches_of(part: PartFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file."""
+    from pyarrow import parquet
+
+    system, inner = file_system(root_path(part.path))
+    with system.open_input_file(inner) as stream:
+        file = parquet.ParquetFile(stream)
+        for number in range(file.num_row_groups):
+            yield from file.read_row_group(number).to_batches()
+
+
+def _pieces_of(part: PartFile, header: int) -> Iterator[bytes]:
+    """Yield the bytes of a file after its header."""
+    system, inner = file_system(root_path(part.path))
+    with system.open_input_file(inner) as stream:
+        stream.seek(header)
+        while piece := stream.read(COPIED_BYTES):
+            yield piece
+
+
+def to_merge(files: Sequence[PartFile], file_size: int) -> list[list[PartFile]]:
+    """Return groups of small files.
+
+    Each group should become one file of at most `file_size` bytes. All files of a group have one partition. A file of
+    at least half of `file_size` stays as it is.
+    """
+    groups: dict[str, list[list[PartFile]]] = {}
+    for part in files:
+        if part.size * 2 < file_size:
+            of_partition = groups.setdefault(part.partition, [[]])
+            if sum(one.size for one in of_partition[-1]) + part.size > file_size:
+                of_partition.append([])
+            of_partition[-1].append(part)
+    return [group for of_partition in groups.values() for group in of_partition if len(group) > 1]

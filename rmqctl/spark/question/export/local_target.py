@@ -1,0 +1,208 @@
+"""The folder of an export on this host's file systems.
+
+The whole export is prepared in a hidden folder beside the target, and gets the target's name in one step. So the target
+has the earlier files or the new files at every moment, also if the export is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest
+from rmqctl.logfile.system.exchange import exchange
+from rmqctl.spark.question.export.earlier_files import SUCCESS, Leftovers, Mode, check_replaceable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.spark.question.export.part_files import PartFile
+
+MARKER = "rmqctl-export"
+
+
+class LocalTarget:
+    """A folder of this host to which an export goes.
+
+    `target` is the folder. `hidden` is the hidden folder of this export. `suffix` is the end of the names of files.
+    """
+
+    def __init__(self, target: Path, hidden: Path, mode: Mode, suffix: str) -> None:
+        self._target = target
+        self._mode = mode
+        self._suffix = suffix
+        self._run = uuid.uuid4().hex
+        self._messages = hidden / "messages"
+        self._tasks = hidden / "tasks"
+        self._tasks.mkdir()
+
+    @property
+    def staging(self) -> str:
+        """Return the folder to which tasks write."""
+        return str(self._tasks)
+
+    def publish(self, files: Sequence[PartFile]) -> None:
+        """Give the target the files of an export, in one step.
+
+        All data is flushed to disk first. With `Mode.APPEND`, the earlier files are kept. Raises BadRequest if the
+        target has other files than exports write. Raises OSError.
+        """
+        earlier = _checked(self._target, self._mode, self._suffix)
+        self._messages.mkdir()
+        if self._mode is Mode.APPEND:
+            for name in earlier:
+                _link(self._target / name, self._messages / name)
+        for number, part in enumerate(files):
+            path = self._messages / part.partition / f"part-{number:05}-{self._run}{self._suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Path(part.path).rename(path)
+        (self._messages / SUCCESS).touch()
+        _sync_tree(self._messages)
+        if earlier:
+            shutil.copymode(self._target, self._messages)
+            self._exchange()
+        else:
+            self._messages.rename(self._target)
+        _sync(self._target.parent)
+
+    def _exchange(self) -> None:
+        """Exchange the new folder and the target.
+
+        Raises BadRequest if the file system cannot exchange folders.
+        """
+        try:
+            exchange(self._messages, self._target)
+        except OSError as error:
+            raise BadRequest(
+                f"this file system cannot exchange two folders: {error.strerror}",
+                path=str(self._target),
+                hint="give --to a new folder",
+            ) from error
+
+
+@contextmanager
+def local_target(target: Path, mode: Mode, suffix: str) -> Iterator[LocalTarget]:
+    """Yield a LocalTarget; remove its hidden folder after the block.
+
+    The hidden folder lies beside `target` and has a marker file. The marker file stays locked while the export runs.
+
+    Raises BadRequest if `mode` does not allow an export to `target`, if the parent folder does not exist, or if another
+    export to `target` is running. Raises OSError.
+    """
+    target = target.absolute()
+    _checked(target, mode, suffix)
+    hidden = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+    hidden.mkdir()
+    try:
+        with (hidden / MARKER).open("x", encoding="utf-8") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX)
+            for other in _hidden_folders(target):
+                if other != hidden:
+                    _is_abandoned(other)  # raises if another export has begun at the same time
+            yield LocalTarget(target, hidden, mode, suffix)
+    finally:
+        _remove(hidden)
+
+
+def remove_leftovers(target: Path) -> Leftovers:
+    """Remove the hidden folders that killed exports have left beside `target`.
+
+    A folder without rmqctl's marker is not removed. Raises BadRequest if an export to `target` is still running. Raises
+    OSError.
+    """
+    found = Leftovers([], [])
+    for folder in _hidden_folders(target.absolute()):
+        marked = _is_abandoned(folder)
+        if marked:
+            _remove(folder)
+        (found.removed if marked else found.unknown).append(str(folder))
+    return found
+
+
+def _remove(hidden: Path) -> None:
+    """Remove a hidden folder, with its marker at last.
+
+    If the process is killed here, the next export finds the marker, and removes the rest.
+    """
+    for name in ("messages", "tasks"):
+        shutil.rmtree(hidden / name, ignore_errors=True)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _hidden_folders(target: Path) -> list[Path]:
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
+    beside = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
+    return [path for path in beside if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether a hidden folder belongs to an export that was killed.
+
+    The result is True if the folder has rmqctl's marker, and no process locks the marker, or if the folder is empty.
+    The result is False if the folder has something but no marker, or if the marker cannot be opened. Raises BadRequest
+    if an export locks the marker.
+    """
+    try:
+        marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return not any(folder.iterdir())
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        hint = "wait until it ends, or choose another --to"
+        raise BadRequest("another export to the same folder is running", path=str(folder), hint=hint) from None
+    finally:
+        os.close(marker)
+    return True
+
+
+def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
+    """Return the names of the files in the target, relative to the target.
+
+    Raises BadRequest if `mode` does not allow an export to the target.
+    """
+    if not target.parent.is_dir():
+        raise BadRequest("no such folder", path=str(target.parent))
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BadRequest("already exists and is not a folder", path=str(target), hint="give --to a new folder")
+    names = []
+    for folder, folders, files in os.walk(target):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        empty = [folder] if not folders and not files and Path(folder) != target else []
+        names += [str(Path(folder, name).relative_to(target)) for name in (*files, *links, *empty)]
+    check_replaceable(str(target), names, mode, suffix)
+    return names
+
+
+def _link(path: Path, copy: Path) -> None:
+    """Give a file a second name.
+
+    If the file system or the owner of the file does not allow a second name, the file is copied.
+    """
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, copy, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, copy, follow_symlinks=False)
+
+
+def _sync_tree(folder: Path) -> None:
+    """Flush a folder and all its content to disk. Raises OSError."""
+    for inner, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync(Path(inner, name))
+        _sync(Path(inner))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

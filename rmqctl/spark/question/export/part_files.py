@@ -1,0 +1,179 @@
+"""Write the files of an export, each with about the wanted size.
+
+A task writes its files below a folder of its own. The driver publishes the files of the tasks whose results it got
+(`rmqctl.spark.question.export.local_target`, `rmqctl.spark.question.export.remote_target`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from rmqctl.logfile.system.remote_storage import file_system, root_path
+from rmqctl.spark.question.export.export_format import PARQUET, ExportFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OPEN_MAX = 128  # files that one task has open
+GROUP_BYTES = 32 * 1024 * 1024  # of a row group in Parquet, before compression
+GROUPS_MIN = 4  # of a file of the wanted size, so that its size differs by at most a quarter
+_UNLIKE = ("body", "properties.key_value.value", "msgId", "keys", "uniqKey", "physicalOffset", "queueOffset", "bodyCrc")
+
+
+class PartFile(NamedTuple):
+    """A file of an export.
+
+    `path` is the path or URL of the file. `partition` is the folder to which the file belongs, such as
+    `topic=T/day=D`, or an empty text. `size` is in bytes.
+    """
+
+    path: str
+    partition: str
+    messages: int
+    size: int
+
+
+class Sink(NamedTuple):
+    """Where and how tasks write.
+
+    `folder` is a path or a URL. `file_size` is the wanted size of a file in bytes.
+    """
+
+    folder: str
+    format: ExportFormat
+    file_size: int
+
+
+class _OpenFile(Protocol):
+    """An open file of a format."""
+
+    def write(self, piece: Any) -> None:
+        """Write a table (Parquet) or bytes."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class _Part:
+    """An open file, with the number of messages that it has."""
+
+    def __init__(self, path: str, partition: str, stream: Any, file: _OpenFile) -> None:
+        self.path = path
+        self.partition = partition
+        self.stream = stream
+        self.file = file
+        self.messages = 0
+        self._given = 0
+
+    def write(self, piece: Any, messages: int, size: int) -> None:
+        """Write messages that need `size` bytes without compression."""
+        self.file.write(piece)
+        self.messages += messages
+        self._given += size
+
+    def size_with(self, size: int) -> int:
+        """Return the expected size of the file with `size` bytes more.
+
+        The new bytes are expected to compress as well as the bytes before.
+        """
+        written = int(self.stream.tell())
+        return written + size * written // self._given if self._given else 0
+
+    def closed(self) -> PartFile:
+        """Close the file, and return what it has."""
+        self.file.close()
+        size = self.stream.tell()
+        self.stream.close()
+        return PartFile(self.path, self.partition, self.messages, size)
+
+
+class PartFiles:
+    """The files that one task writes.
+
+    `name` is the name of the task's folder below the folder of `sink`; no other task may use this name.
+    """
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self._sink = sink
+        self._folder = root_path(sink.folder) / name
+        self._system, self._inner = file_system(self._folder)
+        self._open: dict[str, _Part] = {}
+        self._closed: list[PartFile] = []
+        self._begun = 0
+
+    def add(self, partition: str, piece: pa.Table | bytes, messages: int) -> None:
+        """Write messages: a table for Parquet, otherwise bytes without the header."""
+        if isinstance(piece, bytes):
+            self._write(partition, piece, messages, len(piece))
+            return
+        most = min(GROUP_BYTES, self._sink.file_size // GROUPS_MIN) or 1
+        groups = -(-piece.nbytes // most) or 1
+        rows = -(-len(piece) // groups) or 1
+        for begin in range(0, len(piece), rows):
+            group = piece.slice(begin, rows)
+            self._write(partition, group, len(group), group.nbytes)
+
+    def close(self) -> list[PartFile]:
+        """Close all files, and return them."""
+        for partition in list(self._open):
+            self._end(partition)
+        return self._closed
+
+    def _write(self, partition: str, piece: pa.Table | bytes, messages: int, size: int) -> None:
+        part = self._open.get(partition)
+        if part is not None and part.size_with(size) > self._sink.file_size:
+            self._end(partition)
+            part = None
+        if part is None:
+            if len(self._open) == OPEN_MAX:
+                self.close()
+            part = self._open[partition] = self._begin(partition, piece)
+        part.write(piece, messages, size)
+
+    def _begin(self, partition: str, piece: pa.Table | bytes) -> _Part:
+        """Begin a file for messages like those in `piece`. Raises OSError."""
+        name = f"{self._begun}{self._sink.format.suffix}"
+        self._begun += 1
+        if not self._open and not self._closed:
+            self._system.create_dir(self._inner, recursive=True)
+        stream = self._system.open_output_stream(f"{self._inner}/{name}")
+        kind = _ParquetFile if self._sink.format.name == PARQUET else _TextFile
+        file = kind(stream, self._sink.format.header if isinstance(piece, bytes) else piece.schema)
+        return _Part(str(self._folder / name), partition, stream, file)
+
+    def _end(self, partition: str) -> None:
+        self._closed.append(self._open.pop(partition).closed())
+
+
+class _TextFile:
+    def __init__(self, stream: Any, header: bytes) -> None:
+        self._stream = stream
+        stream.write(header)
+
+    def write(self, piece: bytes) -> None:
+        self._stream.write(piece)
+
+    def close(self) -> None:
+        pass
+
+
+class _ParquetFile:
+    """A Parquet file; each written table becomes a row group.
+
+    Columns whose values differ in each message get no dictionary, because it would only cost time.
+    """
+
+    def __init__(self, stream: Any, schema: pa.Schema) -> None:
+        from pyarrow import parquet
+
+        alike = [field.name for field in schema if field.name not in _UNLIKE]
+        with_limits = [field.name for field in schema if field.name not in ("body", "properties")]
+        self._writer = parquet.ParquetWriter(
+            stream, schema, compression="snappy", use_dictionary=alike, write_statistics=with_limits
+        )
+
+    def write(self, piece: pa.Table) -> None:
+        self._writer.write_table(piece, row_group_size=len(piece))
+
+    def close(self) -> None:
+        self._writer.close()

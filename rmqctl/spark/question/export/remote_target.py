@@ -1,0 +1,199 @@
+"""The folder of an export by a URL, such as s3://bucket/messages.
+
+An object store cannot rename a folder. Therefore tasks write to a folder `_rmqctl-RUN` in the target, which readers of
+a data set skip. When all messages are written, each file is moved to its place. At last, the file `_MANIFEST` is
+replaced, which names all files of the export. A reader of `_MANIFEST` has the earlier export or the new one at every
+moment, also if the export is killed. Other readers may see a part of the files while the files are moved.
+
+A folder `_rmqctl-RUN` that exists at the beginning belongs to a killed export. Files that this export has moved are
+removed, if `_MANIFEST` does not name them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import Unreadable
+from rmqctl.logfile.system.remote_storage import file_system, os_errors, root_text
+from rmqctl.spark.question.export.earlier_files import MANIFEST, SUCCESS, Leftovers, Mode, check_replaceable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.spark.question.export.part_files import PartFile
+
+MARKER = "rmqctl-export"
+MOVES_AT_ONCE = 16
+_STAGING = re.compile(r"_rmqctl-(?P<run>[0-9a-f]{32})/.*", re.DOTALL)
+
+
+class RemoteTarget:
+    """A URL to which an export goes.
+
+    `target` is the path that stands for the URL. `suffix` is the end of the names of files. Raises BadRequest if
+    pyarrow does not know the URL, and OSError if no server answers.
+    """
+
+    def __init__(self, target: Path, mode: Mode, suffix: str) -> None:
+        self._target = target
+        self._mode = mode
+        self._suffix = suffix
+        self._run = uuid.uuid4().hex
+        self._folder = f"_rmqctl-{self._run}"
+        self._system, inner = file_system(target)
+        self._inner = inner.rstrip("/")
+
+    @property
+    def staging(self) -> str:
+        """Return the folder to which tasks write, as a URL."""
+        return root_text(self._target / self._folder)
+
+    def begin(self) -> None:
+        """Make the folder to which tasks write.
+
+        Raises BadRequest if the mode does not allow an export to the URL. Raises OSError.
+        """
+        self._checked()
+        with os_errors(self._target):
+            self._system.create_dir(self._at(self._folder), recursive=True)
+            self._write(f"{self._folder}/{MARKER}", b"")
+
+    def publish(self, files: Sequence[PartFile]) -> None:
+        """Move the files of the tasks to their places, and name them in `_MANIFEST`.
+
+        With `Mode.APPEND`, the earlier files are kept. With `Mode.OVERWRITE`, the earlier files are removed at last.
+        Raises BadRequest if the target has other files than exports write. Raises OSError.
+        """
+        earlier = self._checked()
+        kept = self._named(earlier) if self._mode is Mode.APPEND else []
+        with os_errors(self._target):
+            new = self._moved(files)
+            self._write(MANIFEST, json.dumps({"files": [*kept, *new]}).encode())
+            named = {one["path"] for one in (*kept, *new)}
+            self._delete(name for name in earlier if name not in named and name not in (MANIFEST, SUCCESS))
+            self._write(SUCCESS, b"")
+
+    def remove_staging(self) -> None:
+        """Remove the folder to which tasks write. Raises OSError."""
+        with os_errors(self._target):
+            self._system.delete_dir(self._at(self._folder))
+
+    def remove_leftovers(self) -> Leftovers:
+        """Remove what killed exports have left in the target. Raises OSError."""
+        listed = self._listed()
+        runs = {found["run"] for name in listed if (found := _STAGING.fullmatch(name))}
+        named = {one["path"] for one in self._manifest(listed)}
+        with os_errors(self._target):
+            self._delete(name for name in listed if name not in named and any(f"-{run}." in name for run in runs))
+            for run in sorted(runs):
+                self._system.delete_dir(self._at(f"_rmqctl-{run}"))
+        return Leftovers([root_text(self._target / f"_rmqctl-{run}") for run in sorted(runs)], [])
+
+    def _checked(self) -> dict[str, int]:
+        """Return the sizes of the files in the target, by their relative names.
+
+        The files that tasks write are left out. Raises BadRequest if the mode does not allow an export to the target.
+        """
+        found = {name: size for name, size in self._listed().items() if not _STAGING.fullmatch(name)}
+        check_replaceable(root_text(self._target), found, self._mode, self._suffix)
+        return found
+
+    def _listed(self) -> dict[str, int]:
+        from pyarrow.fs import FileSelector, FileType
+
+        with os_errors(self._target):
+            entries = self._system.get_file_info(FileSelector(self._inner, recursive=True, allow_not_found=True))
+        start = len(self._inner) + 1
+        return {one.path[start:]: one.size for one in entries if one.type == FileType.File}
+
+    def _manifest(self, listed: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the files that `_MANIFEST` names.
+
+        Raises Unreadable if the content of `_MANIFEST` is not valid.
+        """
+        if MANIFEST not in listed:
+            return []
+        with os_errors(self._target), self._system.open_input_file(self._at(MANIFEST)) as stream:
+            text = stream.read()
+        try:
+            return [{**one, "path": str(one["path"])} for one in json.loads(text)["files"]]
+        except (ValueError, TypeError, KeyError) as error:
+            raise Unreadable("is not the manifest of an export", path=root_text(self._target / MANIFEST)) from error
+
+    def _named(self, listed: dict[str, int]) -> list[dict[str, Any]]:
+        """Return the manifest's entries of the earlier export.
+
+        Without a manifest, for example after a copy from a local folder, all files are entries.
+        """
+        if MANIFEST in listed:
+            return self._manifest(listed)
+        return [{"path": name, "bytes": size} for name, size in sorted(listed.items()) if name.endswith(self._suffix)]
+
+    def _moved(self, files: Sequence[PartFile]) -> list[dict[str, Any]]:
+        """Move files to their places, and return their entries for the manifest."""
+        for name in sorted({part.partition for part in files}):
+            self._system.create_dir(self._at(name), recursive=True)
+        entries = [
+            {
+                "path": f"{part.partition}{'/' if part.partition else ''}part-{number:05}-{self._run}{self._suffix}",
+                "bytes": part.size,
+                "messages": part.messages,
+            }
+            for number, part in enumerate(files)
+        ]
+        with ThreadPoolExecutor(MOVES_AT_ONCE) as executor:
+            moves = [
+                executor.submit(self._system.move, file_system_path(self._target, self._inner, part), self._at(path))
+                for part, path in zip(files, (str(entry["path"]) for entry in entries), strict=True)
+            ]
+            for move in moves:
+                move.result()
+        return entries
+
+    def _delete(self, names: Iterable[str]) -> None:
+        with ThreadPoolExecutor(MOVES_AT_ONCE) as executor:
+            list(executor.map(self._system.delete_file, map(self._at, names)))
+
+    def _write(self, name: str, data: bytes) -> None:
+        with self._system.open_output_stream(self._at(name)) as stream:
+            stream.write(data)
+
+    def _at(self, name: str) -> str:
+        return f"{self._inner}/{name}" if name else self._inner
+
+
+def file_system_path(target: Path, inner: str, part: PartFile) -> str:
+    """Return the path of a task's file in the file system of the target.
+
+    `inner` is the path of the target in this file system.
+    """
+    return inner + part.path.removeprefix(str(target))
+
+
+def remove_leftovers(target: Path) -> Leftovers:
+    """Remove what killed exports to a URL have left.
+
+    Raises BadRequest if pyarrow does not know the URL, and OSError.
+    """
+    return RemoteTarget(target, Mode.ERROR, "").remove_leftovers()
+
+
+@contextmanager
+def remote_target(target: Path, mode: Mode, suffix: str) -> Iterator[RemoteTarget]:
+    """Yield a RemoteTarget; remove its staging folder after the block.
+
+    Raises BadRequest if `mode` does not allow an export to the URL, or if pyarrow does not know the URL. Raises
+    OSError.
+    """
+    found = RemoteTarget(target, mode, suffix)
+    found.begin()
+    try:
+        yield found
+    finally:
+        found.remove_staging()

@@ -1,0 +1,131 @@
+"""The folder of an export by a URL: a reader of `_MANIFEST` has the earlier files or the new ones at every moment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.logfile.system.remote_storage import root_path
+from rmqctl.spark.question.export.earlier_files import MANIFEST, Mode
+from rmqctl.spark.question.export.part_files import PartFile
+from rmqctl.spark.question.export.remote_target import RemoteTarget, remote_target, remove_leftovers
+
+SUFFIX = ".json"
+
+
+def url_path(target: Path) -> Path:
+    return root_path(f"fsspec+local://{target}")
+
+
+def written(there: RemoteTarget, target: Path, *texts: str) -> list[PartFile]:
+    """Files that tasks wrote."""
+    files = []
+    for text in texts:
+        name = f"{there.staging.rpartition('/')[2]}/{text}"
+        (target / name).write_text(text)
+        files.append(PartFile(str(url_path(target) / name), "topic=T/day=D", 1, len(text)))
+    return files
+
+
+def exported(target: Path, mode: Mode, *texts: str) -> None:
+    with remote_target(url_path(target), mode, SUFFIX) as there:
+        there.publish(written(there, target, *texts))
+
+
+def listed(target: Path) -> set[str]:
+    """What a reader of all files sees."""
+    return {path.read_text() for path in target.rglob("part*")}
+
+
+def named(target: Path) -> set[str]:
+    """What a reader of the manifest sees."""
+    path = target / MANIFEST
+    files = json.loads(path.read_text())["files"] if path.exists() else []
+    return {(target / file["path"]).read_text() for file in files}
+
+
+@pytest.mark.parametrize(("mode", "after"), [(Mode.OVERWRITE, {"new"}), (Mode.APPEND, {"old", "new"})])
+def test_modes(mode: Mode, after: set[str], tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    exported(target, mode, "old")
+    with pytest.raises(BadRequest, match="not an empty folder"):
+        exported(target, Mode.ERROR, "x")
+    exported(target, mode, "new")
+    assert listed(target) == named(target) == after
+    assert {path.name for path in target.iterdir()} == {MANIFEST, "_SUCCESS", "topic=T"}
+
+
+def test_files_without_a_manifest_are_kept_by_append(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    (target / MANIFEST).unlink()
+    exported(target, Mode.APPEND, "new")
+    assert listed(target) == named(target) == {"old", "new"}
+
+
+def test_other_files_are_never_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "notes.txt").touch()
+    for mode in Mode:
+        with pytest.raises(BadRequest, match=rf"^fsspec\+local://{target}: "):
+            exported(target, mode, "x")
+    assert [path.name for path in target.iterdir()] == ["notes.txt"]
+
+
+def test_a_manifest_that_is_none(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / MANIFEST).write_text("[]")
+    with pytest.raises(Unreadable, match="is not the manifest of an export"):
+        exported(target, Mode.APPEND, "x")
+
+
+@pytest.mark.parametrize(("mode", "after"), [(Mode.OVERWRITE, {"new"}), (Mode.APPEND, {"old", "new"})])
+@pytest.mark.parametrize("dies_in", ["create_dir", "move", "open_output_stream", "delete_file"])
+def test_a_driver_that_is_killed_leaves_the_old_files_or_the_new_ones(
+    mode: Mode, after: set[str], dies_in: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    there = RemoteTarget(url_path(target), mode, SUFFIX)
+    there.begin()
+    files = written(there, target, "new", "newer")
+    there._system = _Dying(there._system, dies_in)
+    if mode is Mode.APPEND and dies_in == "delete_file":
+        there.publish(files)
+    else:
+        with pytest.raises(_Killed):
+            there.publish(files)
+    whole = after | {"newer"}
+    assert named(target) == (whole if dies_in == "delete_file" else {"old"})
+    assert len(remove_leftovers(url_path(target)).removed) == 1
+    assert named(target) <= listed(target) <= named(target) | {"old"}
+    exported(target, Mode.OVERWRITE, "last")
+    assert listed(target) == named(target) == {"last"}
+
+
+class _Killed(Exception):
+    """The driver has ended."""
+
+
+class _Dying:
+    """A file system with a function that ends all: `move` in its second call."""
+
+    def __init__(self, system: Any, name: str) -> None:
+        self._system = system
+        self._name = name
+        self._left = 1 if name == "move" else 0
+
+    def __getattr__(self, name: str) -> Any:
+        return self._dying if name == self._name else getattr(self._system, name)
+
+    def _dying(self, *arguments: Any, **others: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _Killed
+        return getattr(self._system, self._name)(*arguments, **others)
