@@ -44,6 +44,7 @@ QUESTIONS = {
     "stats": ["stats"],
     "timeline": ["timeline"],
     "sql, count by topic": ["sql", "SELECT topic, count(*) AS n FROM messages GROUP BY topic"],
+    "export": ["export"],
 }
 WORKERS = 2
 GIB = 1 << 30
@@ -98,12 +99,16 @@ def fleet_rows(work: Path, runs: int) -> list[list[str]]:
 
 
 def question_rows(work: Path, runs: int) -> list[list[str]]:
-    """A row for each job that counts messages, beside the bare scan: with its planning, in a warm session."""
+    """A row for each job that counts or exports, beside the bare scan: with its planning, in a warm session."""
     store = large_log(work)
     size = _size(store)
-    with _warm(store, WORKERS) as spark:
+    with _warm(store, WORKERS) as spark, TemporaryDirectory(dir=work) as folder:
         bare = median(_job_seconds(spark, store, 1, SPLIT_MIB) for _ in range(runs))
-        found = {what: _question_seconds(arguments, store, runs) for what, arguments in QUESTIONS.items()}
+        to = {"export": ["--to", str(Path(folder) / "exported"), "--mode", "overwrite"]}
+        found = {
+            what: _question_seconds([*arguments, *to.get(what, [])], store, runs)
+            for what, arguments in QUESTIONS.items()
+        }
     return [
         [f"job {what}", f"{seconds:.2f}", f"{size / seconds / GIB:.2f}", f"{bare / seconds:.2f}"]
         for what, seconds in found.items()

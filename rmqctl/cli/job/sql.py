@@ -15,11 +15,12 @@ from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pyspark.sql import DataFrame
 
-    from rmqctl.spark.question.log_records import LogRecords, Scan
-    from rmqctl.spark.scan.split import Split
+    from rmqctl.cli.job.job_run import JobRun, Row
+    from rmqctl.spark.question.log_records import Scan
 
+PATIENCE_SECONDS = 2
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
 
@@ -60,8 +61,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 
     Bytes are printed as base64, and times as RFC 3339. If you need many rows, use `rmqctl job export`.
     """
-    from rmqctl.spark.question.log_records import ask
-    from rmqctl.spark.question.sql import columns_of, is_named, rows, select
+    from rmqctl.spark.question.sql import is_named
 
     if query and " " not in query and Path(query).is_dir():
         raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
@@ -71,27 +71,51 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
                 run.table(source).createOrReplaceTempView(name)
         read: list[Scan] = []
         if is_named("messages", query) or is_named("damage", query):
-            records = run.records(columns_of(query))
-            _make_views(records)
-            select(run.spark, query)  # a bad query ends here, before the log is read
-            _, read = ask([run.groups((), "broker")], lambda groups: groups.count())
-            _make_views(records, read[0].splits)
-        answer = select(run.spark, query)
-        names, found = answer.columns, rows(answer)
+            names, found, read = _answered(run, query)
+        else:
+            names, found = _rows(run, query)
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
     print_result(run, document, "rows", output, names, {name: _cell(name) for name in names})
     return finish(run, read)
 
 
-def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
-    """Define the views messages and damage for the query.
+def _answered(run: JobRun, query: str) -> tuple[list[str], list[Row], list[Scan]]:
+    """Return the answer to a query on the log, and what was read.
 
-    The views read only the parts of the log in `splits`. If `splits` is empty, the views have the whole log. Spark
-    checks a query without reading the views.
+    Most queries read the whole log once. Some need only a part of it, such as `LIMIT 10`. Then the whole log is read
+    before, to find its splits.
     """
+    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.sql import columns_of
+    from rmqctl.spark.scan.coverage import NotAllRead
+
+    records = run.records(columns_of(query))
+
+    def answer(table: DataFrame) -> tuple[list[str], list[Row]]:
+        _make_views(table)
+        return _rows(run, query)
+
+    try:
+        (names, found), read = ask([records], answer, patience=PATIENCE_SECONDS)
+    except NotAllRead:
+        _, read = ask([run.groups((), "broker")], lambda groups: groups.count())
+        names, found = answer(records.table(read[0].splits))
+    return names, found, read
+
+
+def _rows(run: JobRun, query: str) -> tuple[list[str], list[Row]]:
+    """Return the columns and the rows of the answer to a query."""
+    from rmqctl.spark.question.sql import rows, select
+
+    answer = select(run.spark, query)
+    return answer.columns, rows(answer)
+
+
+def _make_views(records: DataFrame) -> None:
+    """Define the views messages and damage for the query."""
     from rmqctl.spark.question.sql import views
 
-    for name, frame in views(records.table(splits)).items():
+    for name, frame in views(records).items():
         frame.createOrReplaceTempView(name)
 
 

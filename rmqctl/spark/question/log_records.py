@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.spark.question.proof import NEEDED, Proof, with_coverage
+from rmqctl.spark.scan.coverage import NotAllRead
 from rmqctl.spark.scan.record_counts import RecordCounts
 from rmqctl.spark.scan.split import Split
 from rmqctl.spark.source.message_source import splits_to_json
@@ -70,20 +71,27 @@ class LogRecords(NamedTuple):
         return with_coverage(self.table(splits, ranges=True))
 
 
-def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
+def ask(
+    records: Sequence[LogRecords], question: Callable[..., T], *, patience: float | None = None
+) -> tuple[T, list[Scan]]:
     """Return the result of `question`, and a `Scan` for each item of `records`.
 
     `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
     all DataFrames.
 
     Each task guesses where the first record of its split begins. If a task guessed wrong, `question` is called again,
-    with other splits. Raises Unreadable if a part of a log was not read.
+    with other splits. Raises NotAllRead or Unreadable if a part of a log was not read.
+
+    With `patience`, the action may have read only a part, which raises NotAllRead: at the latest after this number of
+    seconds.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
         proved = [one.proved(given) for one, given in zip(records, splits, strict=True)]
         with _all_is_kept(records[0].spark):
             answer = question(*(table for table, _ in proved))
+        if patience is not None and not all(proof.is_there(patience) for _, proof in proved):
+            raise NotAllRead("nothing proves that it was read: Spark does not tell")
         found = [proof.coverage() for _, proof in proved]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):

@@ -5,6 +5,7 @@ Each task reports which range of the log the task read. A `Proof` checks that th
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, Unreadable
@@ -14,7 +15,8 @@ from rmqctl.spark.source.message_schema import KIND_RANGE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
-NEEDED = ("kind", "physicalOffset", "size", "detail")
+POLL_SECONDS = 0.005
+NEEDED = ("kind", "detail")
 
 
 class Proof:
@@ -32,7 +34,7 @@ class Proof:
         If `joined` of the result is False, the caller must read the stores again, with the `splits` of the result.
         `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
         """
-        return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
+        return coverage(range_of(detail) for detail in self._observed().get("ranges") or [])
 
     def check(self) -> None:
         """Raise Unreadable if the action did not read each byte of each log exactly once."""
@@ -42,6 +44,23 @@ class Proof:
             raise Unreadable(
                 "a split of the log did not begin where the one before it ended", path=found.splits[0].root, hint=hint
             )
+
+    def is_there(self, seconds: float) -> bool:
+        """Return whether the result of the action arrives within some seconds.
+
+        Some versions of Spark never tell the result of an action that did not need the table. Spark tells each result
+        within milliseconds after the action. With Spark Connect, the result is always False.
+        """
+        from py4j.protocol import Py4JError
+
+        end = time.monotonic() + seconds
+        try:
+            future = self._observation._jo.future()  # type: ignore[union-attr]
+            while not (done := bool(future.isCompleted())) and time.monotonic() < end:
+                time.sleep(POLL_SECONDS)
+        except (AttributeError, Py4JError):
+            return False
+        return done
 
     def _observed(self) -> dict[str, Any]:
         """Return the results of `DataFrame.observe` for the table.
@@ -73,5 +92,5 @@ def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
         )
     observation = Observation()
     is_range = f.col("kind") == KIND_RANGE
-    ranges = f.collect_list(f.when(is_range, f.struct(*NEEDED[1:]))).alias("ranges")
+    ranges = f.collect_list(f.when(is_range, f.col("detail"))).alias("ranges")
     return table.observe(observation, ranges).where(~is_range), Proof(observation)

@@ -71,6 +71,7 @@ def select(spark: SparkSession, query: str) -> DataFrame:
         answer = spark.sql(query)
     except (ParseException, AnalysisException) as error:
         raise _refused(error) from error
+    answer = answer.alias("asked")  # otherwise Spark does not tell what was observed in the views
     names = answer.columns
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+class NotAllRead(Unreadable):
+    """Spark has not read all splits.
+
+    For example, a query needed only a few rows.
+    """
+
+
 class Range(NamedTuple):
     """The physical offsets [begin, end) that a task read for its split.
 
@@ -58,18 +65,16 @@ def sequence_split(root: str) -> Split:
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
 
-def range_of(physical_offset: int, size: int, detail: str) -> Range:
-    """Return the range that a row of kind 'range' describes."""
+def range_of(detail: str) -> Range:
+    """Return the range that the column `detail` of a row of kind 'range' describes."""
     told = json.loads(detail)
-    return Range(
-        Split(*told["split"]), physical_offset, physical_offset + size, told["of"], RecordCounts(*told["counts"])
-    )
+    return Range(Split(*told["split"]), told["begin"], told["end"], told["of"], RecordCounts(*told["counts"]))
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
     """Check whether the ranges of one job join in every file, without gaps.
 
-    Raises Unreadable if a split is missing, or if the splits leave out a part of a file. Raises Unreadable if two tasks
+    Raises NotAllRead if a split is missing. Raises Unreadable if the splits leave out a part of a file, or if two tasks
     report different ranges or counts for one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
@@ -83,9 +88,9 @@ def coverage(ranges: Iterable[Range]) -> Coverage:
     for of_file in files.values():
         _check_whole(of_file)
     if not unique:
-        raise Unreadable("nothing proves that it was read: Spark skipped it")
+        raise NotAllRead("nothing proves that it was read: Spark skipped it")
     if len(unique) != unique[0].of:
-        raise Unreadable(f"of {unique[0].of} splits, {len(unique)} were read", path=unique[0].split.root)
+        raise NotAllRead(f"of {unique[0].of} splits, {len(unique)} were read", path=unique[0].split.root)
     read = [split for of_file in files.values() for split in _joined(of_file)]
     joined = len(read) == sum(map(len, files.values()))
     return Coverage(joined, tuple(read), total(found.counts for found in unique))

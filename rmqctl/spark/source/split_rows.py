@@ -236,7 +236,7 @@ def range_row(found: Range) -> dict[str, Any]:
     """
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
-    told = json.dumps({"split": split, "of": found.of, "counts": found.counts})
+    told = json.dumps(found._asdict())
     return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.cli.job.job_run import JobRun
+from rmqctl.spark.question.log_records import LogRecords
 from rmqctl.spark.question.sql import columns_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
 from tests.conftest import Rmqctl
@@ -114,6 +116,38 @@ def test_what_is_no_question(query: str, said: str, golden_stores: dict[str, Pat
 )
 def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[str]) -> None:
     assert columns_of(query) == columns
+
+
+@pytest.mark.parametrize(
+    ("query", "rows", "passes"),
+    [
+        ("SELECT count(*) AS n FROM messages", [{"n": 300}], 1),
+        ("SELECT count(*) AS n FROM messages a JOIN messages b USING (physicalOffset)", [{"n": 300}], 1),
+        ("SELECT count(DISTINCT d.path) AS n FROM messages m LEFT JOIN damage d USING (physicalOffset)", [{"n": 0}], 1),
+        ("SELECT 1 AS x FROM messages LIMIT 1", [{"x": 1}], 2),
+        ("SELECT 1 AS x FROM messages WHERE false", [], 2),
+    ],
+)
+def test_the_log_is_read_once_if_the_query_needs_all_of_it(
+    query: str,
+    rows: list[Row],
+    passes: int,
+    golden_stores: dict[str, Path],
+    document: Callable[..., Row],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = []
+    groups = JobRun.groups
+
+    def counted(*asked: Any) -> LogRecords:
+        before.append(asked)
+        return groups(*asked)
+
+    monkeypatch.setattr(JobRun, "groups", counted)
+    found = document("sql", query, golden_stores["533-basic"])
+    assert found["rows"] == rows
+    assert found["scanned"]["messages"] == 300
+    assert len(before) == passes - 1
 
 
 def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:

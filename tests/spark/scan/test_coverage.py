@@ -91,6 +91,5 @@ def test_nothing_was_read() -> None:
 
 def test_a_row_tells_its_range() -> None:
     counts = RecordCounts(messages=2, bytes=95, begin=1110, end=1205)
-    assert range_of(1110, 95, json.dumps({"split": SECOND, "of": 4, "counts": counts})) == Range(
-        SECOND, 1110, 1205, 4, counts
-    )
+    found = Range(SECOND, 1110, 1205, 4, counts)
+    assert range_of(json.dumps(found._asdict())) == found

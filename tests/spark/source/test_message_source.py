@@ -76,7 +76,7 @@ def by_splits(root: Path, split_size: int = SPLIT_SIZE) -> tuple[list[Row], int]
         splits = splits_of(store.commit_log, root, split_size)
     for times in range(1, 100):
         rows = list(rows_of(root, ranges="true", splits=splits_to_json(splits)))
-        ranges = [range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"]
+        ranges = [range_of(row["detail"]) for row in rows if row["kind"] == "range"]
         found = coverage(ranges)
         if found.joined:
             return rows, times
@@ -126,9 +126,7 @@ def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:
     splits = splits_before_a_record_in_a_body(tmp_path)
     rows = list(rows_of(tmp_path, ranges="true", splits=splits_to_json(splits)))
     assert len([row for row in rows if row["kind"] == "message"]) == 4
-    found = coverage(
-        range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"
-    )
+    found = coverage(range_of(row["detail"]) for row in rows if row["kind"] == "range")
     assert (found.joined, found.splits) == (False, (splits[0]._replace(stop=splits[1].stop), splits[2]))
     again = list(rows_of(tmp_path, splits=splits_to_json(found.splits)))
     assert in_order([as_dump(row) for row in again if row["kind"] != "blank"]) == dumped(tmp_path)
@@ -140,9 +138,7 @@ def test_tasks_that_run_twice_count_once(tmp_path: Path) -> None:
     files[1].unlink()  # a gap, which is in no split
     shown = dumped(root)
     rows = [*rows_of(root, ranges="true"), *rows_of(root, ranges="true")]
-    counts = coverage(
-        range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"
-    ).counts
+    counts = coverage(range_of(row["detail"]) for row in rows if row["kind"] == "range").counts
     messages = [row for row in shown if row.get("damage") is None]
     assert counts.messages == len(messages)
     assert counts.bytes == sum(row["size"] for row in messages)
@@ -158,7 +154,7 @@ def test_a_log_without_files_says_that_it_was_read(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     rows = list(rows_of(tmp_path, ranges="true"))
     assert [row["kind"] for row in rows] == ["range"]
-    assert coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows).joined
+    assert coverage(range_of(row["detail"]) for row in rows).joined
 
 
 def test_large_messages_and_text_that_is_no_utf8(tmp_path: Path) -> None:

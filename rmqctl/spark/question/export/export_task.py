@@ -86,7 +86,7 @@ def _messages(source: MessageSource, task: Task, ranges: list[Range]) -> Iterato
         is_message = compute.equal(kinds, KIND_MESSAGE)
         if is_message.false_count:
             found = batch.filter(compute.equal(kinds, KIND_RANGE)).to_pylist()
-            ranges += [range_of(row["physicalOffset"], row["size"], row["detail"]) for row in found]
+            ranges += [range_of(row["detail"]) for row in found]
             batch = batch.filter(is_message)  # noqa: PLW2901 -- the same rows, but for others
         if len(batch):
             yield batch.drop_columns(["kind", "detail"])
