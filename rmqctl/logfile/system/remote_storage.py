@@ -168,7 +168,7 @@ class RemoteStorage(Storage):
 
         above = self._at(folder).strip("/")
         try:
-            with _os_errors(folder):
+            with os_errors(folder):
                 infos = self._system.get_file_info(FileSelector(self._at(folder), recursive=True))
         except OSError:  # for example, because of a name in one of the folders
             return self._listing_now(folder)
