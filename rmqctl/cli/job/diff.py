@@ -94,7 +94,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
     with job_run("diff", [a, b], asked) as run:
-        needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
+        needed = ("physicalOffset", *FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
         totals, rows = _answers(
             with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit

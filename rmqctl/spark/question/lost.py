@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 QUEUE = ("store", "topic", "queueId")
 COLUMNS = (
-    "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "sysFlag", "properties",
-    "damage",
+    "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp", "sysFlag",
+    "properties", "damage",
 )  # fmt: skip
 MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "superseded"
 
