@@ -10,11 +10,12 @@ from rmqctl.cli.job.job_run import JobOptions, Row, finish, job_run, print_resul
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.options import POSITIVE, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.text import counted
 
+LIMIT = 100_000
 KEYS = ("topic", "uniqKey", "count", "bodyCrc", "bodyLength", "places")
 COLUMNS = {
     "TOPIC": lambda row: row["topic"],
@@ -41,11 +42,18 @@ COLUMNS = {
     is_flag=True,
     help="Also search topics of the broker itself: delayed messages, half messages, retries, dead letters.",
 )
+@click.option(
+    "--limit",
+    type=POSITIVE,
+    default=LIMIT,
+    show_default=True,
+    help="Print at most this many messages with their copies.",
+)
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 @options_in(asked=JobOptions)
-def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobOptions) -> int:
+def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str, asked: JobOptions) -> int:
     """List messages that were stored more than once.
 
     A producer that gets no answer sends the message again, even if a broker has already stored the message. All copies
@@ -56,17 +64,19 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobO
     there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
-    from rmqctl.spark.question.duplicates import duplicates
+    from rmqctl.spark.question.duplicates import duplicates, first
     from rmqctl.spark.question.log_records import ask
 
     with job_run("duplicates", stores, asked) as run:
-        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
-    found = sorted(
-        map(_row, rows),
-        key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]),
-    )
+        rows, read = ask(
+            [run.records(NEEDED)],
+            lambda records: rows_of(first(duplicates(records, all_topics=all_topics), limit + 1)),
+        )
+    found = [_row(row) for row in rows[:limit]]
     print_result(run, scanned(read[0]) | {"copies": found}, "copies", output, KEYS, COLUMNS)
-    remark(f"{counted(len(found), 'message')} stored more than once")
+    more = "more than " if len(rows) > limit else ""
+    hint = "; a higher --limit prints more" if more else ""
+    remark(f"{more}{counted(len(found), 'message')} stored more than once{hint}")
     return finish(run, read, found=bool(found))
 
 

@@ -45,3 +45,13 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     )
     stored = f.transform("places", lambda one: f.struct(one["store"], one["queueId"], one["storeTimestamp"]))
     return found.where((f.col("count") > 1) & (f.size(f.array_distinct(stored)) > 1))
+
+
+def first(found: DataFrame, count: int) -> DataFrame:
+    """Return the first `count` rows of `duplicates`, in the order that users see.
+
+    Spark reads the whole log for these rows, but the driver gets no other rows.
+    """
+    from pyspark.sql import functions as f
+
+    return found.orderBy("topic", f.col("places")[0]["storeTimestamp"], "uniqKey", "bodyCrc").limit(count)

@@ -67,6 +67,12 @@ def test_the_same_key_alone_is_no_duplicate(tmp_path: Path, document: Callable[.
     assert (found["code"], found["copies"]) == (0, [])
 
 
+def test_the_first(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    found = rmqctl("job", "duplicates", golden_stores["broker-533-kill"], "--limit", 2, "-o", "jsonl")
+    assert [row["places"][0]["physicalOffset"] for row in found.rows()] == [6274, 54868]
+    assert found.err.startswith("more than 2 messages stored more than once; a higher --limit prints more\n")
+
+
 def test_the_table(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
     found = rmqctl("job", "duplicates", golden_stores["broker-533-kill"])
     lines = found.out.splitlines()
