@@ -45,9 +45,11 @@ le64: Any = native_part("le64", _native_only)  # little-endian
 put_i32: Any = native_part("put_i32", _native_only)
 put_i64: Any = native_part("put_i64", _native_only)
 prefetch: Any = native_part("prefetch", _native_only)
-_trailing_zeros: Any = native_part("trailing_zeros", _native_only)
 _equal64: Any = native_part("equal_in_block", _native_only)
 same_bytes: Any = native_part("same_bytes", _native_only)  # both arrays must have 64 bytes from their positions on
+special_in_block: Any = native_part("special_in_block", _native_only)  # the array has 64 bytes from the position on
+copy_bytes: Any = native_part("copy_bytes", _native_only)
+trailing_zeros: Any = native_part("trailing_zeros", _native_only)
 BLOCK = 64
 
 
@@ -138,7 +140,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
             eight = le64(b, p)
             found = _zero_bytes(eight ^ pattern) | _zero_bytes(eight ^ other_pattern)
             if found:
-                position: int = min(p + (_trailing_zeros(found) >> 3), end)
+                position: int = min(p + (trailing_zeros(found) >> 3), end)
                 return position
             p += _WORD
         elif b[p] == wanted or b[p] == other:

@@ -37,7 +37,16 @@ from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
 from rmqctl.format.sys_flag import BORNHOST_V6, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
-from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64
+from rmqctl.kernels.compile import (
+    BLOCK,
+    call_crc32,
+    copy_bytes,
+    crc32_address,
+    put_i32,
+    put_i64,
+    special_in_block,
+    trailing_zeros,
+)
 from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
 from rmqctl.kernels.kernel import inline_kernel, kernel
 
@@ -63,6 +72,7 @@ _RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM
 _UNIQ_KEY = len(_RARE)
 _ENCODINGS = ("utf8", "base64")
 _BASE64 = 1
+_SLOTS = 128  # of the table of keys
 _NAMES_MAX = 64
 _DIGITS_MAX = 18  # always fits into 64 bits
 _UNIQUE_KEY_SIZE = 32
@@ -96,9 +106,7 @@ _QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA, _DOT, _MINUS, _OPEN, _CLOSE, _PADDIN
     125,
     61,
 )
-_NEW_LINE = np.uint8(10)
-_ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-_QUOTES, _BACKSLASHES, _SPACES = (np.uint64(character) * _ONES for character in (_QUOTE, _BACKSLASH, _SPACE))
+_NEW_LINE, _BLOCK = 10, BLOCK
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _PORT_MAX = PORT_MAX
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -118,6 +126,18 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 
 @inline_kernel
+def _key_slot(length: Int, first: Int, last: Int) -> Int:
+    """Return a slot of `_KEY_SLOTS`; the slots of all keys differ."""
+    return (np.int64(length) + np.int64(first) * 4 + np.int64(last) * 11) & (_SLOTS - 1)
+
+
+_KEY_LENGTHS = np.array([len(key) for key in _KEYS], np.int64)
+_KEY_SLOTS = np.zeros(_SLOTS, np.int64)
+for _number, _key in enumerate(_KEYS):
+    _KEY_SLOTS[_key_slot.plain(len(_key), ord(_key[0]), ord(_key[-1]))] = _number
+
+
+@inline_kernel
 def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
     """Return which text of `texts` is in [start, end), or -1 for none."""
     text_start = np.int64(0)
@@ -134,6 +154,21 @@ def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
 
 
 @inline_kernel
+def _key_at(b: Bytes, start: int, end: int) -> Int:
+    """Return the number of the key in [start, end), or -1 if unknown."""
+    if end == start:
+        return -1
+    key = _KEY_SLOTS[_key_slot(end - start, b[start], b[end - 1])]
+    key_start = _KEY_ENDS[key] - _KEY_LENGTHS[key]
+    if _KEY_LENGTHS[key] != end - start:
+        return -1
+    for i in range(end - start):
+        if b[start + i] != _KEY_BYTES[key_start + i]:
+            return -1
+    return np.int64(key)
+
+
+@inline_kernel
 def _past_blanks(b: Bytes, p: int, end: int) -> int:
     while p < end and (b[p] == _SPACE or b[p] == 9 or b[p] == 13):
         p += 1
@@ -141,18 +176,17 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 
 
 @inline_kernel
-def _closing_quote(b: Bytes, p: int, end: int) -> int:
+def _closing_quote(b: Bytes, p: Any, end: int) -> Any:
     """Return the position of the quote that ends a string; `p` is in the string.
 
-    The result is -1 if the string is not plain. The function compares eight bytes at once.
+    The result is -1 if the string is not plain. The function tests 64 bytes at once.
     """
-    while p + 8 <= end:
-        word = np.uint64(i64(b, p))
-        quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
-        special = word | ((word - _SPACES) & ~word) | ((quote - _ONES) & ~quote) | ((backslash - _ONES) & ~backslash)
-        if special & _HIGH:
-            break
-        p += 8
+    while p + _BLOCK <= end:
+        special = special_in_block(b, p)
+        if special:
+            p += trailing_zeros(special)
+            return p if b[p] == _QUOTE else _NO_PLACE
+        p += _BLOCK
     while p < end:
         c = b[p]
         if c == _QUOTE:
@@ -233,7 +267,6 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
     The result is -1 if the object is not plain. `pairs` gets the spans of the names and values. `found` gets three
     numbers: the number of pairs, the size of the pairs in bytes, and 1 if UNIQ_KEY is one of the names.
     """
-    found[:] = 0
     if p >= end or b[p] != _OPEN:
         return _NO_PLACE
     p = _past_blanks(b, p + 1, end)
@@ -301,58 +334,38 @@ def _value(
 
 
 @inline_kernel
-def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
-    """Read the keys and the values of the line [p, end).
+def _parse(
+    b: Bytes, p: Any, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
+) -> tuple[Int, Int]:
+    """Read the keys and the values of the line that begins at `p`.
 
-    Bit k of the result is set if the line has key number k. The result is -1 if the line is not plain. `values` gets
-    the numbers and hosts, and `spans` gets the positions of texts.
+    Bit k of the first result is set if the line has key number k. The first result is -1 if the line is not plain. The
+    second result is the position of the line feed, or `end` if the last line has no line feed. `values` gets the
+    numbers and hosts, and `spans` gets the positions of texts.
     """
-    seen = np.int64(0)
+    seen, nothing = np.int64(0), (np.int64(_NO_PLACE), np.int64(end))
     p = _past_blanks(b, p, end)
     if p >= end or b[p] != _OPEN:
-        return _NO_PLACE
+        return nothing
     while b[p] != _CLOSE:
         p = _past_blanks(b, p + 1, end)
         name_start = p + 1
         name_end = _string(b, p, end)
         if name_end < 0:
-            return _NO_PLACE
-        key = _which(b, name_start, name_end, _KEY_BYTES, _KEY_ENDS)
+            return nothing
+        key = _key_at(b, name_start, name_end)
         p = _past_blanks(b, name_end + 1, end)
         if p >= end or b[p] != _COLON or key < 0 or seen >> key & 1:
-            return _NO_PLACE
+            return nothing
         seen |= np.int64(1) << key
         p = _value(b, _past_blanks(b, p + 1, end), end, key, values, spans, pairs, found)
         if p < 0:
-            return _NO_PLACE
+            return nothing
         p = _past_blanks(b, p, end)
         if p >= end or (b[p] != _COMMA and b[p] != _CLOSE):
-            return _NO_PLACE
-    return seen if _past_blanks(b, p + 1, end) == end else _NO_PLACE
-
-
-@inline_kernel
-def _store(out: Bytes, at: int, value: int, size: int) -> None:
-    """Store a big-endian number of `size` bytes."""
-    for i in range(size):
-        out[at + i] = np.uint8(np.uint64(value) >> np.uint64(8 * (size - 1 - i)) & np.uint64(255))
-
-
-@inline_kernel
-def _store_int(out: Bytes, at: int, value: int) -> None:
-    _store(out, at, value, 4)
-
-
-@inline_kernel
-def _store_long(out: Bytes, at: int, value: int) -> None:
-    _store(out, at, value, 8)
-
-
-@inline_kernel
-def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
-    """Copy bytes, and return the position after the copy."""
-    out[at : at + end - start] = b[start:end]
-    return at + end - start
+            return nothing
+    p = _past_blanks(b, p + 1, end)
+    return (seen, np.int64(p)) if p == end or b[p] == _NEW_LINE else nothing
 
 
 @inline_kernel
@@ -385,7 +398,7 @@ def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> b
 def _write_body(b: Bytes, start: int, end: int, encoding: int, out: Bytes, at: int, size: int) -> bool:
     if encoding == _BASE64:
         return bool(_base64(b, start, end, out, at, size))
-    _copy(b, start, end, out, at)
+    copy_bytes(b, start, out, at, size)
     return True
 
 
@@ -408,15 +421,15 @@ def _write_properties(
     If `counter` is not negative, a UNIQ_KEY made from `unique` and `counter` is added.
     """
     for i in range(count):
-        at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
+        at = copy_bytes(b, pairs[i, 0], out, at, pairs[i, 1] - pairs[i, 0])
         out[at] = 1
-        at = _copy(b, pairs[i, 2], pairs[i, 3], out, at + 1)
+        at = copy_bytes(b, pairs[i, 2], out, at + 1, pairs[i, 3] - pairs[i, 2])
         out[at] = 2
         at += 1
     if counter >= 0:
-        at = _copy(_UNIQ_KEY_BYTES, np.int64(0), np.int64(len(_UNIQ_KEY_BYTES)), out, at)
+        at = copy_bytes(_UNIQ_KEY_BYTES, 0, out, at, len(_UNIQ_KEY_BYTES))
         out[at] = 1
-        at = _copy(unique, np.int64(0), np.int64(len(unique)), out, at + 1)
+        at = copy_bytes(unique, 0, out, at + 1, len(unique))
         for i in range(8):
             out[at + i] = _UPPER[counter >> (28 - 4 * i) & 15]
         out[at + 8] = 2
@@ -426,18 +439,18 @@ def _write_properties(
 
 @inline_kernel
 def _write_head(out: Bytes, at: int, size: int, values: Numbers, body_size: int, body_crc: int) -> None:
-    _store_int(out, at, size)
-    _store_int(out, at + _MAGIC_AT, _MAGIC)
-    _store_int(out, at + _BODY_CRC_AT, body_crc)
-    _store_int(out, at + _QUEUE_ID_AT, values[_QUEUE_ID])
-    _store_int(out, at + _FLAG_AT, values[_FLAG])
-    _store_int(out, at + _SYS_FLAG_AT, values[_SYS_FLAG] & ~_V6)
-    _store_long(out, at + _BORN_TIMESTAMP_AT, values[BORN_TIMESTAMP])
-    _store_long(out, at + _BORN_HOST_AT, values[BORN_HOST])
-    _store_long(out, at + _STORE_HOST_AT, values[STORE_HOST])
-    _store_int(out, at + _RECONSUME_TIMES_AT, values[_RECONSUME_TIMES])
-    _store_long(out, at + _PREPARED_AT, values[_PREPARED])
-    _store_int(out, at + _BODY_LENGTH_AT, body_size)
+    put_i32(out, at, size)
+    put_i32(out, at + _MAGIC_AT, _MAGIC)
+    put_i32(out, at + _BODY_CRC_AT, body_crc)
+    put_i32(out, at + _QUEUE_ID_AT, values[_QUEUE_ID])
+    put_i32(out, at + _FLAG_AT, values[_FLAG])
+    put_i32(out, at + _SYS_FLAG_AT, values[_SYS_FLAG] & ~_V6)
+    put_i64(out, at + _BORN_TIMESTAMP_AT, values[BORN_TIMESTAMP])
+    put_i64(out, at + _BORN_HOST_AT, values[BORN_HOST])
+    put_i64(out, at + _STORE_HOST_AT, values[STORE_HOST])
+    put_i32(out, at + _RECONSUME_TIMES_AT, values[_RECONSUME_TIMES])
+    put_i64(out, at + _PREPARED_AT, values[_PREPARED])
+    put_i32(out, at + _BODY_LENGTH_AT, body_size)
 
 
 @kernel
@@ -449,16 +462,16 @@ def _encode(
     pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
     used, count = np.int64(0), np.int64(0)
     while p < len(b) and count < len(rows):
-        end = find_byte(b, p, len(b), _NEW_LINE)
-        values[:] = defaults
-        spans[:] = 0
-        found[:] = 0
-        seen = _parse(b, p, end, values, spans, pairs, found)
+        for key in range(KEY_COUNT):  # loops: numba counts references for each slice
+            values[key] = defaults[key]
+            spans[key, 0] = spans[key, 1] = 0
+        found[0] = found[1] = found[2] = 0
+        seen, end = _parse(b, p, len(b), values, spans, pairs, found)
         if seen < 0:
             break
         is_copy = seen >> _PHYSICAL_OFFSET & 1
-        topic_start, topic_end = spans[_TOPIC]
-        body_start, body_end = spans[_BODY]
+        topic_start, topic_end = spans[_TOPIC, 0], spans[_TOPIC, 1]
+        body_start, body_end = spans[_BODY, 0], spans[_BODY, 1]
         encoding = 0
         if seen >> _BODY_ENCODING & 1:
             encoding = _which(b, spans[_BODY_ENCODING, 0], spans[_BODY_ENCODING, 1], _ENCODING_BYTES, _ENCODING_ENDS)
@@ -494,8 +507,8 @@ def _encode(
         _write_head(out, used, size, values, body_size, body_crc)
         at = body_at + body_size
         out[at] = topic_size
-        at = _copy(b, topic_start, topic_end, out, at + 1)
-        _store(out, at, properties_size, 2)
+        at = copy_bytes(b, topic_start, out, at + 1, topic_size)
+        out[at], out[at + 1] = properties_size >> 8, properties_size & 255
         _write_properties(b, pairs, found[0], unique, counter if with_unique else -1, trailing, out, at + 2)
         row = rows[count]
         row.start = used
@@ -563,9 +576,9 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
     count = 0
     while count < len(rows) and offset + rows[count].size <= limit:
         row = rows[count]
-        _store_long(out, row.start + _QUEUE_OFFSET_AT, next_offsets[row.queue])
-        _store_long(out, row.start + _PHYSICAL_OFFSET_AT, offset)
-        _store_long(out, row.start + _STORE_TIMESTAMP_AT, stored)
+        put_i64(out, row.start + _QUEUE_OFFSET_AT, next_offsets[row.queue])
+        put_i64(out, row.start + _PHYSICAL_OFFSET_AT, offset)
+        put_i64(out, row.start + _STORE_TIMESTAMP_AT, stored)
         next_offsets[row.queue] += 1
         offset += row.size
         count += 1

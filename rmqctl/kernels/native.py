@@ -66,11 +66,12 @@ def compile_kernel(function: Callable[..., Any]) -> Any:
 def compile_part(function: Callable[..., Any]) -> Any:
     """Return numba's form of a function that only kernels call.
 
-    numba compiles the function again in each kernel that calls the function.
+    numba compiles the function again in each kernel that calls the function. The function must not allocate an array.
     """
     # only kernels call the function, so it needs no wrappers, which halves the time to compile; it is inlined, because
-    # a call with an array (seven words) costs more than what most parts do
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
+    # a call with an array (seven words) costs more than what most parts do; and it counts no references to its arrays,
+    # because the kernel has them for as long, and atomic counting was four fifths of the time of `line_encode`
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True, "_nrt": False}
     return njit(nogil=True, **options)(function)
 
 
@@ -187,6 +188,29 @@ def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
+def _copy_bytes(typing_context: Any, source: Any, start: Any, target: Any, position: Any, size: Any) -> Any:
+    """Define the intrinsic `copy_bytes`, which copies `size` bytes of a uint8 array.
+
+    The arguments are the source array, the position in the source array, the target array, the position in the target
+    array, and the size. The arrays must not overlap. The result is the position after the copy in the target array.
+    """
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def place(array: int, at: int) -> Any:
+            data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
+            return builder.gep(data, [context.cast(builder, arguments[at], signature.args[at], types.int64)])
+
+        pointer, long, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(1)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, long, flag])
+        function = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, long], kind)
+        length = context.cast(builder, arguments[4], signature.args[4], types.int64)
+        builder.call(function, [place(2, 3), place(0, 1), length, flag(0)])
+        return builder.add(context.cast(builder, arguments[3], signature.args[3], types.int64), length)
+
+    return types.int64(source, start, target, position, size), generate
+
+
 def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
     """Return 64 bytes of a uint8 array, from a position on, as an LLVM vector."""
     data = context.make_array(kind)(context, builder, array).data
@@ -212,6 +236,28 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
         return builder.bitcast(equal, ir.IntType(BLOCK))
 
     return types.uint64(array, position, types.uint8), generate
+
+
+def _special_in_block(typing_context: Any, array: Any, position: Any) -> Any:
+    """Define the intrinsic `special_in_block` (array of uint8, position).
+
+    `special_in_block` tests 64 bytes of the array, from the position on. Bit i of the result is set if byte i is a
+    quote, a backslash, a control character below 32, or not ASCII: these bytes end or spoil a plain JSON string.
+    """
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
+
+        def lanes(character: int) -> Any:
+            return ir.Constant(found.type, [character] * BLOCK)
+
+        quote = builder.icmp_unsigned("==", found, lanes(ord('"')))
+        backslash = builder.icmp_unsigned("==", found, lanes(ord("\\")))
+        outside = builder.icmp_signed("<", found, lanes(ord(" ")))  # bytes from 128 on are negative
+        return builder.bitcast(builder.or_(builder.or_(quote, backslash), outside), ir.IntType(BLOCK))
+
+    return types.uint64(array, position), generate
 
 
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
@@ -243,4 +289,6 @@ PARTS: dict[str, Any] = {
     "trailing_zeros": intrinsic(_count_trailing_zeros),
     "equal_in_block": intrinsic(_equal_in_block),
     "same_bytes": intrinsic(_same_in_blocks),
+    "special_in_block": intrinsic(_special_in_block),
+    "copy_bytes": intrinsic(_copy_bytes),
 }
