@@ -14,6 +14,7 @@ import msgspec
 from zlib_ng import zlib_ng
 
 from rmqctl.format import crc, host
+from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.host import Host
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2
 from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -71,12 +72,12 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
         The queue offset is in units, the physical offset in bytes, the time in ms since 1970.
         """
-        message, hosts = self.message, self.hosts
-        body = message.body
-        head = hosts.pack(
-            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
-            message.sys_flag | hosts.flags, message.born_timestamp, hosts.born, store_timestamp,
-            hosts.store, message.reconsume_times, message.prepared_transaction_offset, len(body),
+        # unpacked at once, because a field of a named tuple costs as much as all of them
+        _, body, _, _, _, born_timestamp, queue_id, flag, sys_flag, reconsume_times, prepared = self.message
+        host_flags, _, pack, born, store = self.hosts
+        head = pack(
+            self.size, self.magic, self.body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag | host_flags,
+            born_timestamp, born, store_timestamp, store, reconsume_times, prepared, len(body),
         )  # fmt: skip
         if not self.property_crc:
             return b"".join((head, body, self.tail))
@@ -108,7 +109,7 @@ def encode(
     body = message.body
     tail = b"".join((topic.raw, _SHORT.pack(len(properties)), properties))
     size = hosts.head_size + len(body) + len(tail)
-    return Encoded(message, topic.magic, hosts, zlib_ng.crc32(body) & crc.CRC_MASK, tail, size, property_crc)
+    return Encoded(message, topic.magic, hosts, zlib_ng.crc32(body) & CRC_MASK, tail, size, property_crc)
 
 
 class TopicField(NamedTuple):

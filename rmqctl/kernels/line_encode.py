@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Int, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Int, Numbers, Row, Rows
 
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ import numpy as np
 
 from rmqctl.format import properties
 from rmqctl.format.client_check import PORT_MAX
-from rmqctl.format.columns import row_type
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
@@ -49,9 +48,7 @@ from rmqctl.kernels.compile import (
 )
 from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
 from rmqctl.kernels.kernel import inline_kernel, kernel
-
-# a record: where it begins and its size, in bytes; the number of its queue
-LINE_COLUMNS = row_type("i8 start", "i4 size queue")
+from rmqctl.kernels.scan import RECORD_COLUMNS
 
 _KEYS = (
     "topic", "body", "bodyEncoding", "properties", "queueId", "flag", "sysFlag", "reconsumeTimes", "bornTimestamp",
@@ -453,10 +450,24 @@ def _write_head(out: Bytes, at: int, size: int, values: Numbers, body_size: int,
     put_i32(out, at + _BODY_LENGTH_AT, body_size)
 
 
+@inline_kernel
+def _fill_row(
+    row: Row, position: int, values: Numbers, body_size: int, topic_size: int, properties_size: int, size: int
+) -> None:
+    row.position = position
+    row.size = size
+    row.queue_id = values[_QUEUE_ID]
+    row.sys_flag = values[_SYS_FLAG] & ~_V6
+    row.topic_length = topic_size
+    row.body_start = position + _HEAD_SIZE
+    row.body_length = body_size
+    row.properties_length = properties_size
+
+
 @kernel
 def _encode(
     b: Bytes, p: Any, defaults: Numbers, table: Rows, pool: Bytes, trailing: bool, body_max: int, record_max: int,
-    unique: Bytes, counter: Int, crc32: int, out: Bytes, address: int, rows: Rows,
+    unique: Bytes, counter: Int, crc32: int, out: Bytes, address: int, rows: Rows, numbers: Numbers,
 ) -> Any:  # fmt: skip
     values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
     pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
@@ -510,10 +521,8 @@ def _encode(
         at = copy_bytes(b, topic_start, out, at + 1, topic_size)
         out[at], out[at + 1] = properties_size >> 8, properties_size & 255
         _write_properties(b, pairs, found[0], unique, counter if with_unique else -1, trailing, out, at + 2)
-        row = rows[count]
-        row.start = used
-        row.size = size
-        row.queue = table[slot].number
+        _fill_row(rows[count], used, values, body_size, topic_size, properties_size, size)
+        numbers[count] = table[slot].number
         counter = (counter + with_unique) & 0xFFFFFFFF
         used += size
         count += 1
@@ -556,48 +565,55 @@ def encode(
     counter: int,
     out: Bytes,
     rows: Rows,
+    numbers: Numbers,
 ) -> tuple[int, int, int]:
     """Write plain lines to `out` as records. The first line begins at `position`.
 
-    `rows` (LINE_COLUMNS) describes the records. `lines` and `out` are uint8 and writable; the last line may have no
-    newline. `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs.
+    `rows` (RECORD_COLUMNS) describes the records, and `numbers` (int32, as long as `rows`) gets the numbers of their
+    queues. `lines` and `out` are uint8 and writable; the last line may have no newline. `place` fills in QUEUEOFFSET,
+    PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs.
     Encoding stops at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position
     after the last encoded line, the number of encoded lines, and the new counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
-        rules.record_max, rules.unique, counter, crc32_address(), out, out.ctypes.data, rows,
+        rules.record_max, rules.unique, counter, crc32_address(), out, out.ctypes.data, rows, numbers,
     )  # fmt: skip
     return int(reached), int(count), int(counter)
 
 
 @kernel
-def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
+def _place(
+    out: Bytes, rows: Rows, numbers: Numbers, next_offsets: Numbers, offset: int, stored: int, limit: int
+) -> int:
     count = 0
     while count < len(rows) and offset + rows[count].size <= limit:
         row = rows[count]
-        put_i64(out, row.start + _QUEUE_OFFSET_AT, next_offsets[row.queue])
-        put_i64(out, row.start + _PHYSICAL_OFFSET_AT, offset)
-        put_i64(out, row.start + _STORE_TIMESTAMP_AT, stored)
-        next_offsets[row.queue] += 1
+        row.queue_offset = next_offsets[numbers[count]]
+        row.store_timestamp = stored
+        put_i64(out, row.position + _QUEUE_OFFSET_AT, row.queue_offset)
+        put_i64(out, row.position + _PHYSICAL_OFFSET_AT, offset)
+        put_i64(out, row.position + _STORE_TIMESTAMP_AT, stored)
+        next_offsets[numbers[count]] += 1
         offset += row.size
         count += 1
     return count
 
 
-def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
+def place(out: Bytes, rows: Rows, numbers: Numbers, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
     """Set the offsets and the store time of records that `encode` wrote.
 
     The first record is placed at the physical offset `offset`. All placed records end at or before the physical offset
     `limit`. Returns the number of placed records. `next_offsets` (int64) has the next offset of each queue, by the
     queue's number. Each record increases the next offset of its queue by 1. `stored` is the store time in ms since
-    1970.
+    1970. The placed rows get their queue offset and store time, too.
     """
-    return int(_place(out, rows, next_offsets, offset, stored, limit))
+    return int(_place(out, rows, numbers, next_offsets, offset, stored, limit))
 
 
 def warm_up() -> None:
     """Compile or load each kernel of this module, by a call with empty input."""
-    none, rows = np.zeros(0, np.uint8), np.empty(0, LINE_COLUMNS)
-    encode(none, 0, defaults_of(0, bytes(8), bytes(8)), QueueTable(), LineRules(False, 0, 0, none), 0, none, rows)
-    place(none, rows, np.zeros(0, np.int64), 0, 0, 0)
+    none, rows, numbers = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), np.empty(0, np.int32)
+    rules = LineRules(False, 0, 0, none)
+    encode(none, 0, defaults_of(0, bytes(8), bytes(8)), QueueTable(), rules, 0, none, rows, numbers)
+    place(none, rows, numbers, np.zeros(0, np.int64), 0, 0, 0)

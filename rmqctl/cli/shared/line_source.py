@@ -15,26 +15,30 @@ if TYPE_CHECKING:
 BLOCK_SIZE = 1024 * 1024  # bytes of lines
 
 
-def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
+def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[memoryview]:
     """Yield blocks of whole lines as soon as the lines arrive.
 
+    The next block overwrites a block, because all blocks are in one buffer. The buffer grows only for a long line.
     After `interruption` has noted a signal, no more blocks are yielded.
     """
     reader = cast("BufferedIOBase", source)
-    rest: list[bytes] = []
+    buffer, rest = bytearray(BLOCK_SIZE), 0
     while not interruption.noted:
-        read = b""
+        read = 0
         with interruption.waiting():
-            read = reader.read1(BLOCK_SIZE)
+            read = reader.readinto1(memoryview(buffer)[rest:])
         if not read:
             break
-        cut = read.rfind(b"\n") + 1
+        end = rest + read
+        cut = buffer.rfind(b"\n", rest, end) + 1
         if cut:
-            yield b"".join((*rest, read[:cut]))
-            rest = []
-        rest.append(read[cut:])
-    if any(rest) and not interruption.noted:
-        yield b"".join(rest)
+            yield memoryview(buffer)[:cut]
+        rest = end - cut
+        buffer[:rest] = buffer[cut:end]
+        if rest == len(buffer):
+            buffer = buffer + bytes(rest)  # not in place: the last block may still be in use
+    if rest and not interruption.noted:
+        yield memoryview(buffer)[:rest]
 
 
 def size_of_source(source: BinaryIO | None) -> int:

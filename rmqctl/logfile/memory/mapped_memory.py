@@ -50,7 +50,7 @@ class MappedMemory:
         The result is False if the file system cannot allocate disk blocks.
         """
         if self._ahead is not None:
-            self.ready = self._ahead.result()
+            self.ready = max(self.ready, self._ahead.result())
             self._ahead = None
         if end > self.ready and not self._make_ready_now(end):
             return False
@@ -58,8 +58,16 @@ class MappedMemory:
             self.ready - self._began_at > 2 * READY_AT_ONCE and self.ready < self._size
         ):  # a thread is worth its cost only for many messages
             self._executor = self._executor or ThreadPoolExecutor(1, "populate")
-            self._ahead = self._executor.submit(self._make_ready_soon, min(self.ready + READY_AHEAD, self._size))
+            wanted = min(self.ready + READY_AHEAD, self._size)
+            self._ahead = self._executor.submit(self._make_ready_soon, self.ready, wanted)
         return True
+
+    def pass_over(self, end: int) -> None:
+        """Note that calls of `write` have filled the file up to `end`.
+
+        The disk blocks of these bytes are allocated.
+        """
+        self.ready = max(self.ready, end // OS_PAGE_SIZE * OS_PAGE_SIZE)
 
     def close(self) -> None:
         """Unmap the memory."""
@@ -71,7 +79,7 @@ class MappedMemory:
         for ahead in (READY_AT_ONCE, 0):
             wanted = min(-(-(end + ahead) // OS_PAGE_SIZE) * OS_PAGE_SIZE, self._size)
             try:
-                self._prepare(wanted)
+                self._prepare(self.ready, wanted)
             except OSError as error:
                 if error.errno in CANNOT_ALLOCATE:
                     return False
@@ -82,20 +90,20 @@ class MappedMemory:
         self.ready = wanted
         return True
 
-    def _make_ready_soon(self, wanted: int) -> int:
-        """Prepare the pages up to `wanted`, in another thread.
+    def _make_ready_soon(self, start: int, wanted: int) -> int:
+        """Prepare the pages of [start, wanted), in another thread.
 
         Returns the end of the prepared memory. After an OSError, the pages are prepared only when they are needed.
         """
         try:
-            self._prepare(wanted)
+            self._prepare(start, wanted)
         except OSError:
-            return self.ready
+            return start
         return wanted
 
-    def _prepare(self, wanted: int) -> None:
-        self._storage.allocate(self._descriptor, self.ready, wanted - self.ready)
-        self._storage.populate(self._descriptor, self.mapping, self.ready, wanted - self.ready)
+    def _prepare(self, start: int, wanted: int) -> None:
+        self._storage.allocate(self._descriptor, start, wanted - start)
+        self._storage.populate(self._descriptor, self.mapping, start, wanted - start)
 
 
 class Spool:

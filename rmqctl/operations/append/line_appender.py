@@ -5,6 +5,7 @@ A kernel encodes many plain lines in one call. Each line that is not plain is pa
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.append.line_encoder import LineEncoder
     from rmqctl.store.config.topics import QueueKey
 
+_LINE_END = re.compile(b"\n")
 SHORT_RUN = 8  # lines: the kernel is not faster for fewer lines
 
 
@@ -52,12 +54,15 @@ class LineAppender:
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
 
-    def put(self, lines: bytes) -> None:
-        """Put the messages of the next lines. The last line may lack a line feed."""
+    def put(self, lines: bytes | memoryview) -> None:
+        """Put the messages of the next lines. The last line may lack a line feed.
+
+        A memoryview must be writable, and is not copied.
+        """
         if self.encoder is None:
-            self._put_each(lines)
+            self._put_each(bytes(lines))
         else:
-            self._put_block(lines, self.encoder)
+            self._put_block(lines if isinstance(lines, memoryview) else memoryview(bytearray(lines)), self.encoder)
         self.appender.finish()
 
     def _put_each(self, lines: bytes) -> None:
@@ -81,8 +86,8 @@ class LineAppender:
         self.appender.put(self._taken, message, is_copy=is_copy)
         return message.topic, message.queue_id
 
-    def _put_block(self, block: bytes, encoder: LineEncoder) -> None:
-        lines, position = np.frombuffer(bytearray(block), np.uint8), 0
+    def _put_block(self, block: memoryview, encoder: LineEncoder) -> None:
+        lines, position = np.frombuffer(block, np.uint8), 0
         while position < len(block) and not self.takes_no_more:
             run = encoder.encode(lines, position)
             count = len(run.rows)
@@ -93,13 +98,14 @@ class LineAppender:
             self._one_by_one = 1 if count > SHORT_RUN else min(2 * self._one_by_one, PUT_AT_ONCE)
             position = self._put_some(block, run.end, encoder)
 
-    def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
+    def _put_some(self, block: memoryview, position: int, encoder: LineEncoder) -> int:
         """Put some lines one by one; return the byte position after the last line."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break
-            end = block.find(b"\n", position) + 1 or len(block)
-            key = self._put_line(block[position:end])
+            found = _LINE_END.search(block, position)
+            end = len(block) if found is None else found.end()
+            key = self._put_line(bytes(block[position:end]))
             if key is not None:
                 encoder.add_queue(key)
             position = end

@@ -13,6 +13,7 @@ from rmqctl.format import host
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels import line_encode
 from rmqctl.kernels.dispatch_scan import QueueTable
+from rmqctl.kernels.scan import RECORD_COLUMNS
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, UNIQUE_KEYS
 from rmqctl.store.write.put_message import EncodedLines
@@ -45,7 +46,8 @@ class LineEncoder:
         self._known: set[QueueKey] = set()
         self._queues: list[QueueKey] = []
         self._records = np.empty(RECORDS_AT_ONCE, np.uint8)
-        self._rows = np.empty(RECORDS_AT_ONCE // MIN_SIZE, line_encode.LINE_COLUMNS)
+        self._rows = np.empty(RECORDS_AT_ONCE // MIN_SIZE, RECORD_COLUMNS)
+        self._numbers = np.empty(len(self._rows), np.int32)
 
     @staticmethod
     def warm_up() -> None:
@@ -68,9 +70,9 @@ class LineEncoder:
         defaults = line_encode.defaults_of(self._now(), *self._hosts)
         counter = UNIQUE_KEYS.counter
         end, count, UNIQUE_KEYS.counter = line_encode.encode(
-            lines, position, defaults, self._table, self._rules, counter, self._records, self._rows
+            lines, position, defaults, self._table, self._rules, counter, self._records, self._rows, self._numbers
         )
-        return EncodedLines(self._records, self._rows[:count], self._queues, end)
+        return EncodedLines(self._records, self._rows[:count], self._numbers[:count], self._queues, end)
 
 
 def encoder_of(store: MessageStore) -> LineEncoder | None:

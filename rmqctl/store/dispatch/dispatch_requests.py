@@ -28,7 +28,7 @@ from rmqctl.kernels.dispatch_scan import (
 from rmqctl.kernels.warm_up import runs_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
@@ -45,6 +45,16 @@ class DispatchColumns(NamedTuple):
 
     messages: Rows
     hashes: Numbers
+
+
+def joined(parts: Sequence[DispatchColumns]) -> DispatchColumns:
+    """Return several dispatch columns as one, in the same order."""
+    if len(parts) == 1:
+        return parts[0]
+    messages = np.concatenate([part.messages for part in parts])
+    starts = np.cumsum([0, *(len(part.hashes) for part in parts[:-1])])
+    messages["hashes_start"] += np.repeat(starts, [len(part.messages) for part in parts]).astype(np.int32)
+    return DispatchColumns(messages, np.concatenate([part.hashes for part in parts]))
 
 
 class NotPassed:

@@ -30,6 +30,7 @@ from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
+from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.memory.allocate import AllocateMappedFileService
 from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
 from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -40,6 +41,7 @@ from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.engine.consume_queue_store import ConsumeQueueStore
 from rmqctl.store.engine.delay_offsets import DelayOffsets
+from rmqctl.store.engine.described_log import DescribedLog, DescribedPart
 from rmqctl.store.engine.dispatcher import Dispatcher
 from rmqctl.store.engine.new_store import NewStore, is_as_created
 from rmqctl.store.engine.opening import check_layout, check_shut_down, end_of_log
@@ -65,7 +67,6 @@ if TYPE_CHECKING:
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.engine.dispatcher import MessageArrivingListener
     from rmqctl.store.engine.store_stats import StoreStats
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: no new log files on a fuller disk
+_NO_FLAGS = RunningFlags.NONE  # a look-up in an Enum is slow
 
 
 def now_ms() -> int:
@@ -112,6 +114,7 @@ class MessageStore:
         self._once_lock = threading.Lock()
         self._root = root
         self._reput_from_offset = 0
+        self._described = DescribedLog()
         self._storage = _storage_of(root, self.conf)
         self._threads = threads
         self._arriving = arriving
@@ -197,10 +200,11 @@ class MessageStore:
         messages are accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, the store accepts no more
         messages. After an OSError of a flush or a dispatch, the caller must close and recover the store.
         """
-        begin = self.stats.now() if self.stats is not None else 0.0
+        if self.stats is None:
+            return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        begin = self.stats.now()
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
-        if self.stats is not None:
-            self.stats.record(begin, [result])
+        self.stats.record(begin, [result])
         return result
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
@@ -236,7 +240,17 @@ class MessageStore:
         refusal = self._refusal()
         if refusal is not None:
             return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
-        return self._log.put_encoded(encoded, begin)
+        result = self._log.put_encoded(encoded, begin)
+        if result.failure is None and self._described.wants(result.wrote_offset, result.end, self._reput_from_offset):
+            self._described.add(self._described_part(encoded, begin, result))
+        return result
+
+    def _described_part(self, encoded: EncodedLines, begin: int, result: PutEncodedResult) -> DescribedPart:
+        """Return the dispatch requests of stored records from their bytes."""
+        rows = encoded.rows[begin : begin + result.records]
+        base = result.wrote_offset - int(rows[0]["position"])
+        columns = Columns(base, result.end - base, rows, encoded.records, "")
+        return DescribedPart(result.wrote_offset, result.end, self._builder.take(columns))
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, item: Columns | Message | Blank) -> None:
         """Append checked records from a master, and dispatch the records.
@@ -253,16 +267,18 @@ class MessageStore:
 
     def _refusal(self) -> PutMessageResult | None:
         """Return the result of a refused put; None if the store accepts messages."""
-        failure = self._failure or self._log.queue.flush_error
+        log, failure = self._log, self._failure or self._log.queue.flush_error
+        if failure is None and self.running_flags is _NO_FLAGS and not log.waiting_since:
+            return None
         if failure is not None:
             return PutMessageResult(
                 PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {failure.strerror}"
             )
-        if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
+        if not self.running_flags.is_writeable:
             return PutMessageResult(
                 PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {self.running_flags!r}"
             )
-        if self._log.is_os_page_cache_busy:
+        if log.is_os_page_cache_busy:
             return PutMessageResult(
                 PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second"
             )
@@ -305,10 +321,22 @@ class MessageStore:
 
     def _dispatch_up_to(self, end: int) -> None:
         self._log.queue.commit()
+        at = self._reput_from_offset
+        for part in self._described.take(at, end):
+            self._dispatch_scanned(at, part.start)
+            self._dispatcher.dispatch(part.described)
+            at = part.end
+        self._dispatch_scanned(at, end)
+        self._reput_from_offset = end
+
+    def _dispatch_scanned(self, start: int, stop: int) -> None:
+        """Read the records of [start, stop) from the log, and dispatch them."""
+        if start == stop:
+            return
         log = self._before.commit_log
         log.queue.refresh()
         for item in log.scan_columns(
-            ScanSummary(), self._builder.take, threads=self._threads, start=self._reput_from_offset, stop=end
+            ScanSummary(), self._builder.take, threads=self._threads, start=start, stop=stop, exact=True
         ):
             described = item.result if isinstance(item, RecordRun) else None
             message = item if isinstance(item, Message) else None
@@ -319,10 +347,8 @@ class MessageStore:
             if isinstance(item, Damage) and item.code in UNREADABLE:
                 raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
             if described is not None:
-                behind = described.messages["physical_offset"] >= self._reput_from_offset
-                self._dispatcher.dispatch(described._replace(messages=described.messages.compress(behind)))
+                self._dispatcher.dispatch(described)
         log.queue.close()
-        self._reput_from_offset = end
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """Return the record at a physical offset; look for new log files if needed."""

@@ -222,26 +222,31 @@ class CommitLog:
         stop: int | None = None,
         segment_size: int | None = None,
         check_bodies: bool = True,
+        exact: bool = False,
     ) -> Iterator[ScanItem | RecordRun]:
         """Scan the log from `start` to `stop` with several threads, and yield the items.
 
         `threads` is the number of threads; `start` and `stop` are physical offsets. Without `start` and `stop`, the
-        whole log is scanned. The scan begins at the first byte of the file that contains `start`. The items are yielded
-        in log order. Good messages are yielded as `RecordRun`, and blanks and damages one by one. The threads call
-        `take` with the columns of each record run. Without `check_bodies`, a record run may contain messages with a
-        wrong body CRC. In DLedger's log, all items are yielded one by one.
+        whole log is scanned. The scan begins at the first byte of the file that contains `start`. With `exact`, an item
+        must begin at `start`, and only [start, stop) is read. The items are yielded in log order. Good messages are
+        yielded as `RecordRun`, and blanks and damages one by one. The threads call `take` with the columns of each
+        record run. Without `check_bodies`, a record run may contain messages with a wrong body CRC. In DLedger's log,
+        all items are yielded one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
         files = self._files_from(start)
-        begin = min(start, files[0].file_from_offset) if files and start is not None else start
+        begin = min(start, files[0].file_from_offset) if files and start is not None and not exact else start
         if self.has_entries:
             yield from self._parts(
                 summary, files, (self._one_by_one(file, None) for file in files), begin, stop, strict=False
             )
             return
         size = segment_size or SEGMENT_SIZE
-        with ParallelScan(files, take, threads, segment_size=size, border=stop, check_bodies=check_bodies) as scan:
+        only = range(start or 0, files[-1].end if stop is None else stop) if files and exact else None
+        with ParallelScan(
+            files, take, threads, only=only, segment_size=size, border=stop, check_bodies=check_bodies
+        ) as scan:
             items = (scan.items(file) for file in files)
             yield from self._parts(summary, files, items, begin, stop, strict=False)
 

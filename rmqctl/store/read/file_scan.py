@@ -115,10 +115,13 @@ def end_position(file: MappedFile) -> int:
     return file.size + 1 if file.size else 0
 
 
-def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """Cut a file into segments, and yield the positions (start, stop)."""
-    end = end_position(file)
-    for start in range(0, end, segment_size):
+def cuts(file: MappedFile, segment_size: int, begin: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+    """Cut the part [begin, stop) of a file, and yield the positions of segments.
+
+    The positions are (start, stop). Without `stop`, the last segment ends at the `end_position` of the file.
+    """
+    end = end_position(file) if stop is None else min(stop, end_position(file))
+    for start in range(begin, end, segment_size):
         behind = start + segment_size
         yield (start, end) if end - behind <= 1 else (start, behind)
         if end - behind <= 1:

@@ -31,14 +31,15 @@ SEGMENTS_AHEAD = 2
 class _Segment(NamedTuple):
     """A segment of the log file `whole`, for one thread.
 
-    The segment is the part [start, stop) of the file, in bytes. `file` is the same file as `whole`, opened a second
-    time for the thread that scans the segment.
+    The segment is the part [start, stop) of the file, in bytes. With `exact`, an item begins at `start`. `file` is the
+    same file as `whole`, opened a second time for the thread that scans the segment.
     """
 
     whole: MappedFile
     file: MappedFile
     start: int
     stop: int
+    exact: bool
 
 
 class Part(NamedTuple):
@@ -93,8 +94,8 @@ class PartJoin:
     `position` is the position at which the next part must begin. `ended` is True if the file has no more items.
     """
 
-    def __init__(self) -> None:
-        self.position = 0
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
         self.ended = False
 
     def skips(self, stop: int) -> bool:
@@ -120,8 +121,9 @@ class ParallelScan:
     """A scan of the log files `files` by `threads` threads.
 
     The scanning threads call `take` with the columns of each record run. The return value of `take` becomes the
-    `result` of the record run. The messages of a record run either all begin before the physical offset `border`, or
-    all begin at or after `border`. Without `check_bodies`, a record run may contain messages with a wrong body CRC.
+    `result` of the record run. With `only`, the scan reads only these physical offsets, and an item must begin at the
+    first of them. The messages of a record run either all begin before the physical offset `border`, or all begin at or
+    after `border`. Without `check_bodies`, a record run may contain messages with a wrong body CRC.
 
     Use a ParallelScan as a context manager. Request the items of each file once, in the order of the files.
     """
@@ -132,6 +134,7 @@ class ParallelScan:
         take: OnRun | None,
         threads: int,
         *,
+        only: range | None = None,
         segment_size: int = SEGMENT_SIZE,
         border: int | None = None,
         check_bodies: bool = True,
@@ -139,7 +142,12 @@ class ParallelScan:
         self._take = take
         self._check_bodies = check_bodies
         self._border = border
-        self._segments = ((file, start, stop) for file in files for start, stop in cuts(file, segment_size))
+        self._only = only
+        self._segments = (
+            (file, start, stop)
+            for file in files
+            for start, stop in cuts(file, segment_size, self._begin_in(file), self._end_in(file))
+        )
         self._executor = ThreadPoolExecutor(threads, "scan")
         self._ahead = threads + SEGMENTS_AHEAD
         self._pending: deque[tuple[_Segment, Future[Part]]] = deque()
@@ -159,7 +167,7 @@ class ParallelScan:
 
     def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """Yield the items of one file, in the same way as `FileScan.items`."""
-        join = PartJoin()
+        join = PartJoin(self._begin_in(file))
         self._top_up()
         while self._pending and self._pending[0][0].whole is file:
             segment, future = self._pending.popleft()
@@ -170,7 +178,7 @@ class ParallelScan:
                 continue
             part = future.result()
             if not join.joins(part):
-                part = self._scan(segment._replace(file=file.apart(), start=join.position), exact=True)
+                part = self._scan(segment._replace(file=file.apart(), start=join.position, exact=True))
             join.add(part)
             self._done_with = file if join.ended else None
             self._top_up()
@@ -180,13 +188,27 @@ class ParallelScan:
         while len(self._pending) < self._ahead and (following := next(self._segments, None)) is not None:
             file, start, stop = following
             if file is not self._done_with:
-                segment = _Segment(file, file.apart(), start, stop)
-                self._pending.append((segment, self._executor.submit(self._scan, segment, exact=start == 0)))
+                segment = _Segment(file, file.apart(), start, stop, start == self._begin_in(file))
+                self._pending.append((segment, self._executor.submit(self._scan, segment)))
 
-    def _scan(self, segment: _Segment, *, exact: bool) -> Part:
+    def _begin_in(self, file: MappedFile) -> int:
+        """Return the position in a file at which the scan of the file begins."""
+        return 0 if self._only is None else max(self._only.start - file.file_from_offset, 0)
+
+    def _end_in(self, file: MappedFile) -> int | None:
+        """Return the position at which the scan of a file ends, or None."""
+        return None if self._only is None else max(self._only.stop - file.file_from_offset, 0)
+
+    def _scan(self, segment: _Segment) -> Part:
         with segment.file as file:
             return scan_part(
-                file, segment.start, segment.stop, self._column_reader(), self._take, exact=exact, border=self._border
+                file,
+                segment.start,
+                segment.stop,
+                self._column_reader(),
+                self._take,
+                exact=segment.exact,
+                border=self._border,
             )
 
     def _column_reader(self) -> ColumnReader:

@@ -50,7 +50,6 @@ from rmqctl.store.write.put_message import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqctl.format.columns import Rows
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config.broker_conf import BrokerConf
@@ -63,6 +62,7 @@ DEFERRED_TOPICS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
+_PUT_OK = PutMessageStatus.PUT_OK  # a look-up in an Enum takes longer than the result itself
 TOPICS_KNOWN = 65536
 
 
@@ -113,7 +113,8 @@ def put_settings(
 class CommitLogWriter:
     """The writer that appends messages to `queue`.
 
-    `topic_queue_table` has the next queue offset of each queue, including LMQ queues.
+    `topic_queue_table` has the next queue offset of each queue, including LMQ queues. `waiting_since` is the time
+    (time.monotonic) at which a put began to wait for the file system, or 0 if no put waits.
 
     `now` returns the time in ms since 1970. Any thread may put messages.
     """
@@ -137,7 +138,7 @@ class CommitLogWriter:
         self._batch_topics = batch_topics
         self._written_queues: set[QueueKey] = set()
         self._put_lock = threading.Lock()
-        self._waiting_since = 0.0  # time.monotonic() when a put began to wait for the file system; 0: no put waits
+        self.waiting_since = 0.0
         self._topic_fields: dict[str, TopicField] = {}  # of all topics with a put message
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
@@ -145,14 +146,48 @@ class CommitLogWriter:
 
         With `as_it_is`, the message is a copy of a stored message, and its property DELAY is ignored.
         """
+        if _is_plain(message):
+            return self._put_plain(message)
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
         if self._is_for_light_queues(message):
             return self._put_multi_dispatch(message)
         if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
             return self._put_inner_batch(message)
+        return self._put_plain(message)
+
+    def _put_plain(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Store a message as one ordinary record.
+
+        The result is the same as that of `_put`. The function has few calls, because most messages take this way.
+        """
         encoded = self._encoded(message)
-        return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
+        if isinstance(encoded, PutMessageResult):
+            return encoded
+        topic, _, _, _, host, _, queue_id, _, sys_flag, _, _ = message
+        if topic in DEFERRED_TOPICS:
+            return self._put(message, [encoded])
+        size, key = encoded.size, (topic, queue_id)
+        takes_offset = not sys_flag or sys_flag & TRANSACTION_MASK not in _NO_UNIT
+        with self._put_lock:
+            file = self.queue.last
+            if file is not None and (position := file.wrote_position) + size + BLANK_SIZE <= file.size:
+                begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
+                stored, at = self._now(), file.file_from_offset + position
+                self.waiting_since = time.monotonic()
+                try:
+                    file.append(encoded.placed(begin, at, stored))
+                except OSError as error:
+                    return _not_written(error)
+                finally:
+                    self.waiting_since = 0.0
+                file.store_timestamp = stored
+                if takes_offset:
+                    self.topic_queue_table[key] = begin + 1
+                self._written_queues.add(key)
+                appended = AppendMessageResult(topic, queue_id, takes_offset, at, size, (at,), host, stored, begin)
+                return PutMessageResult(_PUT_OK, appended)
+        return self._put(message, [encoded])
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """Do the same as `put_message` for each message, but several times faster.
@@ -233,10 +268,11 @@ class CommitLogWriter:
         Records that do not fit into the current log file are not stored.
         """
         with self._put_lock:
-            return self._append_encoded(encoded, encoded.rows[begin:])
+            return self._append_encoded(encoded, begin)
 
-    def _append_encoded(self, encoded: EncodedLines, rows: Rows) -> PutEncodedResult:
-        start = int(rows[0]["start"])
+    def _append_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
+        rows, numbers = encoded.rows[begin:], encoded.numbers[begin:]
+        start = int(rows[0]["position"])
         try:
             file = self._file_with_room(int(rows[0]["size"]))
         except OSError as error:
@@ -248,9 +284,9 @@ class CommitLogWriter:
         firsts = [self.topic_queue_table.get(key, 0) for key in encoded.queues]
         nexts = np.array(firsts, np.int64)
         wrote_offset = file.file_from_offset + file.wrote_position
-        count = line_encode.place(encoded.records, rows, nexts, wrote_offset, stored, file.end - BLANK_SIZE)
-        end = int(rows[count - 1]["start"]) + int(rows[count - 1]["size"])
-        refused = self._write(file, memoryview(encoded.records)[start:end], stored)
+        count = line_encode.place(encoded.records, rows, numbers, nexts, wrote_offset, stored, file.end - BLANK_SIZE)
+        end = int(rows[count - 1]["position"]) + int(rows[count - 1]["size"])
+        refused = self._write(file, encoded.records[start:end].data, stored)
         if refused is not None:
             return PutEncodedResult(count, refused, [])
         grown = [
@@ -260,7 +296,7 @@ class CommitLogWriter:
         ]
         self.topic_queue_table.update((key, behind) for key, _, behind in grown)
         self._written_queues.update(key for key, _, _ in grown)
-        return PutEncodedResult(count, None, grown)
+        return PutEncodedResult(count, None, grown, wrote_offset, wrote_offset + end - start)
 
     def append_to_commit_log(self, start_offset: int, data: memoryview, store_timestamp: int = 0) -> None:
         """Append whole records of a master's log (CommitLog.appendData).
@@ -296,7 +332,7 @@ class CommitLogWriter:
 
         The limit is osPageCacheBusyTimeOutMills of broker.conf (default: 1000 ms).
         """
-        since = self._waiting_since
+        since = self.waiting_since
         return since > 0 and (time.monotonic() - since) * 1000 > self._settings.os_page_cache_busy_ms
 
     def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
@@ -386,7 +422,7 @@ class CommitLogWriter:
         appended = AppendMessageResult(
             first.topic, first.queue_id, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin
         )
-        return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+        return PutMessageResult(_PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
         """Record the real queue of a delayed or half message."""
@@ -399,13 +435,13 @@ class CommitLogWriter:
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
         """Append bytes to a log file; return the failure, or None."""
-        self._waiting_since = time.monotonic()
+        self.waiting_since = time.monotonic()
         try:
             file.append(records)
         except OSError as error:
-            return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
+            return _not_written(error)
         finally:
-            self._waiting_since = 0.0
+            self.waiting_since = 0.0
         file.store_timestamp = stored
         return None
 
@@ -453,7 +489,7 @@ class CommitLogWriter:
                 next_offsets[key] = begin + 1
             records.append(encoded.placed(begin, at, stored))
             appended = AppendMessageResult(*key, takes_offset, at, size, (at,), message.store_host, stored, begin)
-            results.append(PutMessageResult(PutMessageStatus.PUT_OK, appended))
+            results.append(PutMessageResult(_PUT_OK, appended))
             at += size
         failed = self._write(file, b"".join(records), stored)
         if failed is not None:
@@ -470,7 +506,7 @@ class CommitLogWriter:
 
         If the last file has too little room, a blank fills the last file, and a new file is created. Raises OSError.
         """
-        self._waiting_since = time.monotonic()
+        self.waiting_since = time.monotonic()
         try:
             file = self.queue.last_with_room()
             room = file.size - file.wrote_position
@@ -480,7 +516,7 @@ class CommitLogWriter:
                 file = self.queue.last_with_room()
             return file
         finally:
-            self._waiting_since = 0.0
+            self.waiting_since = 0.0
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
         """Return whether the broker gives a message queue offsets in LMQ queues.
@@ -563,6 +599,10 @@ class CommitLogWriter:
         return self._append(message, [encoded], encoded.size)
 
 
+def _not_written(error: OSError) -> PutMessageResult:
+    return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
+
+
 def _has_failed(results: list[PutMessageResult]) -> bool:
     """Return whether the last result is a failure of the store."""
     return bool(results) and results[-1].is_store_failure
@@ -573,7 +613,7 @@ def _is_plain(message: MessageExtBrokerInner) -> bool:
 
     The result is True if the message is not delayed, is not for LMQ, and is not an inner batch.
     """
-    return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
+    return not (message.sys_flag & INNER_BATCH) and _NOT_PLAIN.isdisjoint(message.properties)
 
 
 def _is_inner_num(text: str) -> bool:

@@ -7,7 +7,7 @@ tuple.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from rmqctl.format.host import Host, msg_id
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Bytes, Numbers, Rows
     from rmqctl.store.config.topics import QueueKey
 
 
@@ -116,12 +116,15 @@ class PutEncodedResult(NamedTuple):
     """The result of a put of encoded records.
 
     `records` is the number of records. `failure` is set if the records were not stored. If the records were stored,
-    `queues` has the new queue offsets [first, behind) of each queue.
+    `queues` has the new queue offsets [first, behind) of each queue, and [wrote_offset, end) are the physical offsets
+    of the records.
     """
 
     records: int
     failure: PutMessageResult | None
     queues: list[tuple[QueueKey, int, int]]
+    wrote_offset: int = 0
+    end: int = 0
 
 
 class EncodingRules(NamedTuple):
@@ -142,13 +145,15 @@ class EncodingRules(NamedTuple):
 class EncodedLines(NamedTuple):
     """Encoded records that have no place in the log yet.
 
-    `records` has the bytes of all records (uint8). `rows` describes each record (LINE_COLUMNS). A queue number in
-    `rows` is an index of `queues`.
+    `records` has the bytes of all records (uint8). `rows` describes each record (RECORD_COLUMNS). `numbers` (int32) has
+    the number of each record's queue, which is an index of `queues`. A put fills in the offsets and the store time in
+    `records` and `rows`.
 
     `end` is the position in the input after the last encoded line. The encoder's next call overwrites the data.
     """
 
-    records: Any
+    records: Bytes
     rows: Rows
+    numbers: Numbers
     queues: list[QueueKey]
     end: int

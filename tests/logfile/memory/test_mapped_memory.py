@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.logfile.memory.mapped_memory import OS_PAGE_SIZE, READY_AHEAD, READY_AT_ONCE, MappedMemory
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+from rmqctl.logfile.writable_mapped_file import LARGE_APPEND, WritableMappedFile
 
 SIZE = 64 * READY_AT_ONCE
 
@@ -26,6 +26,18 @@ class RefusingStorage(WritableStorage):
         if position + size > self.room:
             raise OSError(self.code, os.strerror(self.code))
         super().allocate(descriptor, position, size)
+
+
+class FailingStorage(WritableStorage):
+    """Writes `left` more bytes, then it fails with ENOSPC; a write that fails has written what there was room for."""
+
+    left = SIZE
+
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
+        room, self.left = self.left, max(self.left - len(data), 0)
+        super().write(descriptor, position, data[:room])
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def memory_of(storage: WritableStorage, position: int = 0, size: int = SIZE) -> MappedMemory:
@@ -84,9 +96,25 @@ def test_much_that_is_appended_is_there(tmp_path: Path) -> None:
     storage = WritableStorage(tmp_path)
     path = tmp_path / "file"
     file = WritableMappedFile(storage, path, 0, SIZE, descriptor=storage.create(path, SIZE), mapped=True)
-    pieces = [bytes([number % 251 + 1]) * (100_000 + number) for number in range(300)]
+    sizes = (LARGE_APPEND - 1, 9000, LARGE_APPEND, 3 * LARGE_APPEND)
+    pieces = [bytes([number % 251 + 1]) * (sizes[number * 7 % 11 % 4] + number) for number in range(400)]
     for piece in pieces:
         file.append(piece)
     file.flush()
     file.close()
     assert path.read_bytes().rstrip(b"\0") == b"".join(pieces)
+
+
+def test_a_large_append_that_fails_leaves_nothing_behind_the_next_one(tmp_path: Path) -> None:
+    storage = FailingStorage(tmp_path)
+    path = tmp_path / "file"
+    file = WritableMappedFile(storage, path, 0, SIZE, descriptor=storage.create(path, SIZE), mapped=True)
+    file.append(b"first")
+    storage.left = 1000
+    with pytest.raises(OSError, match="No space"):
+        file.append(b"x" * LARGE_APPEND)
+    assert file.wrote_position == 5
+    storage.left = SIZE
+    file.append(b"second")
+    file.close()
+    assert path.read_bytes().rstrip(b"\0") == b"firstsecond"

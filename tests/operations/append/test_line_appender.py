@@ -23,7 +23,7 @@ from rmqctl.operations.append.line_appender import LineAppender
 from rmqctl.operations.append.line_encoder import LineEncoder, encoder_of
 from rmqctl.operations.append.message_from_json import UNIQUE_KEYS
 from rmqctl.store.config.file_sizes import Geometry
-from rmqctl.store.engine import message_store
+from rmqctl.store.engine import described_log, message_store
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.write.commit_log_writer import PutSettings
 from rmqctl.store.write.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
@@ -39,10 +39,14 @@ Told = tuple[str, list[tuple[tuple[int, ...], str]], int, dict[tuple[str, int], 
 
 @pytest.fixture(autouse=True)
 def _clock_and_single_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The clock stands, and one line goes by itself where the kernel stops: the next is the kernel's again."""
+    """The clock stands, and one line goes by itself where the kernel stops: the next is the kernel's again.
+
+    Dispatch keeps small described parts of the log, too, and reads what lies between them.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(message_store, "now_ms", lambda: NOW)
         patch.setattr(line_appender, "PUT_AT_ONCE", 1)
+        patch.setattr(described_log, "PART_SIZE_MIN", 300)
         yield
 
 

@@ -247,7 +247,7 @@ def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption
     size = size_of_source(source)
     with progress(progress_mode if size else "none", size, "append") as advance:
         for number, block in enumerate(blocks_of_lines(source, interruption)):
-            lines.put(block if number else block.removeprefix(BOM_UTF8))
+            lines.put(block if number or bytes(block[: len(BOM_UTF8)]) != BOM_UTF8 else block[len(BOM_UTF8) :])
             advance(len(block))
             if lines.takes_no_more:
                 return
