@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from zlib_ng import zlib_ng
+from zlib_ng.zlib_ng import crc32
 
 from rmqctl.format import crc, host
 from rmqctl.format.crc import CRC_MASK
@@ -27,7 +27,6 @@ TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V2 = 127, 32767
 PROPERTIES_LENGTH_MAX = 32767
 TOPICS_KNOWN = 4096
 _BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
-_SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 
 class MessageExtBrokerInner(NamedTuple):
@@ -90,10 +89,12 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
 
     With `property_crc`, 20 zero bytes are appended as room for `__CRC32#`.
     """
-    text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
+    text = ""
+    for name, value in properties.items():
+        text += f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+    if not (end_with_separator or property_crc):
+        text = text[:-1]
     raw = text.encode("utf-8", "surrogateescape")
-    if raw and (end_with_separator or property_crc):
-        raw += _SEPARATOR
     return raw + bytes(crc.PROPERTY_CRC_SIZE) if property_crc else raw
 
 
@@ -105,11 +106,12 @@ def encode(
     `properties` are the bytes of the field PROPERTIES in the record. With `property_crc`, the last 20 bytes of
     `properties` are reserved for `__CRC32#`. The caller has checked the length of the properties.
     """
-    hosts = _hosts(message.born_host, message.store_host)
-    body = message.body
-    tail = b"".join((topic.raw, _SHORT.pack(len(properties)), properties))
+    _, body, _, born_host, store_host, _, _, _, _, _, _ = message
+    magic, raw_topic = topic
+    hosts = _hosts(born_host, store_host)
+    tail = b"".join((raw_topic, _SHORT.pack(len(properties)), properties))
     size = hosts.head_size + len(body) + len(tail)
-    return Encoded(message, topic.magic, hosts, zlib_ng.crc32(body) & CRC_MASK, tail, size, property_crc)
+    return Encoded(message, magic, hosts, crc32(body) & CRC_MASK, tail, size, property_crc)
 
 
 class TopicField(NamedTuple):

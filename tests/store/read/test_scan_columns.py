@@ -60,6 +60,22 @@ def test_every_golden_store(name: str, segment_size: int | None, tmp_path: Path)
     assert in_columns(folder, segment_size) == one_by_one(folder)
 
 
+@pytest.mark.parametrize("segment_size", SEGMENTS)
+@pytest.mark.parametrize("name", SMALL)
+def test_an_exact_part_of_every_golden_store(name: str, segment_size: int | None, tmp_path: Path) -> None:
+    log = log_of(unpack(name, tmp_path) / "commitlog")
+    places = [item.physical_offset for item in log.scan() if isinstance(item, Message)]
+    start, stop = places[len(places) // 3], places[len(places) * 2 // 3]
+    found: list[int] = []
+    for item in log.scan_columns(
+        ScanSummary(),
+        lambda columns: (columns.rows["position"] + columns.physical_offset).tolist(),
+        threads=2, start=start, stop=stop, segment_size=segment_size, exact=True,
+    ):  # fmt: skip
+        found += item.result if isinstance(item, RecordRun) else [item.physical_offset] * isinstance(item, Message)
+    assert found == [place for place in places if start <= place < stop]
+
+
 @each_damage()
 def test_every_damage_case(name: str, tmp_path: Path) -> None:
     store = unpack(CASES[name]["base"], tmp_path)
