@@ -102,8 +102,8 @@ class IndexAudit:
     """Collects differences between log and index in `findings`.
 
     With `part`, only the entries of messages in [begin, end) (physical offsets) are compared, and chains, order and
-    headers are not checked. With `files`, only these index files are checked. `entries` counts the entries that were
-    read.
+    headers are not checked. With `files`, `check_files` checks only these index files, and no message is compared.
+    `entries` counts the entries that were read. Raises Unreadable if the index folder cannot be listed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class IndexAudit:
         self.findings: list[Finding] = []
         self.entries = 0
         self._store = store
-        self._files = store.index.files if files is None else files
+        self._files = files
         self._builder = builder
         self._like_3x = False
         self._indexes_tags = False
@@ -234,9 +234,10 @@ class IndexAudit:
 
     def _raw_blocks(self) -> Iterator[_Block]:
         """Yield the unchecked entries of all index files, in blocks."""
-        self._like_3x = looks_like_3x(self._store)
-        self._indexes_tags = guess_profile(self._store).indexes_tags
-        for index_file in self._files:
+        if self._files is None:
+            self._like_3x = looks_like_3x(self._store)
+            self._indexes_tags = guess_profile(self._store).indexes_tags
+        for index_file in self._store.index.files if self._files is None else self._files:
             file = index_file.file
             header = index_file.header()
             problem = self._store.index.length_problem(index_file)
@@ -262,14 +263,13 @@ class IndexAudit:
     def _part_blocks(self, begin: int, end: int) -> Iterator[_Block]:
         """Yield the entries of messages in [begin, end) in blocks, without a check."""
         self._like_3x = looks_like_3x(self._store)
-        for index_file in self._files:
+        for index_file in self._store.index.files:
             header = index_file.header()
-            if header is None or header.end_phy_offset < begin or header.begin_phy_offset >= end:
-                continue
-            check = FileCheck(index_file, header)
-            first, behind = (index_file.first_reaching(offset, header.index_count) for offset in (begin, end))
-            for number, data in index_file.entry_blocks(behind, ENTRIES_PER_BLOCK, first):
-                yield self._block_of(check, number, data)
+            if header is not None and header.end_phy_offset >= begin and header.begin_phy_offset < end:
+                check = FileCheck(index_file, header)
+                first, behind = (index_file.first_reaching(offset, header.index_count) for offset in (begin, end))
+                for number, data in index_file.entry_blocks(behind, ENTRIES_PER_BLOCK, first):
+                    yield self._block_of(check, number, data)
             index_file.file.close()
 
     def _checked(self, block: _Block, following: int, *, last_of_file: bool) -> _Block:

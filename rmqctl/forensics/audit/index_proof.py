@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.audit.index_audit import IndexAudit, TagsCounts
+from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
+from rmqctl.store.config.store_path import INDEX
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqctl.forensics.finding import Finding
     from rmqctl.store.read.file_scan import ScanItem, ZeroTail
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -66,7 +67,10 @@ def prove_file(store: ReadOnlyStore, name: str) -> FileProof:
 
     The file counts as not right if this process cannot read it.
     """
-    found = [file for file in _index_files(store) if file.file.name == name]
+    try:
+        found = [file for file in store.index.files if file.file.name == name]
+    except Unreadable:
+        found = []
     if not found:
         return FileProof(is_right=False, entries=0, first=0, last=0)
     audit = IndexAudit(store, DispatchRequestBuilder(with_keys=False), files=found)
@@ -92,7 +96,11 @@ def prove_part(
     The part has the physical offsets [begin, end). The results of the record runs must be DispatchColumns with the
     hashes of the keys, made by `builder`.
     """
-    audit = IndexAudit(store, builder, part=(begin, end), files=_index_files(store))
+    try:
+        audit = IndexAudit(store, builder, part=(begin, end))
+    except Unreadable as error:
+        unread = Finding("unreadable", store.storage.display(store.path.part(INDEX)), None, str(error))
+        return PartProof((unread,), begin, end, 0, TagsCounts())
     for item in items:
         if isinstance(item, RecordRun):
             audit.on_messages(item.result)
@@ -100,14 +108,6 @@ def prove_part(
             audit.on_messages(builder.of(message))
     audit.finish()
     return PartProof(tuple(audit.findings), begin, end, audit.entries, audit.tags)
-
-
-def _index_files(store: ReadOnlyStore) -> Sequence[IndexFile]:
-    """Return the index files, or none if this process cannot list them."""
-    try:
-        return store.index.files
-    except Unreadable:
-        return ()
 
 
 def message_of_item(item: ScanItem | ZeroTail) -> Message | None:

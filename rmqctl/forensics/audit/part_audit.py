@@ -63,8 +63,8 @@ class CheckedRun(NamedTuple):
     """A record run that was compared with the queues.
 
     `rest` has the messages that were not confirmed, in log order, and messages with the queue offset 0. `first` has the
-    other messages that are the first of their queue in the part. `confirmed` (rows of RUNS) has the confirmed units of
-    the whole part, if this is the last record run of the part.
+    other messages that are the first of their queue in the part. In the last record run of a part, `confirmed` (rows of
+    RUNS) has the confirmed units of the whole part. In other record runs, `confirmed` is empty.
     """
 
     rest: DispatchColumns
@@ -130,17 +130,17 @@ def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[I
     """Compare the record runs of a part with the queues, and return the items.
 
     The results of the record runs are DispatchColumns before, and CheckedRun after. Nothing is compared if the part has
-    few messages for each queue, or if a queue cannot be read.
+    few messages for each queue, or if a queue cannot be read. Then the results stay DispatchColumns, without hashes.
     """
     messages = sum(item.messages for item in items if isinstance(item, RecordRun))
     if messages < MESSAGES_PER_QUEUE_MIN * len(keys):
-        return list(items)
+        return [_without_hashes(item) for item in items]
     try:
         audit = PartAudit(store, keys)
         done = [*_checked(audit, items)]
         confirmed = audit.confirmed()
     except OSError:  # `QueueCrosscheck` meets the same queue, and reports it
-        return list(items)
+        return [_without_hashes(item) for item in items]
     for at in range(len(done) - 1, -1, -1):
         item = done[at]
         if isinstance(item, RecordRun):
@@ -149,10 +149,17 @@ def check_part(store: ReadOnlyStore, keys: Sequence[QueueKey], items: Sequence[I
     return done
 
 
+def _without_hashes(item: Item) -> Item:
+    """Return an item for the comparison with queues, which needs no hashes of keys."""
+    if not isinstance(item, RecordRun):
+        return item
+    return item._replace(result=item.result._replace(hashes=np.empty(0, np.int32)))
+
+
 def _checked(audit: PartAudit, items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items with a CheckedRun for each record run.
 
-    A run whose messages are all confirmed becomes a part of the run before it.
+    A run that directly follows a run becomes a part of it, if all its messages are confirmed and no queue begins in it.
     """
     open_run: RecordRun | None = None
     for item in items:

@@ -29,7 +29,7 @@ class QueueCursor:
     """The units of one queue.
 
     A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets. If
-    `max_offset` is None, it becomes the queue offset after the last unit in use, which takes a scan of a file.
+    `max_offset` is None, it becomes the queue offset after the last unit in use. This takes a scan of the last files.
     """
 
     __slots__ = ("_last_part", "_runs", "first", "max_offset", "queue")

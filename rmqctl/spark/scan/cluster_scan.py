@@ -3,8 +3,8 @@
 The driver yields the items of the log (messages, blanks and damage) in log order. A scan without Spark yields the same
 items.
 
-If the caller requests dispatch columns, a task also compares its part of the log with the queues and the index. The
-driver receives only the messages that the task could not confirm. `IndexByTasks` joins the results for the index.
+In `job verify`, a task also compares its part of the log with the queues and the index. The driver then receives only
+the messages that the task could not confirm. `IndexByTasks` joins the results for the index.
 
 A task guesses where the first record of the split begins, except in the first split of a file. If a task's part of the
 log does not begin where the previous part ended, the driver reads the split again (`PartJoin`). If the parts of a log

@@ -76,7 +76,7 @@ class IndexByTasks:
         self._notes: list[str] = []
         executor = ThreadPoolExecutor(1, "index")
         self._files = executor.submit(prove, task, [file.file.name for file in store.index.files])
-        executor.shutdown(wait=False)
+        executor.shutdown(wait=False)  # a running job ends with its session
 
     def on_messages(self, described: DispatchColumns) -> None:
         """Do nothing, because the tasks compare the messages with the index."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import TYPE_CHECKING, NoReturn
+
 import pytest
 
 from rmqctl.forensics.audit.index_audit import TagsCounts
-from rmqctl.forensics.audit.index_proof import FileProof, PartProof, joined
+from rmqctl.forensics.audit.index_proof import FileProof, PartProof, joined, prove_file, prove_part
 from rmqctl.forensics.finding import Finding
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+if TYPE_CHECKING:
+    from tests.forensics.audit.test_crosscheck import Golden
 
 FILES = (FileProof(True, 10, 1000, 1900), FileProof(True, 5, 1900, 2400))
 NONE, ALL = TagsCounts(), TagsCounts(indexed=3)
@@ -93,3 +101,18 @@ def test_messages_without_an_entry_for_tags(tags: list[TagsCounts], together: Ta
     parts = [part(1000 * at, 1000 * (at + 1), 0, of_part) for at, of_part in enumerate(tags)]
     found = joined([], parts, 0)
     assert (found and found.tags) == together
+
+
+def test_an_index_that_this_process_cannot_list_proves_nothing(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not in a store without the file `lock`, where the index shows the version."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    root = golden("497-basic")
+    (root / "lock").unlink()
+    monkeypatch.setattr("rmqctl.store.read.read_only_store.IndexService", refuse)
+    with closing(ReadOnlyStore(root)) as store:
+        proof = prove_part(store, DispatchRequestBuilder(with_keys=True), 0, 1000, [])
+        assert joined([], [proof], 0) is None
+        assert not prove_file(store, "index/20261121091529472").is_right
