@@ -106,6 +106,7 @@ class RemoteStorage(Storage):
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.follow_links = False
         self.named = [root]
         self._opened: dict[int, Closeable] = {}
         self._files: dict[int, ReadAhead] = {}
