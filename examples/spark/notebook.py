@@ -3,7 +3,7 @@
 Usage as a script: `python examples/spark/notebook.py STORE...`.
 
 If the notebook already has a session (`spark`), leave out the first cell. Spark finds `rocketmq` by itself if rmqctl is
-installed for its driver and its executors; man rmqctl-spark says how.
+installed in the Python that `PYSPARK_PYTHON` names, and for the executors; man rmqctl-spark says how.
 """
 
 # %% a session, which ends with the process

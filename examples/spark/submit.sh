@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 master=$1 store=$2
 shift 2
 case $master in
-yarn) # environment and environment.tar.gz in this folder, as in man rmqctl-spark; HADOOP_CONF_DIR says where YARN is
+yarn) # environment and environment.tar.gz in the current folder, as in man rmqctl-spark; HADOOP_CONF_DIR says where YARN is
     export PYSPARK_PYTHON=./environment/bin/python
     set -- --deploy-mode client --archives environment.tar.gz#environment --num-executors 8 --executor-cores 4 --executor-memory 4g "$@"
     ;;

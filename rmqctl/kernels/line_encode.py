@@ -571,9 +571,9 @@ def encode(
 
     `rows` (RECORD_COLUMNS) describes the records, and `numbers` (int32, as long as `rows`) gets the numbers of their
     queues. `lines` and `out` are uint8 and writable; the last line may have no newline. `place` fills in QUEUEOFFSET,
-    PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs.
-    Encoding stops at a line that is not plain, or when `out` or `rows` has no room for the line. Returns the position
-    after the last encoded line, the number of encoded lines, and the new counter.
+    PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Encoding stops at a line that is not plain,
+    or when `out` or `rows` has no room for the line. Returns the position after the last encoded line, the number of
+    encoded lines, and the new counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,

@@ -66,7 +66,8 @@ def compile_kernel(function: Callable[..., Any]) -> Any:
 def compile_part(function: Callable[..., Any]) -> Any:
     """Return numba's form of a function that only kernels call.
 
-    numba compiles the function again in each kernel that calls the function. The function must not allocate an array.
+    numba compiles the function again in each kernel that calls the function. The function must not allocate an array,
+    and must not return an array or a part of an array.
     """
     # only kernels call the function, so it needs no wrappers, which halves the time to compile; it is inlined, because
     # a call with an array (seven words) costs more than what most parts do; and it counts no references to its arrays,

@@ -32,8 +32,7 @@ class WritableMappedFile(MappedFile):
     `wrote_position`. With a `pool`, appended bytes are kept in a buffer until `commit`. With `mapped` and no pool, a
     small append writes to the file's pages in memory, which is several times as fast as a call of `write`. All other
     appends call `write`, because a large append to memory needs three times as much system time. With `kept`, the
-    storage closes
-    the file if too many files are open. With `kept`, only one thread at a time may use the file.
+    storage closes the file if too many files are open, and only one thread at a time may use the file.
     """
 
     def __init__(
@@ -115,8 +114,8 @@ class WritableMappedFile(MappedFile):
         elif (memory := self._memory or self._map()) is not None and (end <= memory.ready or memory.make_ready(end)):
             memory.mapping[position:end] = data
         else:
-            self._mapped, self._memory = False, None
             self._write(position, data)
+            self._mapped, self._memory = False, None
         self.wrote_position = end
 
     def append_head_last(self, data: memoryview, head: int) -> None:
@@ -160,6 +159,8 @@ class WritableMappedFile(MappedFile):
         self._writable.set_modified(self._open(), time_ms)
 
     def _write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        if self._memory is not None:
+            self._memory.settle()
         if self._torn:
             self.mend()
         try:

@@ -49,9 +49,7 @@ class MappedMemory:
 
         The result is False if the file system cannot allocate disk blocks.
         """
-        if self._ahead is not None:
-            self.ready = max(self.ready, self._ahead.result())
-            self._ahead = None
+        self.settle()
         if end > self.ready and not self._make_ready_now(end):
             return False
         if (
@@ -61,6 +59,16 @@ class MappedMemory:
             wanted = min(self.ready + READY_AHEAD, self._size)
             self._ahead = self._executor.submit(self._make_ready_soon, self.ready, wanted)
         return True
+
+    def settle(self) -> None:
+        """Wait until no thread prepares memory.
+
+        Call this function before a write by another way. On a file system that cannot allocate disk blocks, the C
+        library reads bytes and writes the same bytes again, and would undo a write in between.
+        """
+        if self._ahead is not None:
+            self.ready = max(self.ready, self._ahead.result())
+            self._ahead = None
 
     def pass_over(self, end: int) -> None:
         """Note that calls of `write` have filled the file up to `end`.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 READ_SIZE = 256 * 1024  # bytes
-READ_SIZE_IN_ORDER = 4 * 1024 * 1024  # where the next read begins in the last one, or at its end
+READ_SIZE_IN_ORDER = 4 * 1024 * 1024  # for a read that continues the last one
 
 
 class ReadAhead:
@@ -35,7 +35,9 @@ class ReadAhead:
         Raises pyarrow's errors.
         """
         start, kept = self._kept
-        end = min(position + size, self.size())
+        end = position + size
+        if not start <= position <= end <= start + len(kept):
+            end = min(end, self.size())  # some file systems need a request for the size
         if not start <= position <= end <= start + len(kept):
             ahead = READ_SIZE_IN_ORDER if kept and start <= position <= start + len(kept) else READ_SIZE
             start, kept = self._kept = position, self.file.read_at(max(size, ahead), position)

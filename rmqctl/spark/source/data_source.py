@@ -1,8 +1,9 @@
 """The data sources of rmqctl, which show stores as Spark tables.
 
 A table is read by `spark.read.format("rocketmq").load([STORE, ...])`. Spark finds the formats by itself if rmqctl is
-installed in the Python of Spark's driver: in packages whose names begin with `pyspark_`, Spark looks for the class
-DefaultSource. Each package has one format, for example `pyspark_rocketmq`. For all other sessions, call `register`.
+installed in the Python that Spark's JVM starts: `PYSPARK_DRIVER_PYTHON`, or else `PYSPARK_PYTHON`, or else python3. In
+packages whose names begin with `pyspark_`, Spark looks for the class DefaultSource. Each package has one format, for
+example `pyspark_rocketmq`. For all other sessions, call `register`.
 
 `rocketmq`: the records of the log, as a table or as a stream. `rocketmq-groups`: counts of the messages by queue, topic
 or broker, and by store time. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # bytes: a gap between two described parts costs dispatch a scan of its own, so small parts after a gap are not kept
 PART_SIZE_MIN = 256 * 1024
+KEPT_MAX = 256 * 1024 * 1024  # bytes of the log whose parts are kept, for a caller that seldom dispatches
 
 
 class DescribedPart(NamedTuple):
@@ -45,7 +46,7 @@ class DescribedLog:
         """
         with self._lock:
             last = self._parts[-1].end if self._parts else dispatched_to
-        return start == last or end - start >= PART_SIZE_MIN
+        return end - dispatched_to <= KEPT_MAX and (start == last or end - start >= PART_SIZE_MIN)
 
     def add(self, part: DescribedPart) -> None:
         """Keep a part until it is taken."""

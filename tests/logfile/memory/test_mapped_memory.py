@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ class FailingStorage(WritableStorage):
         super().write(descriptor, position, data[:room])
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class CopyingStorage(WritableStorage):
+    """Allocates as the C library does where the file system cannot: by a read, and a write of what was read."""
+
+    def allocate(self, descriptor: int, position: int, size: int) -> None:
+        read = os.pread(descriptor, size, position)
+        time.sleep(0.01)
+        os.pwrite(descriptor, read, position)
 
 
 def memory_of(storage: WritableStorage, position: int = 0, size: int = SIZE) -> MappedMemory:
@@ -92,8 +102,9 @@ def test_what_fails_ahead_is_told_when_it_is_needed(code: int, tmp_path: Path) -
     memory.close()
 
 
-def test_much_that_is_appended_is_there(tmp_path: Path) -> None:
-    storage = WritableStorage(tmp_path)
+@pytest.mark.parametrize("kind", [WritableStorage, CopyingStorage])
+def test_much_that_is_appended_is_there(kind: type[WritableStorage], tmp_path: Path) -> None:
+    storage = kind(tmp_path)
     path = tmp_path / "file"
     file = WritableMappedFile(storage, path, 0, SIZE, descriptor=storage.create(path, SIZE), mapped=True)
     sizes = (LARGE_APPEND - 1, 9000, LARGE_APPEND, 3 * LARGE_APPEND)

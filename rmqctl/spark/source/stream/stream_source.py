@@ -38,10 +38,10 @@ class StreamSource:
     """The source of `spark.readStream.format("rocketmq")`.
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the
-    beginning of the log), latest (the end of the log) or a time in the form of RFC 3339. With a time, the stream begins
-    with the first message that was stored at this time or later. `splitMiB` is the number of MiB of the log that each
-    task reads. `maxBytesPerTrigger` is the approximate number of bytes that a batch reads from all logs together, such
-    as 500m or 1g (powers of 1024). Without `maxBytesPerTrigger`, and in Spark 4.0 and 4.1, a batch reads all new
+    beginning of the log), latest (the end of the log) or a time (RFC 3339, or ms since 1970). With a time, the stream
+    begins with the first message that was stored at this time or later. `splitMiB` is the number of MiB of the log that
+    each task reads. `maxBytesPerTrigger` is the approximate number of bytes that a batch reads from all logs together,
+    such as 500m or 1g (powers of 1024). Without `maxBytesPerTrigger`, and in Spark 4.0 and 4.1, a batch reads all new
     records. Raises BadRequest if an option is not valid.
     """
 
@@ -63,8 +63,9 @@ class StreamSource:
     def latest(self, start: Mapping[str, int]) -> dict[str, int]:
         """Return the physical offset where the written part of each log ends.
 
-        The search begins at the physical offset of the store in `start`, or at the beginning of the log. Raises
-        Unreadable if a log cannot be read, and the other errors of ReadOnlyStore.
+        The search begins at the physical offset of the store in `start`, or at the beginning of the log. If a broker
+        has cut the log before this offset, the stream misses the new records before it. Raises Unreadable if a log
+        cannot be read, and the other errors of ReadOnlyStore.
         """
         return self._of_logs(self._stores.roots, lambda log, root: _written_end(log, start.get(root, log.min_offset)))
 
@@ -153,15 +154,18 @@ def _written_end(log: CommitLog, known: int) -> int:
 def _milliseconds(text: str) -> int:
     """Return a time (RFC 3339) in ms since 1970.
 
-    Raises BadRequest.
+    A decimal number is already in ms. Raises BadRequest.
     """
+    if text.isascii() and text.isdecimal():
+        return int(text)
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             raise ValueError(text)
     except ValueError as error:
         raise BadRequest(
-            f"startingOffset is {text!r}", hint=f"{EARLIEST}, {LATEST} or a time such as 2026-11-21T09:15:16.848Z"
+            f"startingOffset is {text!r}",
+            hint=f"{EARLIEST}, {LATEST}, a time such as 2026-11-21T09:15:16.848Z, or ms since 1970",
         ) from error
     return int(moment.timestamp() * MS_PER_SECOND)
 
