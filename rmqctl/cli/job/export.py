@@ -123,8 +123,11 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
             )
         there.publish(found.files)
     document = {
-        "stores": run.names, "to": root_text(target.absolute()), "format": file_format.name, "files": len(found.files)
-    } | scanned(found.scan)  # fmt: skip
+        "stores": run.names,
+        "to": root_text(target.absolute()),
+        "format": file_format.name,
+        "fileCount": len(found.files),
+    } | scanned(found.scan)
     if output == "json":
         print_document("job.export", document)
     else:

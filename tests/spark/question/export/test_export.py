@@ -145,15 +145,15 @@ def test_a_url_and_the_modes(golden_stores: dict[str, Path], tmp_path: Path, doc
     target = tmp_path / "out"
     to = ("--to", f"fsspec+local://{target}")
     first = document("export", one, *to)
-    assert (first["code"], first["to"], first["files"]) == (0, to[1], len(list(target.rglob("*.parquet"))))
+    assert (first["code"], first["to"], first["fileCount"]) == (0, to[1], len(list(target.rglob("*.parquet"))))
     second = document("export", other, *to, "--mode", "append")
     rows = in_order(read_back(target))
     wanted = [*dumped(other), *dumped(one)]
     assert [row["physicalOffset"] for row in rows] == [row["physicalOffset"] for row in wanted]
     manifest = json.loads((target / "_MANIFEST").read_text())["files"]
-    assert len(manifest) == first["files"] + second["files"]
+    assert len(manifest) == first["fileCount"] + second["fileCount"]
     assert sum(file["messages"] for file in manifest) == len(rows)
-    assert document("export", other, *to, "--mode", "overwrite", "--format", "csv")["files"] == 1
+    assert document("export", other, *to, "--mode", "overwrite", "--format", "csv")["fileCount"] == 1
     assert [path.suffix for path in target.rglob("part*")] == [".csv"]
 
 
@@ -163,7 +163,7 @@ def test_files_of_the_wanted_size(tmp_path: Path, document: Callable[..., Row]) 
     write_log(tmp_path / "store", records)
     found = document("export", tmp_path / "store", "--to", tmp_path / "out", "--split-mib", "1", "--file-mib", "3")
     sizes = [path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet")]
-    assert len(sizes) == found["files"] == 2  # four tasks have written one each
+    assert len(sizes) == found["fileCount"] == 2  # four tasks have written one each
     assert max(sizes) <= 3 << 20
     assert [row["queueOffset"] for row in in_order(read_back(tmp_path / "out"))] == list(range(200))
 
@@ -171,7 +171,7 @@ def test_files_of_the_wanted_size(tmp_path: Path, document: Callable[..., Row]) 
 def test_a_log_without_messages(tmp_path: Path, document: Callable[..., Row]) -> None:
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     found = document("export", tmp_path / "store", "--to", tmp_path / "out")
-    assert (found["code"], found["messages"], found["files"]) == (0, 0, 0)
+    assert (found["code"], found["messages"], found["fileCount"]) == (0, 0, 0)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_SUCCESS"]
 
 
