@@ -90,14 +90,15 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     character is not allowed in a folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's
     folders decode %XX.
 
-    DIR never contains an incomplete export. `export` first writes to a hidden folder beside DIR. When the whole log is
-    read, DIR gets the files in one step. If an export is killed, DIR has its earlier files, and the next export to the
-    same DIR removes the hidden folder. Every executor must have access to DIR under the same path.
+    If DIR is a path, DIR never contains an incomplete export. `export` first writes to a hidden folder beside DIR. When
+    the whole log is read, DIR gets the files in one step. If an export is killed, DIR has its earlier files, and the
+    next export to the same DIR removes the hidden folder. Every executor must have access to DIR under the same path.
 
     If DIR is a URL, `export` first writes to a folder `_rmqctl-RUN` in DIR, then moves the files to their places, and
     then writes the file `_MANIFEST` (JSON), which names all files of the export, with their bytes and messages.
     A program that reads only these files sees the earlier export or the new one, never a part. Other programs should
-    wait for the file `_SUCCESS`. Do not run two exports to one URL at the same time.
+    wait for the file `_SUCCESS`, which is missing while files are moved. Do not run two exports to one URL at the same
+    time.
 
     With --mode overwrite, only files of earlier exports are replaced: `export` refuses a DIR that has other files.
     `export` exits with 1 if the log is damaged.

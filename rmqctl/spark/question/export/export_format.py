@@ -58,8 +58,8 @@ class ExportFormat(NamedTuple):
         """Return messages as JSON Lines or CSV. `rows` have the columns `needed`."""
         shown = map(self._shown, rows)
         if self.name == JSONL:
-            return "".join(f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in shown).encode()
-        as_text = (row | {"properties": json.dumps(row["properties"], ensure_ascii=False)} for row in shown)
+            return "".join(f"{_json(row)}\n" for row in shown).encode()
+        as_text = (row | {"properties": _json(row["properties"])} for row in shown)
         return _csv(as_text if self.raw else map(without_formulas, as_text))
 
     @property
@@ -73,6 +73,10 @@ class ExportFormat(NamedTuple):
         if self.body:
             row |= {"body": base64.b64encode(row["body"]).decode(), "bodyEncoding": "base64"}
         return {key: row[key] for key in self._text_keys}
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def without_formulas(row: dict[str, Any]) -> dict[str, Any]:

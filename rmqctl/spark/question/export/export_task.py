@@ -154,10 +154,14 @@ def to_merge(files: Sequence[PartFile], file_size: int) -> list[list[PartFile]]:
     at least half of `file_size` stays as it is.
     """
     groups: dict[str, list[list[PartFile]]] = {}
+    sizes: dict[str, int] = {}  # of the last group of each partition
     for part in files:
         if part.size * 2 < file_size:
             of_partition = groups.setdefault(part.partition, [[]])
-            if sum(one.size for one in of_partition[-1]) + part.size > file_size:
+            size = sizes.get(part.partition, 0) + part.size
+            if size > file_size:
                 of_partition.append([])
+                size = part.size
             of_partition[-1].append(part)
+            sizes[part.partition] = size
     return [group for of_partition in groups.values() for group in of_partition if len(group) > 1]

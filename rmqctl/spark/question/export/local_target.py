@@ -13,11 +13,11 @@ import shutil
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.exchange import exchange
-from rmqctl.spark.question.export.earlier_files import SUCCESS, Leftovers, Mode, check_replaceable
+from rmqctl.spark.question.export.earlier_files import MANIFEST, SUCCESS, Leftovers, Mode, check_replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,14 +50,16 @@ class LocalTarget:
     def publish(self, files: Sequence[PartFile]) -> None:
         """Give the target the files of an export, in one step.
 
-        All data is flushed to disk first. With `Mode.APPEND`, the earlier files are kept. Raises BadRequest if the
-        target has other files than exports write. Raises OSError.
+        All data is flushed to disk first. With `Mode.APPEND`, the earlier files are kept. A manifest of an export to a
+        URL is left out, because it does not name the new files. Raises BadRequest if the target has other files than
+        exports write, or if another program changes the target at the same time. Raises OSError.
         """
         earlier = _checked(self._target, self._mode, self._suffix)
         self._messages.mkdir()
         if self._mode is Mode.APPEND:
             for name in earlier:
-                _link(self._target / name, self._messages / name)
+                if name != MANIFEST:
+                    _link(self._target / name, self._messages / name)
         for number, part in enumerate(files):
             path = self._messages / part.partition / f"part-{number:05}-{self._run}{self._suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +69,9 @@ class LocalTarget:
         if earlier:
             shutil.copymode(self._target, self._messages)
             self._exchange()
+            if _names_in(self._messages) != earlier:
+                self._exchange()
+                raise BadRequest("another program changes the folder", path=str(self._target), hint="try again")
         else:
             self._messages.rename(self._target)
         _sync(self._target.parent)
@@ -171,13 +176,26 @@ def _checked(target: Path, mode: Mode, suffix: str) -> list[str]:
         raise BadRequest("no such folder", path=str(target.parent))
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BadRequest("already exists and is not a folder", path=str(target), hint="give --to a new folder")
+    names = _names_in(target) if target.exists() else []
+    check_replaceable(str(target), names, mode, suffix)
+    return names
+
+
+def _names_in(target: Path) -> list[str]:
+    """Return the names of all files, links and empty folders in a folder, sorted.
+
+    The names are relative to the folder. Raises OSError if a folder in it cannot be listed.
+    """
     names = []
-    for folder, folders, files in os.walk(target):
+    for folder, folders, files in os.walk(target, onerror=_raise):
         links = [name for name in folders if Path(folder, name).is_symlink()]
         empty = [folder] if not folders and not files and Path(folder) != target else []
         names += [str(Path(folder, name).relative_to(target)) for name in (*files, *links, *empty)]
-    check_replaceable(str(target), names, mode, suffix)
-    return names
+    return sorted(names)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _link(path: Path, copy: Path) -> None:

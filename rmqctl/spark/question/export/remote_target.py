@@ -67,17 +67,33 @@ class RemoteTarget:
     def publish(self, files: Sequence[PartFile]) -> None:
         """Move the files of the tasks to their places, and name them in `_MANIFEST`.
 
-        With `Mode.APPEND`, the earlier files are kept. With `Mode.OVERWRITE`, the earlier files are removed at last.
-        Raises BadRequest if the target has other files than exports write. Raises OSError.
+        With `Mode.APPEND`, all earlier files are kept. With `Mode.OVERWRITE`, the earlier files are removed at last.
+        `_SUCCESS` is missing in the meantime. Raises BadRequest if the target has other files than exports write.
+        Raises OSError.
         """
         earlier = self._checked()
-        kept = self._named(earlier) if self._mode is Mode.APPEND else []
+        kept = self._entries_of(earlier) if self._mode is Mode.APPEND else []
         with os_errors(self._target):
+            self._delete(name for name in earlier if name == SUCCESS)
             new = self._moved(files)
             self._write(MANIFEST, json.dumps({"files": [*kept, *new]}).encode())
-            named = {one["path"] for one in (*kept, *new)}
-            self._delete(name for name in earlier if name not in named and name not in (MANIFEST, SUCCESS))
+            if self._mode is not Mode.APPEND:
+                self._delete(name for name in earlier if name not in (MANIFEST, SUCCESS))
             self._write(SUCCESS, b"")
+
+    def withdraw(self) -> None:
+        """Remove the files that this export has moved to their places.
+
+        Files that `_MANIFEST` names are kept. If the target has other files, `_SUCCESS` is written again. Raises
+        OSError.
+        """
+        listed = self._listed()
+        named = {one["path"] for one in self._manifest(listed)}
+        ours = {name for name in listed if f"-{self._run}." in name} - named
+        with os_errors(self._target):
+            self._delete(ours)
+            if any(name.endswith(self._suffix) for name in listed.keys() - ours if not _STAGING.fullmatch(name)):
+                self._write(SUCCESS, b"")
 
     def remove_staging(self) -> None:
         """Remove the folder to which tasks write. Raises OSError."""
@@ -126,14 +142,16 @@ class RemoteTarget:
         except (ValueError, TypeError, KeyError) as error:
             raise Unreadable("is not the manifest of an export", path=root_text(self._target / MANIFEST)) from error
 
-    def _named(self, listed: dict[str, int]) -> list[dict[str, Any]]:
-        """Return the manifest's entries of the earlier export.
+    def _entries_of(self, listed: dict[str, int]) -> list[dict[str, Any]]:
+        """Return the entries of all earlier files for the manifest.
 
-        Without a manifest, for example after a copy from a local folder, all files are entries.
+        The manifest does not name files that came by another way, for example by an export to the same folder as a
+        path.
         """
-        if MANIFEST in listed:
-            return self._manifest(listed)
-        return [{"path": name, "bytes": size} for name, size in sorted(listed.items()) if name.endswith(self._suffix)]
+        named = self._manifest(listed)
+        known = {one["path"] for one in named}
+        others = sorted(name for name in listed if name.endswith(self._suffix) and name not in known)
+        return [*named, *({"path": name, "bytes": listed[name]} for name in others)]
 
     def _moved(self, files: Sequence[PartFile]) -> list[dict[str, Any]]:
         """Move files to their places, and return their entries for the manifest."""
@@ -188,12 +206,18 @@ def remove_leftovers(target: Path) -> Leftovers:
 def remote_target(target: Path, mode: Mode, suffix: str) -> Iterator[RemoteTarget]:
     """Yield a RemoteTarget; remove its staging folder after the block.
 
+    If the block fails, the files that it has moved are removed, too.
+
     Raises BadRequest if `mode` does not allow an export to the URL, or if pyarrow does not know the URL. Raises
     OSError.
     """
     found = RemoteTarget(target, mode, suffix)
     found.begin()
+    is_done = False
     try:
         yield found
+        is_done = True
     finally:
+        if not is_done:
+            found.withdraw()  # if this fails, the staging folder stays, and the next export removes the files
         found.remove_staging()

@@ -113,6 +113,44 @@ def test_other_files_are_never_replaced(mode: Mode, name: str, tmp_path: Path) -
             exported(target, mode, "new")
 
 
+@pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.APPEND])
+def test_a_file_that_comes_in_the_meantime_is_kept(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    sync = local_target._sync
+
+    def while_another_writes(path: Path) -> None:
+        (target / "notes.txt").write_text("precious")
+        sync(path)
+
+    monkeypatch.setattr(local_target, "_sync", while_another_writes)
+    with pytest.raises(BadRequest, match="another program changes the folder"):
+        exported(target, mode, "new")
+    assert content(target) == {"old"}
+    assert (target / "notes.txt").read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.APPEND])
+def test_a_folder_that_cannot_be_listed_is_not_replaced(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("topic=T"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(PermissionError):
+        exported(target, mode, "new")
+    monkeypatch.undo()
+    assert content(target) == {"old"}
+
+
 def test_files_of_a_task_that_spark_ran_twice_are_not_published(tmp_path: Path) -> None:
     with local_target.local_target(tmp_path / "out", Mode.ERROR, SUFFIX) as there:
         once, _ = written(there, "x", "x again")

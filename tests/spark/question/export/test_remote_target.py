@@ -11,6 +11,7 @@ import pytest
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.question.export.earlier_files import MANIFEST, Mode
+from rmqctl.spark.question.export.local_target import local_target
 from rmqctl.spark.question.export.part_files import PartFile
 from rmqctl.spark.question.export.remote_target import RemoteTarget, remote_target, remove_leftovers
 
@@ -67,6 +68,28 @@ def test_files_without_a_manifest_are_kept_by_append(tmp_path: Path) -> None:
     assert listed(target) == named(target) == {"old", "new"}
 
 
+def test_files_that_were_appended_by_path_are_kept(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    with local_target(target, Mode.APPEND, SUFFIX) as there:
+        (Path(there.staging) / "by path").write_text("by path")
+        there.publish([PartFile(f"{there.staging}/by path", "topic=T/day=D", 1, 7)])
+    assert not (target / MANIFEST).exists()  # it would not name the new file
+    exported(target, Mode.APPEND, "new")
+    assert listed(target) == named(target) == {"old", "by path", "new"}
+
+
+@pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.APPEND])
+def test_an_export_that_fails_leaves_nothing(mode: Mode, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    (target / MANIFEST).unlink()
+    with pytest.raises(_Killed):
+        _fail_in_the_second_move(target, mode)
+    assert listed(target) == {"old"}
+    assert {path.name for path in target.iterdir()} == {"_SUCCESS", "topic=T"}
+
+
 def test_other_files_are_never_replaced(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
@@ -109,17 +132,27 @@ def test_a_driver_that_is_killed_leaves_the_old_files_or_the_new_ones(
     assert listed(target) == named(target) == {"last"}
 
 
+def _fail_in_the_second_move(target: Path, mode: Mode) -> None:
+    with remote_target(url_path(target), mode, SUFFIX) as there:
+        files = written(there, target, "new", "newer")
+        whole, there._system = there._system, _Dying(there._system, "move")
+        try:
+            there.publish(files)
+        finally:
+            there._system = whole
+
+
 class _Killed(Exception):
     """The driver has ended."""
 
 
 class _Dying:
-    """A file system with a function that ends all: `move` in its second call."""
+    """A file system with a function that ends all: `move` and `delete_file` in their second call."""
 
     def __init__(self, system: Any, name: str) -> None:
         self._system = system
         self._name = name
-        self._left = 1 if name == "move" else 0
+        self._left = 1 if name in ("move", "delete_file") else 0
 
     def __getattr__(self, name: str) -> Any:
         return self._dying if name == self._name else getattr(self._system, name)
