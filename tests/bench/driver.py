@@ -1,4 +1,4 @@
-"""What `job verify` of one store costs the driver: CPU by getrusage, and the bytes of the tasks' answers."""
+"""The cost of `job verify` of one store for the driver: CPU by getrusage, and the bytes of the tasks' answers."""
 
 from __future__ import annotations
 

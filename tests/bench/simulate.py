@@ -64,7 +64,7 @@ INDEX_FILE_SIZE = INDEX_HEADER.size + 4 * SLOTS + 20 * (ENTRIES_OF_FILE + 1)
 
 
 class Spent(NamedTuple):
-    """What the driver used: CPU seconds without the making of answers, bytes of answers, and peak memory (bytes)."""
+    """The cost for the driver: CPU seconds without the making of answers, bytes of answers, and peak memory (bytes)."""
 
     cpu: float
     answers: int

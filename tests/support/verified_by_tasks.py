@@ -29,7 +29,7 @@ SPLIT_SIZE = 10_000
 
 
 class ByTasks(NamedTuple):
-    """What a verification found, and whether the driver read the log again because the index was not proved."""
+    """The report of a verification, and whether the driver read the log again because the index was not proved."""
 
     report: VerifyReport
     read_again: bool

@@ -101,17 +101,23 @@ def prove_part(
     except Unreadable as error:
         unread = Finding("unreadable", store.storage.display(store.path.part(INDEX)), None, str(error))
         return PartProof((unread,), begin, end, 0, TagsCounts())
-    for item in items:
-        if isinstance(item, RecordRun):
-            audit.on_messages(item.result)
-        elif (message := message_of_item(item)) is not None:
-            audit.on_messages(builder.of(message))
-    audit.finish()
+    compare(audit, builder, items)
     return PartProof(tuple(audit.findings), begin, end, audit.entries, audit.tags)
 
 
-def message_of_item(item: ScanItem | ZeroTail) -> Message | None:
-    """Return the message that the index must have for one item of a scan, or None."""
+def compare(
+    audit: IndexAudit, builder: DispatchRequestBuilder, items: Iterable[ScanItem | RecordRun | ZeroTail]
+) -> None:
+    """Compare all messages of `items` with the index, and finish the audit."""
+    for item in items:
+        if isinstance(item, RecordRun):
+            audit.on_messages(item.result)
+        elif (message := _message_of(item)) is not None:
+            audit.on_messages(builder.of(message))
+    audit.finish()
+
+
+def _message_of(item: ScanItem | ZeroTail) -> Message | None:
     if isinstance(item, Damage):
         return item.message_in_its_place
     return item if isinstance(item, Message) else None

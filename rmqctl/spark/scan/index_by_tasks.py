@@ -12,11 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.forensics.audit.index_audit import IndexAudit, tags_notes
-from rmqctl.forensics.audit.index_proof import FileProof, expired_entries, joined, message_of_item, prove_file
+from rmqctl.forensics.audit.index_proof import FileProof, compare, expired_entries, joined, prove_file
 from rmqctl.spark.scan.task_answers import answers
 from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.version_guess import guess_profile
 
 if TYPE_CHECKING:
@@ -105,11 +104,6 @@ class IndexByTasks:
     def _compare_here(self) -> None:
         """Read the log again, and compare all its messages with the index."""
         audit = IndexAudit(self._store, self._builder)
-        for item in self._scan(ScanSummary(), self._builder):
-            if isinstance(item, RecordRun):
-                audit.on_messages(item.result)
-            elif (message := message_of_item(item)) is not None:
-                audit.on_messages(self._builder.of(message))
-        audit.finish()
+        compare(audit, self._builder, self._scan(ScanSummary(), self._builder))
         self.findings += audit.findings
         self._notes += audit.notes()

@@ -1,4 +1,4 @@
-"""Which config files without entries are valid to a broker.
+"""The config files without entries that are valid to a broker.
 
 A broker reads the `.bak` if a file does not exist, has 0 bytes, or is not valid. A broker exits if the `.bak` is not
 valid either (ConfigManager.load). If a file is valid, but has no entries, a broker does not read the `.bak`. The JSON

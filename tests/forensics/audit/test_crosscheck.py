@@ -51,8 +51,8 @@ class Said:
 
 
 def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> set[Said]:
-    """What verify finds, here and by tasks. A message and the unit in its place may be a finding each; nothing else is
-    said twice.
+    """The findings of verify, here and by tasks. A message and the unit in its place may be a finding each; nothing
+    else is said twice.
     """
     store = ReadOnlyStore(root, conf)
     findings = verify(store, level).findings

@@ -1,4 +1,4 @@
-"""Which files in its folder an export may replace."""
+"""Check that an export replaces only files that an export has written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MANIFEST, SUCCESS = "_MANIFEST", "_SUCCESS"
+MARKER = "rmqctl-export"  # a file that shows that the folder in which tasks write is rmqctl's
 # also what earlier versions exported by Spark, and its checksums
 _PART = re.compile(r"(topic=[^/]+/day=[^/]+/)?\.?part-[^/]+(?P<suffix>\.[a-z]+)(\.crc)?")
 _OTHERS = frozenset((MANIFEST, SUCCESS, f".{SUCCESS}.crc"))
 
 
 class Mode(StrEnum):
-    """What an export does if its folder already has files."""
+    """The modes of an export to a folder that already has files."""
 
     ERROR = "error"
     OVERWRITE = "overwrite"

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.exchange import exchange
-from rmqctl.spark.question.export.earlier_files import MANIFEST, SUCCESS, Leftovers, Mode, check_replaceable
+from rmqctl.spark.question.export.earlier_files import MANIFEST, MARKER, SUCCESS, Leftovers, Mode, check_replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmqctl.spark.question.export.part_files import PartFile
-
-MARKER = "rmqctl-export"
 
 
 class LocalTarget:

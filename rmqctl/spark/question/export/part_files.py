@@ -34,7 +34,7 @@ class PartFile(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """Where and how tasks write.
+    """The place and the form in which tasks write.
 
     `folder` is a path or a URL. `file_size` is the wanted size of a file in bytes.
     """

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.system.remote_storage import file_system, os_errors, root_text
-from rmqctl.spark.question.export.earlier_files import MANIFEST, SUCCESS, Leftovers, Mode, check_replaceable
+from rmqctl.spark.question.export.earlier_files import MANIFEST, MARKER, SUCCESS, Leftovers, Mode, check_replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from rmqctl.spark.question.export.part_files import PartFile
 
-MARKER = "rmqctl-export"
 MOVES_AT_ONCE = 16
 _STAGING = re.compile(r"_rmqctl-(?P<run>[0-9a-f]{32})/.*", re.DOTALL)
 

@@ -11,7 +11,7 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.system.exchange import exchange
 from rmqctl.spark.question.export import local_target
-from rmqctl.spark.question.export.earlier_files import Mode
+from rmqctl.spark.question.export.earlier_files import MARKER, Mode
 from rmqctl.spark.question.export.local_target import LocalTarget, remove_leftovers
 from rmqctl.spark.question.export.part_files import PartFile
 
@@ -80,8 +80,8 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     )
     for folder in (ours, other, of_another):
         (folder / "messages").mkdir(parents=True)
-    (ours / local_target.MARKER).touch()
-    (of_another / local_target.MARKER).touch()
+    (ours / MARKER).touch()
+    (of_another / MARKER).touch()
     assert remove_leftovers(target) == ([str(ours)], [str(other)])
     assert set(tmp_path.iterdir()) == {other, of_another}
 

@@ -38,12 +38,12 @@ def exported(target: Path, mode: Mode, *texts: str) -> None:
 
 
 def listed(target: Path) -> set[str]:
-    """What a reader of all files sees."""
+    """The texts that a reader of all files sees."""
     return {path.read_text() for path in target.rglob("part*")}
 
 
 def named(target: Path) -> set[str]:
-    """What a reader of the manifest sees."""
+    """The texts that a reader of the manifest sees."""
     path = target / MANIFEST
     files = json.loads(path.read_text())["files"] if path.exists() else []
     return {(target / file["path"]).read_text() for file in files}
