@@ -47,7 +47,7 @@ def _spent(spark: SparkSession, root: Path, level: int) -> tuple[float, float, i
 
     def counted(spark: SparkSession, calls: Sequence[Callable[[], Any]]) -> dict[int, Callable[[], Any]]:
         found = task_answers.answers(spark, calls)
-        sent.extend(len(answer.args[0].small) for answer in found.values() if isinstance(answer, partial))
+        sent.extend(len(answer.args[0].data) for answer in found.values() if isinstance(answer, partial))
         return found
 
     with ExitStack() as stack:

@@ -4,38 +4,70 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
-from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans
+from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
+from rmqctl.operations.rebuild.rebuild import LogCounts, Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, changes, index_plan, queue_plans
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, tree_hash, unpack
+from tests.support.log_tasks import TasksHere
 from tests.support.verified_by_tasks import SPLIT_SIZE, read_here
 
 CASES = damage_cases()
-Made = tuple[str, list[dict[str, Any]], dict[str, int] | None, list[dict[str, Any]], list[tuple[str, int]]]
+IN_PARTS = "rmqctl.operations.rebuild.in_parts.rebuild_in_parts"
 
 
-def made(root: Path, staging: Path, split_size: int | None, *, all_topics: bool) -> Made:
-    """What a rebuild leaves in `staging`, and what it plans; the log read by splits, or (None) by one scan."""
-    staging.mkdir()
-    with closing(ReadOnlyStore(root)) as store:
-        scan = None if split_size is None else ClusterScan(read_here, store.commit_log, root, split_size).scan
-        rebuild = Rebuild(store, Selection(all_topics=all_topics), staging, scan=scan)
-        rebuild.run()
-        rebuild.check()
-        index = index_plan(rebuild, store)
-        plan = [queue.to_json() for queue in queue_plans(rebuild, store)]
-        todo = [change.to_json() for change in changes(rebuild, store, staging)]
-        return tree_hash(staging), plan, index.to_json() if index else None, todo, rebuild.result.unchanged
+class Made(NamedTuple):
+    tree: str
+    plan: list[dict[str, Any]]
+    index_plan: IndexPlan | None
+    full_until: int
+    todo: list[dict[str, Any]]
+    unchanged: list[tuple[str, int]]
+    left_out: dict[str, int]
+    log: LogCounts
+    index_is_wrong: bool
+
+
+def made(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Made:
+    """What a rebuild leaves in `staging`, and what it plans."""
+    audit = rebuild.begin_audit()
+    rebuild.run()
+    rebuild.check()
+    if audit is not None:
+        audit.finish()
+    return Made(
+        tree_hash(staging),
+        [queue.to_json() for queue in queue_plans(rebuild, store)],
+        index_plan(rebuild, store),
+        rebuild.result.index.full_until,
+        [change.to_json() for change in changes(rebuild, store, staging)],
+        sorted(rebuild.result.unchanged),
+        rebuild.result.left_out,
+        rebuild.result.log,
+        audit is not None and bool(audit.findings),
+    )
 
 
 def same_by_splits(root: Path, folder: Path, split_size: int = SPLIT_SIZE, *, all_topics: bool = False) -> bool:
-    one = made(root, folder / "one", None, all_topics=all_topics)
-    return made(root, folder / "splits", split_size, all_topics=all_topics) == one
+    """Whether the driver and the tasks write the same as one process; ranges of queues have one file."""
+    selection = Selection(all_topics=all_topics)
+    with closing(ReadOnlyStore(root)) as store, patch(f"{IN_PARTS}.RANGE_UNITS", 1):
+        one = made(Rebuild(store, selection, folder / "one"), store, folder / "one")
+        scan = ClusterScan(read_here, store.commit_log, root, split_size).scan
+        by_driver = made(Rebuild(store, selection, folder / "splits", scan=scan), store, folder / "splits")
+        tasks = TasksHere(store, root, split_size)
+        by_tasks = made(RebuildInParts(store, selection, folder / "parts", tasks), store, folder / "parts")
+        dry = RebuildInParts(store, selection, None, TasksHere(store, root, split_size))
+        dry.run()
+        assert dry.result.index.full_until == one.full_until
+        assert tasks.forgotten
+    return one == by_driver == by_tasks
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES)
@@ -50,6 +82,6 @@ def test_every_damage_case(name: str, tmp_path: Path) -> None:
     assert same_by_splits(root, tmp_path, all_topics=True)
 
 
-@pytest.mark.parametrize("split_size", [500, 1_000, 65_535, 65_536, 65_537, 10**9])
+@pytest.mark.parametrize("split_size", [2_000, 65_535, 65_536, 65_537, 10**9])
 def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
     assert same_by_splits(unpack("broker-533", tmp_path), tmp_path, split_size)

@@ -11,14 +11,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.spark.scan.log_split import Found, Reading
+from rmqctl.spark.scan.log_shuffle import HowToGroup, LogShuffle
+from rmqctl.spark.scan.log_split import Found
 from rmqctl.spark.scan.split import Split
-from rmqctl.spark.scan.split_source import read_splits
 from tests.cli.shared.test_run_as import OWNER, owned, owners
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.support.spark_process import JOB_SECONDS, QUICK_JVM
@@ -112,14 +113,16 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(
     """Spark gives up: one line, and the next store has its turn."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first)
-    real = read_splits
+    real = LogShuffle._read
 
-    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
+    def failing(self: LogShuffle, splits: Sequence[Split], how: HowToGroup) -> dict[Split, Callable[[], Found]]:
+        wrong = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
         if splits[0].root == str(first):
-            splits = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
-        return real(spark, splits, reading)
+            self._numbers = {split: number for number, split in enumerate(wrong)}
+            return real(self, wrong, how)
+        return real(self, splits, how)
 
-    monkeypatch.setattr("rmqctl.spark.scan.cluster_scan.read_splits", failing)
+    monkeypatch.setattr(LogShuffle, "_read", failing)
     result = rmqctl("job", "rebuild", first, second, "--yes")
     assert result.code == 4
     assert f"rmqctl: {second}/commitlog/" in result.err
@@ -137,16 +140,38 @@ def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pyt
     before = tree_hash(first), tree_hash(second)
     interrupted = threading.Event()
 
-    def interrupt(_: Any, __: Sequence[Split], ___: Reading) -> dict[Split, Callable[[], Found]]:
+    def interrupt(*_: object) -> dict[Split, Callable[[], Found]]:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupted.wait(60)
         return {}
 
-    monkeypatch.setattr("rmqctl.spark.scan.cluster_scan.read_splits", interrupt)
+    monkeypatch.setattr(LogShuffle, "_read", interrupt)
     result = rmqctl("job", "rebuild", first, second, "--yes")
     interrupted.set()
     assert (result.code, result.err.split("\n")) == (130, ["nothing was changed", "", "rmqctl: interrupted", ""])
     assert (tree_hash(first), tree_hash(second)) == before
+
+
+def test_without_the_right_to_write_the_driver_writes(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executors may only read the store: the driver builds the same files, and says so."""
+    root = unpack("533-basic", tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    real = LogShuffle.gather
+
+    def refused(self: LogShuffle, route: Any, count: int, work: partial[Any]) -> list[Any]:
+        return real(self, route, count, partial(work.func, **{**work.keywords, "staging": "/proc/1"}))
+
+    monkeypatch.setattr(LogShuffle, "gather", refused)
+    result = rmqctl("job", "rebuild", root, "--yes")
+    assert result.code == 3
+    assert "a task could not write to " in result.err
+    assert ": this machine wrote the new files instead\n" in result.err
+    assert files_of(root) == files_of(copy)
+    assert not list(root.rglob("tasks"))
 
 
 def test_what_makes_no_sense(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -1,11 +1,7 @@
-"""`rmqctl job rebuild`: Spark's tasks read the logs, the driver fills the queues.
+"""`rmqctl job rebuild`: Spark's tasks read the logs and write the new files.
 
-The tasks create dispatch requests. The driver puts units into queues, and entries into the index. In a measurement, the
-driver needed 0.1 us for the unit of a message. For the unit and the index entries of a message together, the driver
-needed 0.2 us. The driver can process 1 to 5 GiB of log each second. If executors wrote the queues, Spark would first
-have to shuffle all messages by queue. The shuffle would add 0.9 us for each message. With fewer than about 20 cores,
-executors would be slower than the driver. The queue offset of a unit depends on the whole log before the message, for
-example on earlier damage. The position of an index entry depends on all keys before the entry.
+The driver checks what the tasks built, shows the plan, and makes the change
+(`rmqctl.operations.rebuild.in_parts.rebuild_in_parts`).
 """
 
 from __future__ import annotations
@@ -102,9 +98,10 @@ def command(
     it starts Spark. Ctrl-C leaves the current store unchanged.
 
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
-    rmqctl sends its own code to the executors. The tasks of Spark only read. rmqctl writes the new queues and the new
-    index on this machine, beside the old files. After a check, the new files replace the old files. If a worker dies,
-    another worker runs the same task again. This job needs the extra `spark`: in the clone,
+    rmqctl sends its own code to the executors. The tasks of Spark write the new queues and the new index beside the old
+    files, in STORE/.rmqctl. After a check, the new files replace the old files. If the executors have no right to write
+    there, or with --remote, this machine writes the new files. This machine also writes the queues that have gaps. If a
+    worker dies, another worker runs the same task again. This job needs the extra `spark`: in the clone,
     `pipx install --force '.[spark]'`.
 
     If root runs this job without --as-root, rmqctl and Spark run as the owner of the store. Without --as-root, all
@@ -195,13 +192,12 @@ def _pyspark() -> Iterator[Path]:
 def _rebuild(
     store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool
 ) -> int:
-    from rmqctl.spark.scan.cluster_scan import scan_by_tasks
+    from rmqctl.spark.scan.log_shuffle import LogShuffle
 
     with opened(store) as (found, fingerprint):
         if headed and how.output == "table":
             print(f"{printable(str(store))}:")
-        scan = scan_by_tasks(spark, found, split_size).scan
-        return look_or_make(found, fingerprint, how._replace(scan=scan))
+        return look_or_make(found, fingerprint, how._replace(tasks=LogShuffle(spark, found, split_size)))
 
 
 def _attempt(one: Callable[[], int]) -> int:

@@ -12,14 +12,18 @@ import msgspec
 import numpy as np
 from zlib_ng import zlib_ng
 
+from rmqctl.errors import Unreadable
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.columns import Flags, Numbers, Row, Rows
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -220,7 +224,31 @@ def lead_into(units: Rows, log: range) -> Flags:
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 
 
-def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
+def check_built(storage: Storage, counts: QueueCounts, file_size: int) -> None:
+    """Check that the files of a rebuilt queue have the bytes that were written.
+
+    The files are in the root folder of `storage`, and have `file_size` bytes. Raises Unreadable and OSError.
+    """
+    folder = storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
+    queue = ConsumeQueue(counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], file_size))
+    as_made = (
+        not queue.queue.anomalies and queue.max_offset == counts.max_offset and _crc_of(queue, counts) == counts.crc
+    )
+    queue.queue.close()
+    if not as_made:
+        raise not_as_made(storage.display(folder))
+
+
+def not_as_made(what: str) -> Unreadable:
+    """Return the error for a new file, `what`, that does not have the written bytes."""
+    return Unreadable(
+        "a file does not have the bytes that were written",
+        path=what,
+        hint="nothing was changed; the disk may be failing",
+    )
+
+
+def _crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
     """Return the CRC-32 of a queue's units. Raises OSError.
 
     The units have the queue offsets [`counts.min_offset`, `counts.max_offset`).

@@ -23,12 +23,13 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
@@ -41,7 +42,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
-from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built, keep_nothing, not_as_made
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of, is_folder_name
 from rmqctl.operations.rebuild.queue_numbers import one_bit_off
@@ -62,15 +63,24 @@ from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rmqctl.forensics.finding import Finding
     from rmqctl.format.columns import Rows
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
-    from rmqctl.operations.rebuild.built_units import BuiltUnits
+    from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    class IndexCheck(Protocol):
+        """A comparison of the existing index with the log."""
+
+        findings: list[Finding]
+
+        def finish(self) -> None:
+            """Set `findings` after the log was read."""
 
     Scan = Callable[
         [ScanSummary, DispatchRequestBuilder], Iterator[ScanItem | RecordRun]
@@ -155,6 +165,7 @@ class Stray(NamedTuple):
 class Rebuilt:
     """The result of a rebuild. The queues are sorted by topic and queueId.
 
+    `built_here` says why the driver did the work of Spark's tasks; if it is empty, there is no reason to report.
     `left_out` counts the messages of each deleted topic. `unchanged` lists queues that stay unchanged. `removed` lists
     queues to delete. `strays` are records with a flipped bit in the topic or the queueId. No queue is created for the
     records in `strays`. `begin` is the physical offset at which the rebuild begins. `seconds` is the time that the
@@ -170,6 +181,7 @@ class Rebuilt:
     removed: list[QueueKey] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)
     seconds: float = 0.0
+    built_here: str = ""
 
 
 class Rebuild:
@@ -215,9 +227,9 @@ class Rebuild:
         self._known_topics = KnownTopics(store)
         self.on_messages: Callable[[DispatchColumns], None] = lambda _: None
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
-        delays = delays_of(store, store.conf.delays_ms)
+        self.delay_of = delays_of(store, store.conf.delays_ms)
         self._queues = QueueBuilder(
-            store, self.builder, self._is_plain, self._open_queue, delays, self._message_at, end
+            store, self.builder, self._is_plain, self._open_queue, self.delay_of, self._message_at, end
         )
         self._batches = BatchQueueBuilder(store, self.builder, self._is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
@@ -334,7 +346,7 @@ class Rebuild:
             with closing(self._index_service(self._storage)) as index:
                 headers = [file.header() for file in index.files]
             if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
-                raise _not_as_made(store_path.INDEX)
+                raise not_as_made(store_path.INDEX)
 
     @cached_property
     def log_range(self) -> range:
@@ -449,14 +461,19 @@ class Rebuild:
         index.end_timestamp = int(messages["store_timestamp"][last])
 
     def _finish(self) -> None:
-        result = self.result
         self._close_files()
-        result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
-        result.queues = [counts for counts in result.queues if not self._is_stray(counts)]
+        built = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
+        self._conclude(built, self._queues.left_out)
+
+    def _conclude(self, built: Sequence[QueueCounts], left_out: Mapping[str, int]) -> None:
+        """Set the fields of the result that need all built queues.
+
+        `left_out` counts the messages of topics whose queues are not built.
+        """
+        result = self.result
+        result.queues += (counts for counts in built if not self._is_stray(counts))
         result.queues.sort(key=lambda counts: counts.key)
-        result.left_out = {
-            topic: count for topic, count in sorted(self._queues.left_out.items()) if topic not in self._known_topics
-        }
+        result.left_out = {topic: count for topic, count in sorted(left_out.items()) if topic not in self._known_topics}
         if self.selection.queues:
             self._judge_others({counts.key for counts in result.queues})
 
@@ -524,16 +541,7 @@ class Rebuild:
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
 
     def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
-        folder = storage.root / store_path.CONSUMEQUEUE / counts.topic / str(counts.queue_id)
-        queue = ConsumeQueue(
-            counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], self.geometry.consumequeue_file_size)
-        )
-        as_made = (
-            not queue.queue.anomalies and queue.max_offset == counts.max_offset and crc_of(queue, counts) == counts.crc
-        )
-        queue.queue.close()
-        if not as_made:
-            raise _not_as_made(storage.display(folder))
+        check_built(storage, counts, self.geometry.consumequeue_file_size)
 
     def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
         writer = self._writer(counts, self._storage) if self._storage is not None else None
@@ -594,6 +602,22 @@ class Rebuild:
     def _index_service(self, storage: StagingStorage) -> IndexService:
         return IndexService(storage, storage.root / store_path.INDEX, self.geometry.index_slots)
 
+    def begin_audit(self) -> IndexCheck | None:
+        """Begin to compare the existing index with the log.
+
+        The comparison runs while the rebuild reads the log. The result is None if there is no index, or if the rebuild
+        does not change the index. Call `begin_audit` before `run`.
+        """
+        if not self.selection.index or not self._store.index.files:
+            return None
+        audit = IndexAudit(self._store, self.builder)
+        self.on_messages = audit.on_messages
+        return audit
+
+    def builds(self, key: QueueKey) -> bool:
+        """Return whether a queue is rebuilt. Batch consume queues do not count."""
+        return is_folder_name(key) and self._is_plain(key)
+
     def _is_plain(self, key: QueueKey) -> bool:
         return self._is_wanted(key) and key[0] not in self.batch_topics
 
@@ -606,11 +630,3 @@ class Rebuild:
     def _is_selected(self, key: QueueKey) -> bool:
         topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
         return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
-
-
-def _not_as_made(what: str) -> Unreadable:
-    return Unreadable(
-        "a file does not have the bytes that were written",
-        path=what,
-        hint="nothing was changed; the disk may be failing",
-    )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.operations.plan import RepairPlan, Step
-    from rmqctl.operations.rebuild.built_units import BuiltUnits
+    from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.rebuild_plan import QueuePlan
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore

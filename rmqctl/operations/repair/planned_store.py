@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import checkpoint
 from rmqctl.operations.placeholder.blocks import PlaceholderBlock
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step
-from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile, PlannedStorage
+from rmqctl.operations.rebuild.planned.planned_storage import Patch, PlannedFile, PlannedStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Resize, Write, Zero
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rmqctl.operations.rebuild.built_units import BuiltUnits
+    from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 
 
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from rmqctl.operations.plan import RebuildIndex, RebuildQueue, Step
-from rmqctl.operations.rebuild.built_units import BuiltUnits
+from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
 from rmqctl.operations.repair.planned_store import planned_store
 

@@ -51,7 +51,24 @@ def answers(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> dict[int, 
 
     numbered = [(number, pickle.dumps(call, pickle.HIGHEST_PROTOCOL)) for number, call in enumerate(calls)]
     found = _by_query(spark, numbered) if is_remote() else _by_rdd(spark, numbered)
-    return {answer.number: partial(_opened, answer) for answer in found}
+    return {answer.number: partial(Small.value, Small(answer.size, answer.small)) for answer in found}
+
+
+class Small(NamedTuple):
+    """A value that was packed and compressed; `size` is the number of packed bytes."""
+
+    size: int
+    data: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> Small:
+        """Pack and compress a value."""
+        found = packed(value)
+        return cls(len(found), _codec().compress(found, asbytes=True))
+
+    def value(self) -> Any:
+        """Return the value. The rule of `unpacked` applies."""
+        return unpacked(_codec().decompress(self.data, self.size))
 
 
 def packed(result: Any) -> bytes:
@@ -82,8 +99,7 @@ class _Pickler(pickle.Pickler):
 def _answered(numbered: tuple[int, bytes]) -> Answer:
     """Make a call in a task, and return the answer for the driver."""
     number, call = numbered
-    found = packed(unpacked(call)())
-    return Answer(number, len(found), _codec().compress(found, asbytes=True))
+    return Answer(number, *Small.of(unpacked(call)()))
 
 
 def _by_rdd(spark: SparkSession, numbered: Sequence[tuple[int, bytes]]) -> list[Answer]:
@@ -97,10 +113,6 @@ def _by_query(spark: SparkSession, numbered: Sequence[tuple[int, bytes]]) -> lis
     calls = json.dumps([base64.b64encode(call).decode() for _, call in numbered])
     table = spark.read.format(NAME).options(calls=calls).load().toArrow()
     return [Answer(*row) for row in zip(*(table.column(name).to_pylist() for name in Answer._fields), strict=True)]
-
-
-def _opened(answer: Answer) -> Any:
-    return unpacked(_codec().decompress(answer.small, answer.size))
 
 
 def _codec() -> pa.Codec:

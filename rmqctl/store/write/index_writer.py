@@ -84,6 +84,13 @@ class IndexWriter:
             self._heads[first * SLOT_SIZE :][: len(data)] = np.frombuffer(data, np.uint8)
         self._file = WritableMappedFile(self._storage, file.file.path, 0, file.file.size, file.file.size)
 
+    def follow(self, end_timestamp: int, end_phy_offset: int) -> None:
+        """Begin after an index file that another process writes.
+
+        `end_timestamp` (ms) and `end_phy_offset` are those of the file's last entry.
+        """
+        self._state["end_timestamp"], self._state["end_phy_offset"] = end_timestamp, end_phy_offset
+
     def put(self, described: DispatchColumns) -> None:
         """Index the keys of messages, in log order."""
         if len(described.hashes):
@@ -210,10 +217,15 @@ class IndexWriter:
         """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
-        if _name_of(at) <= self._last_name:
-            at = _time_of(self._last_name) + 1
-        self._last_name = _name_of(at)
+        self._last_name = name_after(self._last_name, at)
         return self._folder / self._last_name
+
+
+def name_after(last: str, at: int) -> str:
+    """Return the name of the next index file after the file `last`.
+
+    The file is created at `at` (ms since 1970)."""
+    return _name_of(at) if _name_of(at) > last else _name_of(_time_of(last) + 1)
 
 
 def _name_of(milliseconds: int) -> str:

@@ -18,8 +18,10 @@ from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.audit.index_audit import IndexAudit
-    from rmqctl.operations.rebuild.rebuild import Rebuild, Scan, Selection
+    from pathlib import Path
+
+    from rmqctl.operations.rebuild.in_parts.log_tasks import LogTasks
+    from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
     from rmqctl.store.journal.transaction import Journal
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
@@ -28,7 +30,7 @@ class HowToRebuild(NamedTuple):
     """The options of a rebuild.
 
     `selection` says which queues to rebuild, and whether to rebuild the index. The log is read by `threads` threads, or
-    by the function `scan`.
+    by `tasks`, which also write the new files.
     """
 
     selection: Selection
@@ -37,7 +39,7 @@ class HowToRebuild(NamedTuple):
     output: str
     progress_mode: str
     threads: int = 1
-    scan: Scan | None = None
+    tasks: LogTasks | None = None
     profile: str | None = None
 
 
@@ -91,10 +93,8 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
 
 
 def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
-    from rmqctl.operations.rebuild.rebuild import Rebuild
-
-    rebuild = Rebuild(store, how.selection, None, threads=how.threads, scan=how.scan)
-    audit = _audit_beside(rebuild, store)
+    rebuild = _rebuild(store, how, None)
+    audit = rebuild.begin_audit()
     with scan_progress(store, how.progress_mode, "rebuild"):
         rebuild.run()
     plan = RebuildView(rebuild, store, store.path.root, audit, NextStart(how.profile, how.threads))
@@ -106,22 +106,21 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
 
 def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool) -> int:
     from rmqctl.logfile.system.writable_storage import WritableStorage
-    from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.store.journal.transaction import Journal
 
     root = store.path.root
     act_as_owner(root, store.path.commitlogs)
     with (
-        ChangeInterruption(at_once=how.scan is not None) as interruption,
+        ChangeInterruption(at_once=how.tasks is not None) as interruption,
         Journal.begin(
             root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume
         ) as journal,
     ):
         store.check_as_it_was(fingerprint)
-        rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
+        rebuild = _rebuild(store, how, journal.staging)
         if resume:
             _go_on(rebuild, store, journal)
-        audit = None if resume else _audit_beside(rebuild, store)
+        audit = None if resume else rebuild.begin_audit()
         with scan_progress(store, how.progress_mode, "rebuild"):
             finished = rebuild.run(lambda: interruption.noted)
         if not finished:
@@ -144,6 +143,16 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
     return int(ExitCode.REPAIRED if plan.differs else ExitCode.CLEAN)
 
 
+def _rebuild(store: ReadOnlyStore, how: HowToRebuild, staging: Path | None) -> Rebuild:
+    """Return the rebuild, prepared but not started."""
+    from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
+    from rmqctl.operations.rebuild.rebuild import Rebuild
+
+    if how.tasks is None:
+        return Rebuild(store, how.selection, staging, threads=how.threads)
+    return RebuildInParts(store, how.selection, staging, how.tasks)
+
+
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
     """Continue an interrupted rebuild, and report where it resumes.
 
@@ -164,21 +173,6 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
         f"{store.commit_log.queue.files[-1].end}: "
         f"{' and '.join(built)} of {counted(log.messages, 'message')} are built already (step 2 installs them)"
     )
-
-
-def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
-    """Return the audit that compares the existing index with the log, or None.
-
-    The audit runs while the rebuild reads the log. The result is None if there is no index, or if the rebuild does not
-    change the index.
-    """
-    from rmqctl.forensics.audit.index_audit import IndexAudit
-
-    if not rebuild.selection.index or not store.index.files:
-        return None
-    audit = IndexAudit(store, rebuild.builder)
-    rebuild.on_messages = audit.on_messages
-    return audit
 
 
 def _words(selection: Selection) -> str:

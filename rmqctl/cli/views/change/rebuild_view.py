@@ -11,9 +11,8 @@ from rmqctl.errors import BadRequest
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.audit.index_audit import IndexAudit
     from rmqctl.operations.plan import RepairPlan
-    from rmqctl.operations.rebuild.rebuild import Rebuild
+    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild
     from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -45,7 +44,7 @@ class RebuildView:
     """
 
     def __init__(
-        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None, next_start: NextStart
+        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexCheck | None, next_start: NextStart
     ) -> None:
         from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans, repair_plan
         from rmqctl.store.journal.changes import Install
@@ -123,6 +122,8 @@ class RebuildView:
             f"from {result.begin} to {result.log.position} in {result.seconds:.2f} s; "
             f"{counted(self._units_differ, 'queue unit')} would change"
         )
+        if result.built_here:
+            remark(f"{result.built_here}: this machine wrote the new files instead")
         if self._index_differs:
             remark("the index differs from what the log gives")
         for name, what in WORDS_OF_COUNTS.items():
@@ -178,7 +179,7 @@ def _lost_of(lost: dict[QueueKey, int], plan: QueuePlan) -> dict[str, int]:
     return {"lostMessages": count} if count else {}
 
 
-def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
+def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexCheck | None) -> bool:
     """Return whether the existing index differs from the new index.
 
     If `audit` is None (after --resume), any new index that has files counts as different.

@@ -14,7 +14,7 @@ from zlib_ng import zlib_ng
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 from rmqctl.logfile.memory.mapped_memory import Spool
-from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile
+from rmqctl.operations.rebuild.planned.planned_storage import Patch, PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

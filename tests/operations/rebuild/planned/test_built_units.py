@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.operations.plan import RebuildQueue, Step
-from rmqctl.operations.rebuild.built_units import BuiltUnits
+from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
 from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config.topics import QueueKey

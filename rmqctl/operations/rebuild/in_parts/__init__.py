@@ -1,0 +1,1 @@
+"""A rebuild by many processes, each for a part of the log."""

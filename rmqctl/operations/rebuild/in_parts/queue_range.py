@@ -1,0 +1,196 @@
+"""Write ranges of rebuilt queues, in a task.
+
+A range is a part of a queue whose files belong to no other range. A task gets all messages of its ranges. If the
+messages of a range have queue offsets without a gap, and are in log order, the task writes the units of the range. All
+other ranges are `ODD`. Only `QueueBuilder` can build a queue with an odd range.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.kernels.cq_unit_build import DONE, PLACE_STATES, PLAIN, place
+from rmqctl.logfile.system.staging_storage import StagingStorage
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.operations.rebuild.in_parts.grouped_part import QueuePiece
+    from rmqctl.operations.rebuild.rebuild import Selection
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+TASKS_FOLDER = "tasks"  # below the staging folder; each run of a task has a folder in it
+RangeKey = tuple[bytes, int, int]  # the topic, the queueId, and the number of the range
+
+
+class RangeState(Enum):
+    """The state of a range.
+
+    The task has built a `BUILT` range. The messages of an `ODD` range need `QueueBuilder`. The queue of a `LEFT_OUT`
+    range is not rebuilt, because its topic was deleted.
+    """
+
+    BUILT = "built"
+    ODD = "odd"
+    LEFT_OUT = "left out"
+
+
+class BuiltRange(NamedTuple):
+    """The range with the number `number` of a queue.
+
+    `counts` are the counts of the range. `begins` is True if the queue can begin with the first unit of the range.
+    `begin` is the physical offset of the first message.
+    """
+
+    key: QueueKey
+    number: int
+    state: RangeState
+    messages: int
+    counts: QueueCounts
+    begins: bool
+    begin: int
+
+
+class Refused(NamedTuple):
+    """An error of the system that stopped a task."""
+
+    errno: int
+    strerror: str
+    path: str
+
+
+class BuiltPile(NamedTuple):
+    """The ranges of a pile.
+
+    `folder` has the written files. If nothing was written, `folder` is None.
+    """
+
+    ranges: list[BuiltRange]
+    folder: str | None
+    refused: Refused | None = None
+
+
+def build_pile(
+    store: ReadOnlyStore, pile: int, pieces: Sequence[QueuePiece], *, selection: Selection, staging: str | None
+) -> BuiltPile:
+    """Build the ranges of a pile in a new folder below `staging`.
+
+    Without `staging`, units are compared with the existing queues, but not written. `pieces` are all pieces of the
+    pile. If Spark runs the task several times, each run has its own folder.
+    """
+    del pile
+    try:
+        storage = None if staging is None else own_folder(staging, store)
+        built = _Ranges(store, Rebuild(store, selection, None), storage)
+        ranges = [built.build(key, rows) for key, rows in sorted(_messages_of(pieces).items())]
+    except OSError as error:
+        return BuiltPile([], None, Refused(error.errno or 0, error.strerror or str(error), str(error.filename)))
+    return BuiltPile(ranges, None if storage is None else str(storage.root))
+
+
+def own_folder(staging: str, store: ReadOnlyStore) -> StagingStorage:
+    """Make a new folder for one run of a task, below `staging`.
+
+    The driver has already made TASKS_FOLDER, because several tasks cannot make one folder at the same time. Raises
+    OSError.
+    """
+    folder = Path(staging) / TASKS_FOLDER / uuid.uuid4().hex
+    StagingStorage(Path(staging), beneath=store.path.root).make_folder(folder)
+    return StagingStorage(folder, beneath=store.path.root)
+
+
+def _messages_of(pieces: Sequence[QueuePiece]) -> dict[RangeKey, Rows]:
+    """Return the messages of each range, in log order."""
+    found: defaultdict[RangeKey, list[Rows]] = defaultdict(list)
+    for piece in sorted(pieces, key=lambda piece: piece.split):
+        for topic, queue_id, number, rows in piece.ranges:
+            found[topic, queue_id, number].append(rows)
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+class _Ranges:
+    """Builds the ranges of a pile; `rebuild` says which queues are rebuilt."""
+
+    def __init__(self, store: ReadOnlyStore, rebuild: Rebuild, storage: StagingStorage | None) -> None:
+        self._store = store
+        self._rebuild = rebuild
+        self._storage = storage
+        self._file_size = rebuild.geometry.consumequeue_file_size
+
+    def build(self, range_key: RangeKey, rows: Rows) -> BuiltRange:
+        """Build a range from its messages. Raises OSError."""
+        topic, queue_id, number = range_key
+        key = topic.decode("utf-8", "replace"), queue_id
+        first = int(rows[0]["queue_offset"])
+        counts = QueueCounts(*key, min_offset=first, max_offset=first)
+        found = BuiltRange(
+            key, number, RangeState.ODD, len(rows), counts, self._begins(key, rows[0]), int(rows[0]["physical_offset"])
+        )
+        if not self._rebuild.builds(key):
+            is_odd = first < 0 or key[0] in self._rebuild.batch_topics
+            return found._replace(state=RangeState.ODD if is_odd else RangeState.LEFT_OUT)
+        if not _is_in_order(rows):
+            return found
+        self._put(counts, rows)
+        return found._replace(state=RangeState.BUILT)
+
+    def _begins(self, key: QueueKey, message: np.void) -> bool:
+        """Return whether a queue can begin with a message, at its QUEUEOFFSET.
+
+        `QueueBuilder` can decide to begin before the message if this method returns False.
+        """
+        first, log_begin = int(message["queue_offset"]), self._store.commit_log.min_offset
+        if not 0 <= first * MIN_SIZE <= int(message["physical_offset"]):
+            return False
+        before = self._store.queues.get(key)
+        return first == 0 or (
+            log_begin > 0 and (not isinstance(before, ConsumeQueue) or before.min_offset(log_begin) >= first)
+        )
+
+    def _put(self, counts: QueueCounts, rows: Rows) -> None:
+        """Put the units of all messages into the files of the range, and check them."""
+        writer = None
+        if self._storage is not None:
+            folder = self._storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
+            writer = ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], self._file_size))
+        queue = BuiltQueue(counts, self._store.queues.get(counts.key), writer, log=self._rebuild.log_range)
+        queue.put(*self._units(counts, rows))
+        queue.finish()
+        if self._storage is not None:
+            check_built(self._storage, counts, self._file_size)
+
+    def _units(self, counts: QueueCounts, rows: Rows) -> tuple[Rows, Numbers]:
+        """Return the units of messages, and the store times (ms) of the messages."""
+        rows["queue"] = 0
+        states = np.zeros(1, PLACE_STATES)
+        states["kind"], states["next"] = PLAIN, counts.min_offset
+        states["delay"] = self._rebuild.delay_of(counts.queue_id) if counts.topic == SCHEDULE_TOPIC else -1
+        units, times = np.zeros(len(rows) * CQ_UNIT.size, np.uint8), np.zeros(len(rows), np.int64)
+        reached, why = place(rows, 0, states, units, times, len(rows))
+        if (reached, why) != (len(rows), DONE):
+            raise ValueError("the messages of a range are not in order")
+        found: Rows = units.view(UNITS)
+        return found, times
+
+
+def _is_in_order(rows: Rows) -> bool:
+    """Return whether messages follow each other in the queue, and in the log."""
+    return bool((np.diff(rows["queue_offset"]) == 1).all() and (np.diff(rows["physical_offset"]) > 0).all())

@@ -1,0 +1,1 @@
+"""Files of a store as they will be after a plan."""
