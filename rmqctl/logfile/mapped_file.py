@@ -30,7 +30,9 @@ class MappedFile:
 
     __slots__ = ("_descriptor", "_kept", "_name", "_path", "_storage", "file_from_offset", "size", "size_on_disk")
 
-    def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
+    def __init__(
+        self, storage: Storage, path: Path | str, file_from_offset: int, size: int, *, kept: bool = True
+    ) -> None:
         self._storage = storage
         self._kept = kept
         self._descriptor: int | None = None
@@ -78,7 +80,7 @@ class MappedFile:
 
         The thread that uses the returned MappedFile must close it.
         """
-        apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
+        apart = MappedFile(self._storage, self._path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # a later read of the file raises the error
             apart._descriptor = self._storage.duplicate(self._open())
         return apart
@@ -88,7 +90,7 @@ class MappedFile:
 
         The returned MappedFile has its own descriptor.
         """
-        return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
+        return MappedFile(self._storage, self._path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
         """Close the descriptor if it is open.
@@ -219,4 +221,4 @@ class MappedFile:
         return self._descriptor
 
     def _open_file(self) -> int:
-        return self._storage.open(self.path)
+        return self._storage.open_by_name(self._path)

@@ -18,9 +18,9 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from rmqctl.logfile.system.storage import Entry, Storage
+    from rmqctl.logfile.system.storage import Entry, PlainFile, Storage
 
 FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
@@ -55,7 +55,7 @@ class MappedFileQueue:
         "storage",
     )
 
-    def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
+    def __init__(self, storage: Storage, folders: Sequence[Path | str], configured: int | None = None) -> None:
         self.storage = storage
         self._folders = tuple(map(str, folders))  # smaller than Paths: a store may have 200,000 queues
         self._configured = configured
@@ -69,7 +69,7 @@ class MappedFileQueue:
         """
         self.close()
         listing = _Listing(self.storage)
-        for folder in map(Path, self._folders):
+        for folder in self._folders:
             listing.add(folder)
         self.allocated = listing.allocated
         self.foreign = tuple(listing.foreign)
@@ -169,13 +169,33 @@ class _Listing:
         self.allocated = 0
         self._storage = storage
 
-    def add(self, folder: Path) -> None:
+    def add(self, folder: str) -> None:
         """Add the entries of a folder. Raises OSError."""
-        entries = self._storage.listing(folder)
+        plain = self._storage.plain_files(folder)
+        if plain is not None and self._add_plain(folder, plain):
+            return
+        path = Path(folder)
+        entries = self._storage.listing(path)
         if not entries:
-            self._check_is_folder(folder)
+            self._check_is_folder(path)
         for entry in entries:
             self._add(entry)
+
+    def _add_plain(self, folder: str, plain: list[PlainFile]) -> bool:
+        """Add the files of a folder, and return True.
+
+        If a file does not belong to the queue, or has the offset of another file, the function adds nothing, and
+        returns False.
+        """
+        found = {}
+        start = folder if folder.endswith("/") else f"{folder}/"
+        for name, size, _ in plain:
+            if not is_file_name(name) or (base := int(name)) + size > OFFSET_MAX or base in self.files:
+                return False
+            found[base] = MappedFile(self._storage, start + name, base, size)
+        self.files |= found
+        self.allocated += sum(file.allocated for file in plain)
+        return True
 
     def _check_is_folder(self, folder: Path) -> None:
         """Add an entry to `foreign` if `folder` exists but is not a folder."""

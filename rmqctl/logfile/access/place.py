@@ -36,6 +36,11 @@ def hold(folder: Path) -> None:
         _HELD[folder] = os.open(folder, _FOLDER)
 
 
+def holds_any() -> bool:
+    """Return whether `hold` keeps a folder open."""
+    return bool(_HELD)
+
+
 def reached(path: Path) -> tuple[Path | str, int | None]:
     """Return `path` relative to a held folder, and the descriptor of this folder.
 

@@ -19,6 +19,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rmqctl.logfile.access import place
 from rmqctl.logfile.access.place import names_below, naming, reached
 from rmqctl.logfile.system.small_files import SmallFiles
 
@@ -57,6 +58,14 @@ class Entry(NamedTuple):
     mtime: int = 0
 
 
+class PlainFile(NamedTuple):
+    """A regular file in a folder; its size and its allocated space are in bytes."""
+
+    name: str
+    size: int
+    allocated: int
+
+
 TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later times, but a journal cannot
 
 
@@ -91,6 +100,7 @@ class DiskSpace(NamedTuple):
 
 OPEN_FILES_MAX = 64
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
 _BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
@@ -111,6 +121,7 @@ class Storage:
         self.follow_links = follow_links
         self._trusted = [Path(os.path.realpath(root))]
         self._inside: dict[Path, bool] = {}
+        self._last_inside: str | None = None
         self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
@@ -163,13 +174,56 @@ class Storage:
         entries = map(self._entry_in_folder, self._paths(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
+    def plain_files(self, folder: str) -> list[PlainFile] | None:
+        """Return the files of a folder that has only regular files, sorted by name.
+
+        The result is None if the folder has other entries, or if the folder cannot be listed. Then the caller must use
+        `listing`. For a folder with one file, `plain_files` is five times as fast as `listing`.
+        """
+        if not self._is_direct or not self._is_inside_by_name(os.path.dirname(folder)):
+            return None
+        found = []
+        try:
+            descriptor = os.open(folder, _FOLDER_FLAGS)
+            try:
+                for name in os.listdir(descriptor):
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                    if not stat.S_ISREG(status.st_mode):
+                        return None
+                    found.append(PlainFile(name, status.st_size, status.st_blocks * _BLOCK_BYTES))
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return None
+        found.sort()
+        return found
+
+    @property
+    def _is_direct(self) -> bool:
+        """Return whether a file can be reached by its path alone.
+
+        The result is False for a subclass, and if a folder is held open (`place.hold`).
+        """
+        return type(self) is Storage and not place.holds_any()
+
+    def _is_inside_by_name(self, folder: str) -> bool:
+        """Return the same result as `_is_inside`.
+
+        If `folder` is the folder of the last call, the function needs no Path.
+        """
+        if folder != self._last_inside:
+            if not self._is_inside(Path(folder)):
+                return False
+            self._last_inside = folder
+        return True
+
     def kinds(self, folder: Path) -> list[tuple[str, Kind]]:
         """Return the names in a folder, sorted, with their kinds.
 
         The list is empty if the folder does not exist. On most file systems, `kinds` is several times as fast as
         `listing`, because it needs no status of each file. Raises OSError.
         """
-        if type(self) is not Storage or reached(folder)[1] is not None:  # a subclass may have other entries
+        if not self._is_direct:
             return [(entry.name, entry.kind) for entry in self.listing(folder)]
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
@@ -253,6 +307,19 @@ class Storage:
                 if not self._may_follow(path):
                     raise OSError(errno.ELOOP, "a symbolic link out of the store", str(path)) from error
                 descriptor = os.open(self._real_path(path), _OPEN_FLAGS)
+        return regular(descriptor, path)
+
+    def open_by_name(self, path: str) -> int:
+        """Open a regular file for reading, without a Path if possible.
+
+        `open` is slower, but otherwise does the same. Raises OSError.
+        """
+        if not self._is_direct:
+            return self.open(Path(path))
+        try:
+            descriptor = os.open(path, _OPEN_FLAGS)
+        except OSError:
+            return self.open(Path(path))
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
@@ -501,7 +568,7 @@ def _path_of(descriptor: int) -> str:
         )
 
 
-def regular(descriptor: int, path: Path) -> int:
+def regular(descriptor: int, path: Path | str) -> int:
     """Return `descriptor` if the open file at `path` is a regular file.
 
     If the file is not a regular file, the descriptor is closed and OSError is raised.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, ChangedSince, LayoutNotSupported, Unreadable
@@ -28,7 +29,6 @@ from rmqctl.store.read.index.tag_index import tags_are_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.logfile.system.storage import Storage
@@ -218,7 +218,7 @@ class ReadOnlyStore:
             queue.queue.refresh()
             return
         folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
-        files = self._files(folder, self.conf.consumequeue_file_size)
+        files = self._files(str(folder), self.conf.consumequeue_file_size)
         if files is not None:
             self.topic_queues(key[0])[key] = self.queues[key] = ConsumeQueue(*key, files)
 
@@ -413,11 +413,12 @@ class ReadOnlyStore:
         if topic not in self._topics_in(part):
             return
         folder = self.path.part(part) / topic
+        text = str(folder)
         for name in self._folder_names(folder):
             if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
                 self.foreign.append(self._not_ours(folder / name, Kind.DIRECTORY))
                 continue
-            files = self._files(folder / name, configured)
+            files = self._files(f"{text}/{name}", configured)
             if files is not None:
                 yield int(name), files
 
@@ -446,7 +447,7 @@ class ReadOnlyStore:
                 self._leave_unread(folder / name)
         return [name for name, kind in entries if kind is Kind.DIRECTORY]
 
-    def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
+    def _files(self, folder: str, configured: int | None = None) -> MappedFileQueue | None:
         """Return the files of a queue or an extension.
 
         The result is None if the folder cannot be read.
@@ -454,7 +455,7 @@ class ReadOnlyStore:
         try:
             files = MappedFileQueue(self.storage, [folder], configured)
         except OSError as error:
-            self._cannot_be_read(folder, error)
+            self._cannot_be_read(Path(folder), error)
             return None
         self.foreign += files.foreign
         return files

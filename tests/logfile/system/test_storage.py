@@ -171,6 +171,21 @@ def test_the_kinds_of_a_folder_are_those_of_its_listing(tmp_path: Path, *, follo
     assert storage.kinds(root / "file") == storage.kinds(root / "none") == []
 
 
+@pytest.mark.parametrize("writable", [False, True])
+def test_plain_files_are_those_of_the_listing(tmp_path: Path, *, writable: bool) -> None:
+    root, other = tmp_path / "store", tmp_path / "other"
+    for folder in (root / "files", root / "mixed" / "folder", other):
+        folder.mkdir(parents=True)
+    for path in (root / "files" / "b", root / "files" / "a", root / "mixed" / "a", other / "a"):
+        path.write_bytes(b"1234")
+    (root / "out").symlink_to(other)
+    (root / "in").symlink_to(root / "files")
+    storage = (WritableStorage if writable else Storage)(root)
+    listed = [(entry.name, entry.size, entry.allocated) for entry in storage.listing(root / "files")]
+    assert storage.plain_files(str(root / "files")) == (None if writable else listed)
+    assert [storage.plain_files(str(root / name)) for name in ("mixed", "out", "in", "none", "files/a")] == [None] * 5
+
+
 def test_what_is_no_folder_has_an_empty_listing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     storage = Storage(tmp_path)

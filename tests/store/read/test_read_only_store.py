@@ -192,14 +192,11 @@ def test_consume_queues_are_listed_before_batch_queues(root: Path) -> None:
 
 
 def test_a_log_folder_that_cannot_be_listed_is_unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.listdir
-
-    def denied(folder: Path) -> list[str]:
+    def denied(folder: Path) -> None:
         if folder.name == "commitlog":
             raise PermissionError(13, "Permission denied", str(folder))
-        return real(folder)
 
-    monkeypatch.setattr(os, "listdir", denied)
+    watch_listings(monkeypatch, denied)
     with pytest.raises(Unreadable, match="Permission denied") as caught:
         ReadOnlyStore(root)
     assert caught.value.path == str(root / "commitlog")
