@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqctl.format.columns import Bytes, Int, Numbers, Row, Rows
     from rmqctl.kernels.tail_template import TailLayouts
 
@@ -61,6 +63,7 @@ UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_POR
 
 # `key_hash` is the hash of the topic and `#`, the text before each key in the index; 0 if the topic is not UTF-8
 QUEUE_TABLE_ROWS = row_type("i8 start", "i4 length queue_id number", "u4 key_hash", "i4 is_text used")
+Queue = tuple[bytes, int]  # topic and queueId
 _TABLE_SIZE_FIRST = 1024
 _NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_MULTI_DISPATCH,
@@ -71,6 +74,7 @@ _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _KEY_END = np.uint8(32)
+_KEY_MARK = np.uint32(ord("#"))
 _TAG_PREFIX_FIRST, _TAG_PREFIX_SECOND = (np.uint32(ord(letter)) for letter in TAG_KEY_PREFIX)
 _JAVA_HASH_FACTOR = np.uint32(31)
 _PLACEHOLDER_SIGN, _QUEUE_IDS = PLACEHOLDER_SIGN, QUEUE_IDS
@@ -111,6 +115,49 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
     return table_slot(rows, pool, buffer, start, length, queue_id)
 
 
+@kernel
+def _move_rows(old: Rows, rows: Rows, pool: Bytes) -> None:
+    """Copy the used rows of a table into a larger, empty table."""
+    for number in range(len(old)):
+        row = old[number]
+        if row.used:
+            rows[table_slot(rows, pool, pool, row.start, row.length, row.queue_id)] = row
+
+
+@kernel
+def _add_missing(
+    buffer: Bytes, records: Rows, record: int, rows: Rows, pool: Bytes, used: int, slots: Numbers
+) -> tuple[int, int]:
+    """Add the queues of records, from number `record` on, that a table does not have.
+
+    `slots` gets the table slots of the new queues, without their numbers. `used` is the number of used bytes of `pool`.
+    Returns the number of new queues, and the used bytes. The kernel stops when `slots` or `pool` is full.
+    """
+    count = 0
+    while record < len(records):
+        found = records[record]
+        start = found.position + found.size - found.properties_length - 2 - found.topic_length
+        slot = table_slot(rows, pool, buffer, start, found.topic_length, found.queue_id)
+        if not rows[slot].used:
+            if count == len(slots) or used + found.topic_length > len(pool):
+                break
+            for i in range(found.topic_length):
+                pool[used + i] = buffer[start + i]
+            ok, topic_hash = java_hash(buffer, start, start + found.topic_length, np.uint32(0))
+            row = rows[slot]
+            row.start = used
+            row.length = found.topic_length
+            row.queue_id = found.queue_id
+            row.key_hash = np.uint32(topic_hash) * _JAVA_HASH_FACTOR + _KEY_MARK if ok else np.uint32(0)
+            row.is_text = 1 if ok else 0
+            row.used = 1
+            used += found.topic_length
+            slots[count] = slot
+            count += 1
+        record += 1
+    return count, used
+
+
 class QueueTable:
     """A hash table that gives a queue's number, by topic (bytes) and queueId.
 
@@ -125,10 +172,7 @@ class QueueTable:
 
     def add(self, topic: bytes, queue_id: int, number: int) -> None:
         """Add a queue and its number to the table."""
-        if 2 * self._count >= len(self.rows):
-            self._grow()
-        while self._used + len(topic) > len(self.pool):
-            self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
+        self._make_room(len(topic))
         text = np.frombuffer(bytearray(topic), np.uint8)  # writable like a buffer: one kernel for both
         slot = _table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
         self.pool[self._used : self._used + len(topic)] = text
@@ -137,12 +181,17 @@ class QueueTable:
         self._used += len(topic)
         self._count += 1
 
+    def _make_room(self, topic_length: int) -> None:
+        """Make room for one more queue with a topic of `topic_length` bytes."""
+        if 2 * self._count >= len(self.rows):
+            self._grow()
+        while self._used + topic_length > len(self.pool):
+            self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
+
     def _grow(self) -> None:
-        old = self.rows[self.rows["used"] == 1]
-        self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
-        for row in old:
-            start, length = int(row["start"]), int(row["length"])
-            self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+        old = self.rows
+        self.rows = np.zeros(2 * len(old), QUEUE_TABLE_ROWS)
+        _move_rows(old, self.rows, self.pool)
 
 
 class DispatchTable(QueueTable):
@@ -151,6 +200,23 @@ class DispatchTable(QueueTable):
     def __init__(self) -> None:
         super().__init__()
         self.layouts = no_layouts(PROPERTIES_THAT_MATTER)
+
+    def add_missing(self, buffer: Bytes, rows: Rows, row: int, numbers: Callable[[list[Queue]], list[int]]) -> None:
+        """Add the queues of `rows` from number `row` on that are not in the table.
+
+        `rows` (RECORD_COLUMNS) describe the records in `buffer`, and the table does not have the queue of row number
+        `row`. If the table has no more room, the function ends early. `numbers` returns the numbers of new queues.
+        """
+        self._make_room(int(rows[row]["topic_length"]))
+        slots = np.empty(len(self.rows) // 2 - self._count, np.int64)
+        before = self._used
+        count, used = _add_missing(buffer, rows, row, self.rows, self.pool, before, slots)
+        self._count, self._used = self._count + int(count), int(used)
+        new = self.rows[slots[:count]]
+        topics = self.pool[before : self._used].tobytes()
+        starts, ends = new["start"] - before, new["start"] - before + new["length"]
+        places = zip(starts.tolist(), ends.tolist(), new["queue_id"].tolist(), strict=True)
+        self.rows["number"][slots[:count]] = numbers([(topics[start:end], queue_id) for start, end, queue_id in places])
 
     def _grow(self) -> None:
         super()._grow()
@@ -404,10 +470,13 @@ def warm_up() -> None:
     none = np.zeros(0, np.uint8)
     table = DispatchTable()
     table.add(b"T", 0, 0)
+    rows = np.empty(0, RECORD_COLUMNS)
+    _move_rows(table.rows, np.zeros_like(table.rows), table.pool)
+    _add_missing(none, rows, 0, table.rows, table.pool, 0, np.empty(0, np.int64))
     describe(
         none,
         0,
-        np.empty(0, RECORD_COLUMNS),
+        rows,
         0,
         table,
         np.empty(0, DISPATCH_COLUMNS),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
+    from rmqctl.kernels.dispatch_scan import Queue
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.config.topics import QueueKey
 
@@ -125,7 +126,7 @@ class DispatchRequestBuilder:
                 with_tags=self.with_tags,
             )
             if reached < len(rows):
-                self._add_queue(table, columns.message(reached))
+                table.add_missing(columns.buffer, rows, reached, self._numbers_of)
         described = DispatchColumns(messages, hashes[:used].copy())
         for row in np.flatnonzero(messages["traits"] & UNUSUAL).tolist():
             described = self._replaced(described, row, columns.message(row))
@@ -156,15 +157,20 @@ class DispatchRequestBuilder:
 
         If a queue has no number yet, the queue is added to `queues`.
         """
+        return self._numbers_of([(topic, queue_id)])[0]
+
+    def _numbers_of(self, queues: list[Queue]) -> list[int]:
+        """Return the numbers of queues, as `number` does."""
         with self._lock:
-            number = self._numbers.get((topic, queue_id))
-            if number is None:
-                raw, name = self._topics.setdefault(topic, (topic, topic.decode("utf-8", "replace")))
-                key = (raw, queue_id)
-                number = self._numbers[key] = len(self.queues)
-                self.queues.append(key)
-                self.keys.append((name, queue_id))
-            return number
+            return [self._numbers[queue] if queue in self._numbers else self._add_queue(*queue) for queue in queues]
+
+    def _add_queue(self, topic: bytes, queue_id: int) -> int:
+        raw, name = self._topics.setdefault(topic, (topic, topic.decode("utf-8", "replace")))
+        key = (raw, queue_id)
+        number = self._numbers[key] = len(self.queues)
+        self.queues.append(key)
+        self.keys.append((name, queue_id))
+        return number
 
     def _table(self) -> DispatchTable:
         if not hasattr(self._local, "table"):
@@ -180,9 +186,6 @@ class DispatchRequestBuilder:
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
         return self._local.hashes if room else np.empty(0, np.int32)
-
-    def _add_queue(self, table: DispatchTable, message: Message) -> None:
-        table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:
         """Return the key hashes of a message, in the same order as the kernel.
