@@ -42,7 +42,7 @@ class Layout:
         """Return the compiled struct of all fields."""
         return struct.Struct(BIG_ENDIAN + "".join(field.code for field in self.fields))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Return the number of bytes of the whole layout."""
         return self.struct.size

@@ -387,10 +387,13 @@ class QueueCrosscheck:
             self._add("unit-mismatch", target, message.physical_offset, what)
 
     def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
-        queue = cursor.queue
+        queue, confirmed = cursor.queue, cursor.confirmed()
+        if len(confirmed) == 1 and queue.holds_only(*confirmed[0]):
+            queue.queue.close()
+            return
         rest = _Unconfirmed(self._store.commit_log.min_offset, log_end)
         behind, expired_before = 0, self.expired_units
-        for start, end in cursor.confirmed():
+        for start, end in confirmed:
             self._finish_slots(cursor, rest, behind, start)
             first, last = queue.find(start), queue.find(end - 1)
             if first is not None and first.physical_offset <= rest.previous:

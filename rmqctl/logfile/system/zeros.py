@@ -18,8 +18,8 @@ def is_zeros(block: bytes) -> bool:
 
 def used_length(block: bytes) -> int:
     """Return the length of a block (at most 1 MiB) without the zeros at its end."""
-    if is_zeros(block):
-        return 0
+    if is_zeros(block[_STRIPPED_MAX:]):  # most queue files have only a few units
+        return len(block[:_STRIPPED_MAX].rstrip(b"\0"))
     last = block[-_STRIPPED_MAX:]
     if used := len(last.rstrip(b"\0")):  # most blocks of a log are full
         return len(block) - len(last) + used

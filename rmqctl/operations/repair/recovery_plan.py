@@ -346,7 +346,7 @@ class _Steps:
         `rmqctl.store.recovery.rules.empty_last_file_refusal`).
         """
         queue = self._store.queues[key]
-        if not isinstance(queue, ConsumeQueue):
+        if not isinstance(queue, ConsumeQueue) or len(queue.queue.files) < 2:
             return
         used = queue.end_by_scan() * CQ_UNIT.size
         for file in queue.queue.files[1:]:
@@ -425,8 +425,8 @@ class _Steps:
         log_start = self._store.commit_log.min_offset
         for key in sorted(rebuilt | set(self._store.queues)):
             lost = lost_of[key]
-            first, end, count = self._look.kept.of(key)
             if key in rebuilt:
+                first, end, count = self._look.kept.of(key)
                 queue = self._store.queues.get(key)
                 end = end if queue is None or isinstance(queue, ConsumeQueue) else self._look.kept.end_of_batches(key)
                 yield QueueOutcome(*key, first if count else 0, end, lost)

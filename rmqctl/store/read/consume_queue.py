@@ -248,18 +248,36 @@ class ConsumeQueue:
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset, end)
         return first.queue_offset if first else end, end
 
+    def holds_only(self, start: int, end: int) -> bool:
+        """Return whether the queue is known to have no data but the units [start, end).
+
+        The result is False if the files of the queue must be read to find out.
+        """
+        small = self._small_units()
+        return small is not None and start == self.first_offset and len(small) <= (end - start) * CQ_UNIT.size
+
+    def _small_units(self) -> bytes | None:
+        """Return the bytes of the queue's units, without the zeros at the end.
+
+        The result is None if the storage does not cache the units, or if they are longer than the slots of the file.
+        """
+        content = self.queue.small_content
+        if content is None or len(content) > self._units.slots_of(self.queue.files[0]) * CQ_UNIT.size:
+            return None
+        return whole_units(content)
+
     def _units_in_memory(self, min_physical_offset: int) -> int:
         """Return the number of units in memory, or 0 if the files must be searched.
 
         The units are in memory if the storage caches the content of the queue's only file. The result is 0 if one of
         the units is unused, is pre-blank, or points before `min_physical_offset`.
         """
-        content = self.queue.small_content
-        if content is None:
+        small = self._small_units()
+        if small is None:
             return 0
-        units = [*CQ_UNIT.struct.iter_unpack(whole_units(content))]
+        units = [*CQ_UNIT.struct.iter_unpack(small)]
         is_plain = all(offset >= min_physical_offset and 0 < size < PRE_BLANK_SIZE for offset, size, _ in units)
-        return len(units) if is_plain and len(units) <= self._units.slots_of(self.queue.files[0]) else 0
+        return len(units) if is_plain else 0
 
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
@@ -337,6 +355,9 @@ class ConsumeQueue:
         The queue files are scanned from the last file to the first, until a unit in use is found. In a damaged queue, a
         bisection could give a wrong result.
         """
+        small = self._small_units()
+        if small and _cq_used(small[-CQ_UNIT.size :]):
+            return self.first_offset + len(small) // CQ_UNIT.size
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
             end = None
