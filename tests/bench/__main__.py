@@ -31,7 +31,7 @@ from tests.bench.replicating import REPLICATING_HEADINGS, replicating_rows
 from tests.bench.simulate import SIMULATE_HEADINGS, simulate_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
-from tests.bench.wide import WIDE_HEADINGS, wide_rows
+from tests.bench.wide import LOAD_HEADINGS, WIDE_HEADINGS, load_rows, wide_rows
 from tests.bench.writing import writing_rows
 
 HEADINGS = (
@@ -78,6 +78,7 @@ def main() -> None:
     )
     _say("a wide store")
     print(markdown(WIDE_HEADINGS, wide_rows(arguments.work, arguments.runs)))
+    print(markdown(LOAD_HEADINGS, load_rows(arguments.work, arguments.runs)))
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
     print(markdown(DRIVER_HEADINGS, driver_rows(arguments.work, arguments.runs)))

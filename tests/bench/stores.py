@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.real_store.harness import BROKER_GEOMETRY, Geometry, RealRocketMQ
+from tests.real_store.harness import BROKER_GEOMETRY, Geometry, LoadReport, RealRocketMQ
 
 WRITER = "4.9.7"
 # bodies in bytes -> messages: the log stays just below 1 GiB
@@ -44,7 +44,12 @@ def load_seconds(store: Path, version: str, geometry: Geometry = BROKER_GEOMETRY
 
     Raises RuntimeError when it does not load it.
     """
-    return _seconds_of_copy(store, version, geometry, start=False, without=())
+    return load_report(store, version, geometry).seconds
+
+
+def load_report(store: Path, version: str, geometry: Geometry) -> LoadReport:
+    """How the real broker of a version recovers a copy of the store. Raises RuntimeError as `load_seconds`."""
+    return _report_of_copy(store, version, geometry, start=False, without=())
 
 
 def dispatch_seconds(store: Path, version: str) -> float:
@@ -52,7 +57,7 @@ def dispatch_seconds(store: Path, version: str) -> float:
 
     Raises RuntimeError when it does not load it.
     """
-    return _seconds_of_copy(store, version, BROKER_GEOMETRY, start=True, without=("consumequeue", "index"))
+    return _report_of_copy(store, version, BROKER_GEOMETRY, start=True, without=("consumequeue", "index")).seconds
 
 
 def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
@@ -63,7 +68,9 @@ def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
         shutil.rmtree(copy / name)
 
 
-def _seconds_of_copy(store: Path, version: str, geometry: Geometry, *, start: bool, without: tuple[str, ...]) -> float:
+def _report_of_copy(
+    store: Path, version: str, geometry: Geometry, *, start: bool, without: tuple[str, ...]
+) -> LoadReport:
     copy = store.with_name(store.name + ".copy")
     copy_without(store, copy, without)
     try:
@@ -72,4 +79,4 @@ def _seconds_of_copy(store: Path, version: str, geometry: Geometry, *, start: bo
         shutil.rmtree(copy)
     if not report.loaded:
         raise RuntimeError(f"{version} does not load {store}")
-    return report.seconds
+    return report

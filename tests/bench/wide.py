@@ -6,13 +6,17 @@ CPU time is measured, of the whole command: on a busy machine the time that pass
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from tests.bench.command import peak_memory, run
-from tests.bench.stores import load_seconds
+from tests.bench.stores import load_report
 from tests.real_store.harness import Geometry
 
 QUEUE_COUNTS = (8_000, 16_000, 80_000)
@@ -32,14 +36,30 @@ WIDE_HEADINGS = (
     *(f"{count:,} queues" for count in QUEUE_COUNTS),
     f"{QUEUE_COUNTS[-1]:,} against {QUEUE_COUNTS[-2]:,}",
     f"peak MB, {QUEUE_COUNTS[-1]:,}",
-    *(f"seconds of the real {version} / ours, {QUEUE_COUNTS[0]:,}" for version in BROKERS),
 )
+LOADED = ("verify", "recover --dry-run")
+LOAD_HEADINGS = (
+    f"{QUEUE_COUNTS[0]:,} queues",
+    "seconds",
+    "CPU seconds",
+    *(f"x {version}, {time}" for time in ("seconds", "CPU seconds") for version in BROKERS),
+)
+
+
+class Cost(NamedTuple):
+    """The seconds that passed, and the CPU seconds of all threads."""
+
+    seconds: float
+    cpu: float
+
+    def less(self, start: Cost) -> Cost:
+        """The cost without that of a start."""
+        return Cost(self.seconds - start.seconds, self.cpu - start.cpu)
 
 
 def wide_rows(work: Path, runs: int) -> list[list[str]]:
     """A row a command; the look-up's numbers are `rmqctl --help`'s times."""
     stores = [_wide_store(work, count) for count in QUEUE_COUNTS]
-    loads = [load_seconds(stores[0], version, GEOMETRY) for version in BROKERS]
     rows = []
     for what, (verb, *options) in COMMANDS.items():
         commands = [[verb, str(store), *options] for store in stores]
@@ -47,13 +67,66 @@ def wide_rows(work: Path, runs: int) -> list[list[str]]:
         costs = [one / count for one, count in zip(seconds, QUEUE_COUNTS, strict=True)]
         grows = [after / before for before, after in pairwise(costs)][-1]
         peak = peak_memory(commands[-1]) / 1e6
-        ratios = [load / run(commands[0]).seconds for load in loads]
         cells = [*(f"{cost * 1000:.3f}" for cost in costs), f"{grows:.2f}", f"{peak:.0f}"]
-        rows.append([what, *cells, *(f"{ratio:.1f}" for ratio in ratios)])
+        rows.append([what, *cells])
     first = _cpu_seconds(["--help"], runs)
     look_ups = [_cpu_seconds(["query", str(store), "--topic", _topic(7), "--key", "order-7"], runs) for store in stores]
-    rows.append([f"{LOOK_UP}, x `--help`", *(f"{found / first:.2f}" for found in look_ups), "", "", "", ""])
+    rows.append([f"{LOOK_UP}, x `--help`", *(f"{found / first:.2f}" for found in look_ups), "", ""])
     return rows
+
+
+def load_rows(work: Path, runs: int) -> list[list[str]]:
+    """Rows that compare verify and recover with the load of a real broker, of the same store and in turns.
+
+    The brokers' times are those of `DefaultMessageStore.load()` in a running JVM. Less the start means: less the same
+    command with a store of 8 queues, which needs neither numba nor kernels. The first row is what no program can do
+    without: each queue's folder listed, each file opened, examined, read and closed.
+    """
+    store, small = _wide_store(work, QUEUE_COUNTS[0]), _wide_store(work, QUEUES_OF_TOPIC)
+    costs: dict[str, list[Cost]] = defaultdict(list)
+    for _ in range(runs):
+        costs["a loop that lists and reads the queue files"].append(_bare_loop(store / "consumequeue"))
+        for version in BROKERS:
+            report = load_report(store, version, GEOMETRY)
+            costs[f"load by the real {version}"].append(Cost(report.seconds, report.cpu_seconds))
+        for what in LOADED:
+            verb, *options = COMMANDS[what]
+            whole, start = (_cost_of([verb, str(one), *options]) for one in (store, small))
+            costs[f"{what}, whole command"].append(whole)
+            costs[f"{what}, less the start"].append(whole.less(start))
+    medians = {
+        what: Cost(median(one.seconds for one in found), median(one.cpu for one in found))
+        for what, found in costs.items()
+    }
+    loads = [medians[f"load by the real {version}"] for version in BROKERS]
+    return [
+        [
+            what,
+            f"{found.seconds:.2f}",
+            f"{found.cpu:.2f}",
+            *(f"{load.seconds / found.seconds:.1f}" for load in loads),
+            *(f"{load.cpu / found.cpu:.1f}" for load in loads),
+        ]
+        for what, found in medians.items()
+    ]
+
+
+def _cost_of(arguments: list[str]) -> Cost:
+    found = run(arguments, keep_output=False)
+    return Cost(found.seconds, found.cpu)
+
+
+def _bare_loop(queues: Path) -> Cost:
+    """List the folder of each queue, and open, examine, read and close each file, with nothing around the calls."""
+    folders = [str(folder) for topic in queues.iterdir() for folder in topic.iterdir()]
+    began, cpu_began = time.perf_counter(), time.process_time()
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                descriptor = os.open(entry.path, os.O_RDONLY)
+                os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+                os.close(descriptor)
+    return Cost(time.perf_counter() - began, time.process_time() - cpu_began)
 
 
 def _topic(number: int) -> str:

@@ -96,10 +96,14 @@ class QueueRange(NamedTuple):
 
 
 class LoadReport(NamedTuple):
-    """What `DefaultMessageStore.load()` came to, and how long it, and dispatch where the store was started, took."""
+    """What `DefaultMessageStore.load()` came to, and how long it, and dispatch where the store was started, took.
+
+    `cpu_seconds` is the CPU time of all threads of the JVM in these `seconds`.
+    """
 
     loaded: bool
     seconds: float
+    cpu_seconds: float
     min_phy_offset: int
     max_phy_offset: int
     queues: tuple[QueueRange, ...]
@@ -209,7 +213,9 @@ class RealRocketMQ:
         queues = tuple(
             QueueRange(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in said["queues"]
         )
-        return LoadReport(said["loaded"], said["seconds"], said["minPhyOffset"], said["maxPhyOffset"], queues)
+        return LoadReport(
+            said["loaded"], said["seconds"], said["cpuSeconds"], said["minPhyOffset"], said["maxPhyOffset"], queues
+        )
 
     def read(
         self,

@@ -1,3 +1,5 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -15,16 +17,20 @@ public final class Load {
 
     private static Object load() throws Exception {
         DefaultMessageStore store = RealStore.open();
+        OperatingSystemMXBean system = ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
+        long cpuBegin = system.getProcessCpuTime();
         long begin = System.nanoTime();
         boolean loaded = store.load();
         if (loaded && Program.flag("start")) {
             RealStore.start(store);
         }
         double seconds = Program.secondsSince(begin);
+        double cpuSeconds = (system.getProcessCpuTime() - cpuBegin) / 1e9;
 
         Map<String, Object> document = new LinkedHashMap<>();
         document.put("loaded", loaded);
         document.put("seconds", seconds);
+        document.put("cpuSeconds", cpuSeconds);
         document.put("minPhyOffset", store.getMinPhyOffset());
         document.put("maxPhyOffset", store.getMaxPhyOffset());
         document.put("queues", queues(store));
