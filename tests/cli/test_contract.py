@@ -27,6 +27,7 @@ from rmqctl.logfile.system.storage import Storage
 from tests.conftest import Rmqctl, tree_hash
 from tests.support.listed_folders import watch_listings
 from tests.support.log_maker import Record, encode, write_log
+from tests.support.opened_files import replace_open
 
 Golden = Callable[[str], Path]
 STORE_VERBS = (
@@ -110,7 +111,7 @@ def test_a_file_that_cannot_be_read_is_partial(golden: Golden, rmqctl: Rmqctl, m
             raise PermissionError(13, "Permission denied", str(path))
         return real(self, path)
 
-    monkeypatch.setattr(Storage, "open", failing)
+    replace_open(monkeypatch, failing)
     result = rmqctl("verify", store, "-o", "json")
     assert result.code == 4
     assert [finding["path"] for finding in result.document()["findings"] if finding["code"] == "unreadable"] == [
@@ -162,7 +163,7 @@ def test_other_files_that_cannot_be_read_are_partial_too(
             raise OSError(5, "Input/output error", str(path))
         return real(self, path)
 
-    monkeypatch.setattr(Storage, "open", failing)
+    replace_open(monkeypatch, failing)
     result = rmqctl("verify", store, "-o", "json")
     assert result.code == 4
     assert {finding["code"] for finding in result.document()["findings"]} == {"unreadable"}
@@ -212,7 +213,7 @@ def test_nothing_raw_reaches_a_terminal_and_nothing_is_opened_outside(tmp_path: 
         return real(self, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Storage, "open", watching)
+        replace_open(patch, watching)
         for output in ("table", "json", "jsonl", "csv"):
             for arguments in (
                 ("dump", store, "--body", "utf8"),
@@ -326,7 +327,7 @@ def test_verify_needs_few_descriptors(golden: Golden, rmqctl: Rmqctl, monkeypatc
         opened.discard(descriptor)
         real_close(self, descriptor)
 
-    monkeypatch.setattr(Storage, "open", opening)
+    replace_open(monkeypatch, opening)
     monkeypatch.setattr(Storage, "close", closing)
     store = golden("broker-497")
     for arguments in (

@@ -134,7 +134,8 @@ class Storage:
 
     def display(self, path: Path) -> str:
         """Return `path` as findings show it: relative to the store, if possible."""
-        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+        names = names_below(path, self.root)
+        return str(path) if names is None else "/".join(names) or "."
 
     def entry(self, path: Path) -> Entry:
         """Return the entry at `path`; a link out of the store has the kind LINK_OUT.

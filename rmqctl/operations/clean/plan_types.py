@@ -80,8 +80,9 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 
     Raises OSError.
     """
-    entry = storage.entry(file.path)
-    allocated = 0 if is_link(storage, file.path) else entry.allocated
+    path = file.path
+    entry = storage.entry(path)
+    allocated = 0 if is_link(storage, path) else entry.allocated
     return FileDecision(file.name, kind, entry.size, allocated, goes, why, entry.mtime)
 
 

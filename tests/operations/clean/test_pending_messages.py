@@ -21,6 +21,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.operations.clean.test_plan import OLD, TIME, first_left, plan, removed
 from tests.support.expiring_store import FILE_SIZE, RECORDS_A_FILE, log_files, ms, write_aged, write_store
 from tests.support.log_maker import Record
+from tests.support.opened_files import replace_open
 
 HALF, OP_HALF, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 
@@ -460,7 +461,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_stays(
             raise OSError(errno.EIO, "a bad sector", str(path))
         return real_open(storage, path)
 
-    monkeypatch.setattr(Storage, "open", failing)
+    replace_open(monkeypatch, failing)
     found = plan(root, **TIME)
     assert removed(found) == 3
     assert all(topic not in file.path for file in found.going)

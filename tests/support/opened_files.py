@@ -1,0 +1,19 @@
+"""Watch the files that a Storage opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.system.storage import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+def replace_open(monkeypatch: pytest.MonkeyPatch, opening: Callable[[Storage, Path], int]) -> None:
+    """Open each file by `opening`, however the Storage is asked for it."""
+    monkeypatch.setattr(Storage, "open", opening)
+    monkeypatch.setattr(Storage, "open_by_name", lambda storage, path: opening(storage, Path(path)))
