@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqctl.forensics.audit.index_proof import PartProof
+    from rmqctl.format.columns import Numbers
     from rmqctl.spark.scan.store_tasks import StoreTask
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.commit_log import CommitLog, ScanSummary
@@ -156,19 +157,23 @@ class _Parts:
             join.add(found.part)
             if found.in_index is not None:
                 self._index_parts.append(found.in_index)
-            yield from (self._numbered(item, found) for item in found.part.items)
+            if self._builder is None:
+                yield from found.part.items
+                continue
+            numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)
+            yield from (_numbered(item, numbers) for item in found.part.items)
 
-    def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Replace a task's queue numbers in an item with the driver's queue numbers.
 
-        A queue may have different numbers in different tasks. Items that are not record runs have no queue numbers, and
-        are returned unchanged.
-        """
-        if self._builder is None or not isinstance(item, RecordRun):
-            return item
-        numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)
-        if isinstance(item.result, CheckedRun):
-            return item._replace(result=item.result.numbered(numbers))
-        messages = item.result.messages
-        messages["queue"] = numbers[messages["queue"]]
+def _numbered(item: ScanItem | RecordRun | ZeroTail, numbers: Numbers) -> ScanItem | RecordRun | ZeroTail:
+    """Replace a task's queue numbers in an item with the driver's queue numbers.
+
+    A queue may have different numbers in different tasks. `numbers` has the driver's number of each queue of the part.
+    Items that are not record runs have no queue numbers, and are returned unchanged.
+    """
+    if not isinstance(item, RecordRun):
         return item
+    if isinstance(item.result, CheckedRun):
+        return item._replace(result=item.result.numbered(numbers))
+    messages = item.result.messages
+    messages["queue"] = numbers[messages["queue"]]
+    return item

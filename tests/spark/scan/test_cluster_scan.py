@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,9 @@ from rmqctl.forensics.verify import Verification, verify
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import Split
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.spark.conftest import without_seconds
@@ -114,3 +118,21 @@ def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert without_seconds(verification.report.to_json()) == by_one_scan(root, 3)
     assert set(asked[:-1]) == {3}
     assert len(asked) > 2
+
+
+def test_the_queues_of_a_part_are_numbered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many record runs the part has; here, damage ends a run."""
+    root = unpack("533-basic", tmp_path)
+    log = min((root / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        for at in range(5_000, 50_000, 5_000):
+            file.seek(at)
+            file.write(b"damage")
+    builder = DispatchRequestBuilder(with_keys=False)
+    asked = Mock(side_effect=builder.number)
+    monkeypatch.setattr(builder, "number", asked)
+    with closing(ReadOnlyStore(root)) as store:
+        parts = ClusterScan(read_here, store.commit_log, root, 10**9).scan(ScanSummary(), builder)
+        runs = [item for item in parts if isinstance(item, RecordRun)]
+        assert len(runs) > 2 * len(store.commit_log.queue.files)
+    assert asked.call_count <= len(builder.keys) * len(store.commit_log.queue.files)
