@@ -316,7 +316,7 @@ class Verification:
             self._tell(described)
         elif described is not None:
             self._count(described.summary)
-            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.rest.messages)
+            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.rest)
             if self._queues:
                 self._queues.on_checked(described)
 
@@ -331,7 +331,7 @@ class Verification:
         if damaged is None:
             self.report.findings += client_audit.find_rejected(self._store.commit_log, described.messages)
         if self._queues:
-            self._queues.on_messages(described, damaged)
+            self._queues.on_messages(described.messages, damaged)
         if self._index:
             self._index.on_messages(described)
 

@@ -41,7 +41,6 @@ from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import Split
 from rmqctl.spark.scan.store_tasks import StoreTask, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
-from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.parallel_scan import Part
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -181,9 +180,7 @@ def _found(split: Split) -> Found:
     confirmed = np.zeros(QUEUES, RUNS)
     confirmed["queue"] = np.arange(QUEUES)
     confirmed["start"], confirmed["end"] = number * per_queue, (number + 1) * per_queue
-    run = CheckedRun(
-        DispatchColumns(rest, np.empty(0, np.int32)), first, confirmed, RunSummary(STORED, STORED, STORED, 0)
-    )
+    run = CheckedRun(rest, first, confirmed, RunSummary(STORED, STORED, STORED, 0))
     base = split.file_from_offset
     items = [RecordRun(base + begin, size if not is_last else FILE_SIZE - begin, RECORDS, run)]
     end = min(split.stop, FILE_SIZE)

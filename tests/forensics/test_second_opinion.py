@@ -76,11 +76,11 @@ def by_columns(root: Path, segment_size: int) -> Said:
                 queues.lost(item)
                 continue
             described = builder.of(damaged)
-            queues.on_messages(described, damaged)
+            queues.on_messages(described.messages, damaged)
             index.on_messages(described)
         elif isinstance(item, RecordRun | Message):
             described = item.result if isinstance(item, RecordRun) else builder.of(item)
-            queues.on_messages(described)
+            queues.on_messages(described.messages)
             index.on_messages(described)
     queues.finish(summary.end)
     index.finish()

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -97,13 +97,12 @@ class QueueCrosscheck:
                     self._give_up(key, error)
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
-    def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
-        """Process messages of the log, which must be in log order.
+    def on_messages(self, messages: Rows, message: Message | None = None) -> None:
+        """Process messages of the log, which must be in log order, as rows of DISPATCH_COLUMNS.
 
-        If the only message in `described` has damaged content and right lengths, `message` is this message.
+        If the only row in `messages` has damaged content and right lengths, `message` is this message.
         """
         self._units.know(self._builder.keys)
-        messages = described.messages
         verdicts = self._units.verdicts(messages)
         for rows in _runs(messages, verdicts):
             self._judge(messages[rows], int(verdicts[rows[0]]), message)

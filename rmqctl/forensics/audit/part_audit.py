@@ -14,7 +14,6 @@ from rmqctl.forensics.audit.client_audit import count_rejected
 from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
 from rmqctl.kernels.cq_unit_compare import ABSENT, CONFIRMED, NOT_ASKED, PLAIN, RUNS
 from rmqctl.kernels.dispatch_scan import IS_PLACEHOLDER
-from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun, ScanItem, ZeroTail
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Item = ScanItem | RecordRun | ZeroTail
@@ -63,18 +63,19 @@ class CheckedRun(NamedTuple):
     """A record run that was compared with the queues.
 
     `rest` has the messages that were not confirmed, in log order, and messages with the queue offset 0. `first` has the
-    other messages that are the first of their queue in the part. In the last record run of a part, `confirmed` (rows of
-    RUNS) has the confirmed units of the whole part. In other record runs, `confirmed` is empty.
+    other messages that are the first of their queue in the part. Both have rows of DISPATCH_COLUMNS. In the last record
+    run of a part, `confirmed` (rows of RUNS) has the confirmed units of the whole part. In other record runs,
+    `confirmed` is empty.
     """
 
-    rest: DispatchColumns
+    rest: Rows
     first: Rows
     confirmed: Rows
     summary: RunSummary
 
     def numbered(self, numbers: Numbers) -> CheckedRun:
         """Replace each queue number by the number that `numbers` has at its place."""
-        for rows in (self.rest.messages, self.first, self.confirmed):
+        for rows in (self.rest, self.first, self.confirmed):
             rows["queue"] = numbers[rows["queue"]]
         return self
 
@@ -105,8 +106,8 @@ class PartAudit:
         first = self._first_of_queues(messages, asked)
         if count_rejected(messages):  # their finding counts messages that follow each other
             wanted[:] = True
-        rest = DispatchColumns(messages.compress(wanted), np.empty(0, np.int32))
-        return CheckedRun(rest, messages.take(first[~wanted[first]]), np.empty(0, RUNS), summary_of(messages))
+        others = messages.take(first[~wanted[first]])
+        return CheckedRun(messages.compress(wanted), others, np.empty(0, RUNS), summary_of(messages))
 
     def confirmed(self) -> Rows:
         """Return the confirmed units of all queues, after the last `check`.
@@ -177,7 +178,7 @@ def _checked(audit: PartAudit, items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _continues(run: RecordRun, before: RecordRun) -> bool:
-    return before.end == run.physical_offset and not (len(run.result.rest.messages) or len(run.result.first))
+    return before.end == run.physical_offset and not (len(run.result.rest) or len(run.result.first))
 
 
 def _together(run: RecordRun, following: RecordRun) -> RecordRun:

@@ -312,7 +312,7 @@ class RecoveryAnalysis:
         messages = described.messages
         if damaged is None:
             self.rejected += client_audit.count_rejected(messages)
-        self.queues.on_messages(described, damaged)
+        self.queues.on_messages(messages, damaged)
         if self.index is not None:
             self.index.on_messages(described)
         self.kept.on_messages(messages)

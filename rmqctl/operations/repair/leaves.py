@@ -35,15 +35,15 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
     queues = QueueCrosscheck(store, builder)
     for item in store.commit_log.scan_columns(summary, builder.take, threads=threads):
         if isinstance(item, RecordRun):
-            queues.on_messages(item.result)
+            queues.on_messages(item.result.messages)
         elif isinstance(item, Message):
-            queues.on_messages(builder.of(item))
+            queues.on_messages(builder.of(item).messages)
         elif isinstance(item, Damage):
             message = item.message_in_its_place
             if message is None:
                 queues.lost(item)
             else:
-                queues.on_messages(builder.of(message), message)
+                queues.on_messages(builder.of(message).messages, message)
     queues.finish(summary.end)
     found: Counter[str] = Counter()
     for finding in queues.findings:
