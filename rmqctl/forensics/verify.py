@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqctl.forensics.audit import client_audit, state_audit
+from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
@@ -172,6 +173,7 @@ class Verification:
         self._newest = 0
         self._last = 0
         self._tally = DamageTally()
+        self._rejected = RejectedMessages(store.commit_log)
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
@@ -311,14 +313,17 @@ class Verification:
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size
+        if described is None:
+            return
         if isinstance(described, DispatchColumns):
-            self._count(summary_of(described.messages))
+            summary, rows = summary_of(described.messages), described.messages
             self._tell(described)
-        elif described is not None:
-            self._count(described.summary)
-            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.rest)
+        else:
+            summary, rows = described.summary, described.rest
             if self._queues:
                 self._queues.on_checked(described)
+        self._count(summary)
+        self.report.findings += self._rejected.find(rows)
 
     def _count(self, run: RunSummary) -> None:
         """Add the store times and the placeholders of a run of good messages."""
@@ -328,8 +333,6 @@ class Verification:
         self.report.placeholders = (self.report.placeholders or 0) + run.placeholders
 
     def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
-        if damaged is None:
-            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.messages)
         if self._queues:
             self._queues.on_messages(described.messages, damaged)
         if self._index:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,6 @@ from rmqctl.kernels.dispatch_scan import WRONG_COMPRESSION, WRONG_PORT
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.store.read.commit_log import CommitLog
@@ -31,29 +30,61 @@ def count_rejected(messages: Rows) -> Counter[str]:
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
 
-def find_rejected(log: CommitLog, messages: Rows) -> Iterator[Finding]:
-    """Yield a finding for each run of successive messages that clients reject.
+class RejectedMessages:
+    """Finds runs of messages in `log` that clients reject for the same reason."""
 
-    Clients reject all messages of a run for the same reason.
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._last: dict[str, tuple[Finding, str]] = {}
+
+    def find(self, messages: Rows) -> list[Finding]:
+        """Return a finding for each new run in `messages`, in log order.
+
+        `messages` are successive messages, with the columns DISPATCH_COLUMNS. A run that continues the last run of an
+        earlier call is added to the finding of that run.
+        """
+        found = []
+        for code, trait in CODES.items():
+            wrong = np.flatnonzero(messages["traits"] & trait)
+            for run in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1) if len(wrong) else ():
+                rows = messages[run]
+                at, size = int(rows[0]["physical_offset"]), int(rows["size"].sum(dtype=np.int64))
+                if not self._goes_on(code, at, size, len(rows)):
+                    finding, reason = self._last[code] = _finding(self._log, code, at, size, len(rows))
+                    finding.detail = _detail(reason, len(rows))
+                    found.append((at, finding))
+        return [finding for _, finding in sorted(found, key=itemgetter(0))]
+
+    def _goes_on(self, code: str, at: int, size: int, count: int) -> bool:
+        """Add a run to the last finding of its code, if it continues that."""
+        finding, reason = self._last.get(code, (None, ""))
+        if finding is None or (finding.physical_offset or 0) + (finding.size or 0) != at:
+            return False
+        finding.size, finding.count = at + size - (finding.physical_offset or 0), finding.count + count
+        finding.detail = _detail(reason, finding.count)
+        return True
+
+
+def _finding(log: CommitLog, code: str, at: int, size: int, count: int) -> tuple[Finding, str]:
+    """Return a finding, and why clients reject its first message.
+
+    The reason is empty if the message cannot be read.
     """
-    for code, trait in CODES.items():
-        wrong = np.flatnonzero(messages["traits"] & trait)
-        for run in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1) if len(wrong) else ():
-            rows = messages[run]
-            yield _finding(log, code, int(rows[0]["physical_offset"]), int(rows["size"].sum(dtype=np.int64)), len(rows))
-
-
-def _finding(log: CommitLog, code: str, at: int, size: int, count: int) -> Finding:
     file, message = log.queue.find(at), log.message_at(at)
     file_offset = at - file.file_from_offset if file is not None else None
-    finding = Finding(code, log.path_of(at), at, "clients reject it", file_offset, size, count=count)
-    if message is not None:
-        detail = _ports(message) if code == BAD_PORT else _compression(message)
-        more = f"; so have {counted(count - 1, 'message')} after it" if count > 1 else ""
-        finding.detail = f"{detail}: clients reject the message, and all after it in the same pull{more}"
-        finding.topic, finding.queue_id, finding.queue_offset = message.topic, message.queue_id, message.queue_offset
-        finding.msg_id = message.msg_id
-    return finding
+    finding = Finding(code, log.path_of(at), at, "", file_offset, size, count=count)
+    if message is None:
+        return finding, ""
+    finding.topic, finding.queue_id, finding.queue_offset = message.topic, message.queue_id, message.queue_offset
+    finding.msg_id = message.msg_id
+    return finding, _ports(message) if code == BAD_PORT else _compression(message)
+
+
+def _detail(reason: str, count: int) -> str:
+    if not reason:
+        return "clients reject it"
+    more = f"; so have {counted(count - 1, 'message')} after it" if count > 1 else ""
+    return f"{reason}: clients reject the message, and all after it in the same pull{more}"
 
 
 def _ports(message: Message) -> str:

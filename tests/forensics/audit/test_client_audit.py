@@ -9,6 +9,7 @@ import pytest
 from rmqctl.format.message import Message
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.support.verified_by_tasks import verified_by_tasks
 
 SYS_FLAG, BORN_PORT, STORE_PORT = 36, 52, 68
 
@@ -42,9 +43,12 @@ def test_a_message_that_clients_reject(
         found = [(each["code"], each["physicalOffset"], each.get("count", 1)) for each in report.document()["findings"]]
         assert found == [(code, messages[30].physical_offset, 2), (code, messages[60].physical_offset, 1)]
         assert report.code == 1
+    findings = verified_by_tasks(store, split_size=10**9).report.findings
     first = report.document()["findings"][0]
     assert words in first["detail"]
     assert (first["topic"], first["queueOffset"]) == (messages[30].topic, messages[30].queue_offset)
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    for size in (10_000, messages[31].physical_offset):
+        assert verified_by_tasks(store, split_size=size).report.findings == findings
     assert (plan["actions"], plan["leaves"]) == ([], [{"code": code, "count": 3}])
     assert tree_hash(store) == before
