@@ -88,10 +88,13 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
-    headers = [index_file.header() for index_file in store.index.files]
-    counts_entries = all(header is not None and header.hash_slot_count == header.index_count - 1 for header in headers)
-    has_entries = any(header is not None and header.index_count > ENTRY_FIRST for header in headers)
-    return has_entries and counts_entries and not indexes_unique_keys(store)
+    has_entries = False
+    for index_file in store.index.files:
+        header = index_file.header()
+        if header is None or header.hash_slot_count != header.index_count - 1:
+            return False
+        has_entries = has_entries or header.index_count > ENTRY_FIRST
+    return has_entries and not indexes_unique_keys(store)
 
 
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:

@@ -317,6 +317,36 @@ class IndexService:
         is_usable = index_file.header() is not None and index_file.slots <= SLOTS_MAX
         return None if is_usable else f"{found}: no index file has this length"
 
+    def files_between(self, begin: int, end: int) -> Iterator[tuple[IndexFile, IndexHeader]]:
+        """Yield the files for a part of the log, and their headers.
+
+        The part has the physical offsets [begin, end). The messages of each file must be after those of the file
+        before, or files may be left out. A bisection finds the first file, so most other files are not opened. All
+        opened files are closed at the end. Raises OSError.
+        """
+        headers: dict[int, IndexHeader | None] = {}
+
+        def header_of(at: int) -> IndexHeader | None:
+            if at not in headers:
+                found = self.files[at].header()
+                headers[at] = found if found is not None and found.index_count > ENTRY_FIRST else None
+            return headers[at]
+
+        def reaches(at: int) -> bool:  # a broker makes the next file before the file has entries
+            header = header_of(at)
+            return header is None or header.end_phy_offset >= begin
+
+        try:
+            for at in range(bisect_left(range(len(self.files)), True, key=reaches), len(self.files)):
+                header = header_of(at)
+                if header is not None and header.begin_phy_offset >= end:
+                    return
+                if header is not None:
+                    yield self.files[at], header
+        finally:
+            for at in headers:
+                self.files[at].file.close()
+
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Return the physical offsets for a key in ascending order.
 

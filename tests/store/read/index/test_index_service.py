@@ -4,6 +4,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -242,3 +243,32 @@ def test_the_messages_of_a_key_are_the_brokers(name: str, golden: Callable[[str]
         assert ours == sorted(ours)
         # the broker gives the newest `max`
         assert ours[-query["max"] :] == sorted(query["physicalOffsets"])
+
+
+def many_files(folder: Path) -> IndexService:
+    """File n has entries of messages in [100 n, 100 n + 60]; the last file has no entry yet."""
+    for number in range(64):
+        header = struct.pack(">qqqqii", 1000, 2000, 100 * number, 100 * number + 60, 2, 3)
+        (folder / f"{20261121091521172 + number}").write_bytes(header if number < 63 else bytes(40))
+    return IndexService(Storage(folder), folder)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "places"),
+    [
+        (0, 1, [0]),
+        (60, 61, [0]),
+        (61, 100, []),
+        (61, 101, [1]),
+        (3030, 3210, [30, 31, 32]),
+        (6200, 9000, [62]),
+        (6261, 9000, []),
+    ],
+)
+def test_only_the_files_of_a_part_of_the_log_are_opened(
+    begin: int, end: int, places: list[int], tmp_path: Path
+) -> None:
+    index = many_files(tmp_path)
+    with patch.object(IndexFile, "header", autospec=True, side_effect=IndexFile.header) as header:
+        assert [index.files.index(file) for file, _ in index.files_between(begin, end)] == places
+    assert header.call_count <= len(places) + 8
