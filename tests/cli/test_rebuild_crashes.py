@@ -45,8 +45,9 @@ def content(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(5, id="some")])
 @pytest.mark.parametrize("fault", CRASHES)
-def test_a_crash_at_every_call(fault: Fault, tmp_path: Path) -> None:
+def test_a_crash_at_every_call(fault: Fault, step: int, tmp_path: Path) -> None:
     damaged_store(tmp_path / "old")
     damaged_store(tmp_path / "new")
     assert rebuild(tmp_path / "new") == 3
@@ -71,7 +72,7 @@ def test_a_crash_at_every_call(fault: Fault, tmp_path: Path) -> None:
         shutil.rmtree(left)
         check_left(system.root)
 
-    points = crash_points(tmp_path, fault, damaged_store, rebuild, check)
-    assert points > (5 if fault is Fault.CRASH_WITHIN else 90)
+    points = crash_points(tmp_path, fault, damaged_store, rebuild, check, step)
+    assert points > (5 if fault is Fault.CRASH_WITHIN else 90) // step
     assert "old" in seen
     assert "half" in seen or fault is Fault.CRASH_WITHIN

@@ -16,7 +16,7 @@ from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from tests.conftest import Rmqctl, unpack
 
 Damage = Callable[[Path], None]
-RUNS = 20
+RUNS = [8, pytest.param(20, marks=pytest.mark.slow)]
 VERBS = (
     "verify -o json",
     "dump -o jsonl",
@@ -56,14 +56,15 @@ def overwritten(file: Path, position: int, data: bytes) -> None:
         opened.write(data)
 
 
+@pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("base", "damage"), [("497-lmq", without_queues), ("533-basic", with_a_bad_head)])
 def test_each_verb_says_the_same_each_time(
-    base: str, damage: Damage, verb: str, tmp_path: Path, rmqctl: Rmqctl
+    base: str, damage: Damage, verb: str, runs: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
     store = unpack(base, tmp_path)
     damage(store)
     name, *options = verb.split()
-    results = [rmqctl(name, store, *options, "--threads", 8) for _ in range(RUNS)]
+    results = [rmqctl(name, store, *options, "--threads", 8) for _ in range(runs)]
     assert results[0].out
     assert len({re.sub(r'"seconds": [^,]*', "", result.out) for result in results}) == 1

@@ -137,7 +137,9 @@ class RecordingPolicy(BrokerPolicy):
 def test_a_request_to_a_ha_port_is_no_acknowledgement() -> None:
     """A report after the end would let the master acknowledge puts that no slave has."""
     policy = RecordingPolicy()
-    with HAService(MemoryLog(bytes(1000), 1000), HAConf(listen_port=0), policy) as master:
+    with HAService(
+        MemoryLog(bytes(1000), 1000), HAConf(listen_port=0, send_heartbeat_interval_ms=50), policy
+    ) as master:
         for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO):
             with (
                 RemotingClient(LOOPBACK, master.port, timeout=0.5) as client,

@@ -19,7 +19,7 @@ from rmqctl.store.ha.received_log import ReceivedLog
 from tests.conftest import tree_hash
 from tests.operations.replicate.test_replication import golden_store, log_of
 from tests.store.journal.test_transaction import crash_points
-from tests.support.faulty_system import Fault, FaultySystem
+from tests.support.faulty_system import CRASHES, Fault, FaultySystem
 from tests.support.mirror_log import log_bytes
 from tests.support.written_under_faults import Inline
 
@@ -39,10 +39,9 @@ MASTER = Master(
 )
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(Fault.CRASH_BEFORE, marks=pytest.mark.slow), Fault.CRASH_AFTER, Fault.CRASH_WITHIN]
-)
-def test_a_crash_at_every_call(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(7, id="some")])
+@pytest.mark.parametrize("fault", CRASHES)
+def test_a_crash_at_every_call(fault: Fault, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocate, "ThreadPoolExecutor", Inline)
     golden = log_of("497-basic", tmp_path)
     ends = [item.physical_offset for item in golden_store(tmp_path).commit_log.scan()][1 : RECORDS + 1]
@@ -69,6 +68,5 @@ def test_a_crash_at_every_call(fault: Fault, tmp_path: Path, monkeypatch: pytest
         assert foretold in (start, None)
         assert log_bytes(system.root) == golden.data[: ends[-1]]
 
-    assert crash_points(tmp_path, fault, lambda root: None, replicate, check) > (
-        2 if fault is Fault.CRASH_WITHIN else 60
-    )
+    points = crash_points(tmp_path, fault, lambda root: None, replicate, check, step)
+    assert points > (2 if fault is Fault.CRASH_WITHIN else 60) // step

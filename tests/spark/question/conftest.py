@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
@@ -17,16 +17,15 @@ from rmqctl.forensics.message_filter import Filter
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, unpack
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Row = dict[str, Any]
 EVERY_NTH_CASE = 6
 
 
 @pytest.fixture(autouse=True)
-def _jobs_find_the_session(spark: SparkSession) -> None:
-    """A job without --master takes the existing session."""
+def _jobs_find_the_session(request: pytest.FixtureRequest) -> None:
+    """A job without --master takes the existing session. Other tests begin none."""
+    if request.node.get_closest_marker("spark") is not None:
+        request.getfixturevalue("spark")
 
 
 @pytest.fixture(scope="package")

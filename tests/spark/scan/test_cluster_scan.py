@@ -46,7 +46,7 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
     assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
-@pytest.mark.parametrize("split_size", [SPLIT_SIZE, 10**9])
+@pytest.mark.parametrize("split_size", [SPLIT_SIZE, pytest.param(10**9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", READABLE_NAMES)
 def test_every_golden_store_by_tasks(name: str, split_size: int, tmp_path: Path) -> None:
     """The tasks prove the whole index."""

@@ -75,7 +75,7 @@ def cross(
 @pytest.mark.parametrize("fault", Fault)
 def test_some_calls_fail(fault: Fault, tmp_path: Path) -> None:
     of_writes = fault in (Fault.TORN_WRITE, Fault.CRASH_WITHIN, Fault.SHORT_WRITE)
-    calls = cross(tmp_path, fault, 3 if of_writes else 13, SMALL, puts=16, size=700)
+    calls = cross(tmp_path, fault, 5 if of_writes else 29, SMALL, puts=16, size=700)
     assert calls > (40 if of_writes else 150)
 
 

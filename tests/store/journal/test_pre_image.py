@@ -70,9 +70,13 @@ def model(data: bytes, changes: list[InPlace]) -> bytes:
     return data
 
 
-@settings(max_examples=150, deadline=None)
-@given(CONTENT, st.lists(NUMBERS, max_size=6), st.binary(max_size=SIZE_MAX))
-def test_changed_and_back(data: bytes, numbers: list[tuple[type, int, int, bytes]], since: bytes) -> None:
+@pytest.mark.parametrize("examples", [40, pytest.param(150, marks=pytest.mark.slow)])
+def test_changed_and_back(examples: int) -> None:
+    content = given(CONTENT, st.lists(NUMBERS, max_size=6), st.binary(max_size=SIZE_MAX))
+    settings(max_examples=examples, deadline=None)(content(changed_and_back))()
+
+
+def changed_and_back(data: bytes, numbers: list[tuple[type, int, int, bytes]], since: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"
         path = root / PATH
