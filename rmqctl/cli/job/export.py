@@ -97,8 +97,9 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     If DIR is a URL, `export` first writes to a folder `_rmqctl-RUN` in DIR, then moves the files to their places, and
     then writes the file `_MANIFEST` (JSON), which names all files of the export, with their bytes and messages.
     A program that reads only these files sees the earlier export or the new one, never a part. Other programs should
-    wait for the file `_SUCCESS`, which is missing while files are moved. Do not run two exports to one URL at the same
-    time.
+    wait for the file `_SUCCESS`, which is missing while files are moved. A second export to the same URL is refused
+    while the first one runs. If an export is killed, the next export to the URL removes what is left, but not before 2
+    minutes have passed.
 
     With --mode overwrite, only files of earlier exports are replaced: `export` refuses a DIR that has other files.
     `export` exits with 1 if the log is damaged.

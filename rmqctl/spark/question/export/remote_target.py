@@ -5,20 +5,23 @@ a data set skip. When all messages are written, each file is moved to its place.
 replaced, which names all files of the export. A reader of `_MANIFEST` has the earlier export or the new one at every
 moment, also if the export is killed. Other readers may see a part of the files while the files are moved.
 
-A folder `_rmqctl-RUN` that exists at the beginning belongs to a killed export. Files that this export has moved are
-removed, if `_MANIFEST` does not name them.
+A running export writes the marker file in its folder again every HEARTBEAT_SECONDS. If the files in another folder
+`_rmqctl-RUN` are not older than ABANDONED_SECONDS, by the clock of the server, another export may be running, and the
+new export is refused. An older folder belongs to a killed export: the folder is removed, and the files that this export
+has moved, if `_MANIFEST` does not name them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import Unreadable
+from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.logfile.system.remote_storage import file_system, os_errors, root_text
 from rmqctl.spark.question.export.earlier_files import MANIFEST, MARKER, SUCCESS, Leftovers, Mode, check_replaceable
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from rmqctl.spark.question.export.part_files import PartFile
 
 MOVES_AT_ONCE = 16
+HEARTBEAT_SECONDS = 15
+ABANDONED_SECONDS = 120
+NS_PER_SECOND = 1_000_000_000
 _STAGING = re.compile(r"_rmqctl-(?P<run>[0-9a-f]{32})/.*", re.DOTALL)
 
 
@@ -45,6 +51,8 @@ class RemoteTarget:
         self._suffix = suffix
         self._run = uuid.uuid4().hex
         self._folder = f"_rmqctl-{self._run}"
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="export", daemon=True)
         self._system, inner = file_system(target)
         self._inner = inner.rstrip("/")
 
@@ -56,12 +64,59 @@ class RemoteTarget:
     def begin(self) -> None:
         """Make the folder to which tasks write.
 
-        Raises BadRequest if the mode does not allow an export to the URL. Raises OSError.
+        Raises BadRequest if the mode does not allow an export to the URL, or if another export has begun at the same
+        time. Raises OSError.
         """
         self._checked()
+        self._mark()
+        try:
+            self._others()
+        except (BadRequest, OSError):
+            self.remove_staging()
+            raise
+        self._heart.start()
+
+    def _mark(self) -> None:
         with os_errors(self._target):
             self._system.create_dir(self._at(self._folder), recursive=True)
             self._write(f"{self._folder}/{MARKER}", b"")
+
+    def _beat(self) -> None:
+        """Write the marker again from time to time.
+
+        Return when the export ends, or when another export has removed the folder.
+        """
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            with suppress(OSError), os_errors(self._target):  # the next time may be better
+                if not self._is_marked():
+                    return
+                self._write(f"{self._folder}/{MARKER}", b"")
+
+    def _is_marked(self) -> bool:
+        from pyarrow.fs import FileType
+
+        found = self._system.get_file_info(self._at(f"{self._folder}/{MARKER}"))
+        return bool(found.type == FileType.File)
+
+    def _others(self) -> list[str]:
+        """Return the runs of killed exports that have left a folder in the target.
+
+        The folder of this export must have its marker. Raises BadRequest if another export may be running.
+        """
+        newest: dict[str, int | None] = {}
+        for info in self._infos():
+            if (found := _STAGING.fullmatch(info.path[len(self._inner) + 1 :])) is not None:
+                before = newest.get(found["run"], 0)
+                newest[found["run"]] = None if before is None or info.mtime_ns is None else max(before, info.mtime_ns)
+        now = newest.pop(self._run, None)
+        for run, time in newest.items():
+            if now is None or time is None or now - time < ABANDONED_SECONDS * NS_PER_SECOND:
+                raise BadRequest(
+                    "another export to the same URL may be running",
+                    path=root_text(self._target / f"_rmqctl-{run}"),
+                    hint=f"wait until it ends; if it was killed, try again after {ABANDONED_SECONDS} s",
+                )
+        return sorted(newest)
 
     def publish(self, files: Sequence[PartFile]) -> None:
         """Move the files of the tasks to their places, and name them in `_MANIFEST`.
@@ -71,6 +126,8 @@ class RemoteTarget:
         Raises OSError.
         """
         earlier = self._checked()
+        if not self._is_marked():
+            raise BadRequest("another export has removed the folder of this one", path=self.staging, hint="try again")
         kept = self._entries_of(earlier) if self._mode is Mode.APPEND else []
         with os_errors(self._target):
             self._delete(name for name in earlier if name == SUCCESS)
@@ -96,19 +153,35 @@ class RemoteTarget:
 
     def remove_staging(self) -> None:
         """Remove the folder to which tasks write. Raises OSError."""
-        with os_errors(self._target):
+        self._ended.set()
+        if self._heart.is_alive():
+            self._heart.join()  # it would make the folder again
+        with suppress(FileNotFoundError), os_errors(self._target):
             self._system.delete_dir(self._at(self._folder))
 
     def remove_leftovers(self) -> Leftovers:
-        """Remove what killed exports have left in the target. Raises OSError."""
+        """Remove what killed exports have left in the target.
+
+        Raises BadRequest if another export may be running. Raises OSError.
+        """
+        if not any(_STAGING.fullmatch(name) for name in self._listed()):
+            return Leftovers([], [])
+        self._mark()  # its time is the server's
+        try:
+            runs = self._others()
+            self._remove(runs)
+        finally:
+            self.remove_staging()
+        return Leftovers([root_text(self._target / f"_rmqctl-{run}") for run in runs], [])
+
+    def _remove(self, runs: Sequence[str]) -> None:
+        """Remove the folders of killed exports, and the files that they have moved."""
         listed = self._listed()
-        runs = {found["run"] for name in listed if (found := _STAGING.fullmatch(name))}
         named = {one["path"] for one in self._manifest(listed)}
         with os_errors(self._target):
             self._delete(name for name in listed if name not in named and any(f"-{run}." in name for run in runs))
-            for run in sorted(runs):
+            for run in runs:
                 self._system.delete_dir(self._at(f"_rmqctl-{run}"))
-        return Leftovers([root_text(self._target / f"_rmqctl-{run}") for run in sorted(runs)], [])
 
     def _checked(self) -> dict[str, int]:
         """Return the sizes of the files in the target, by their relative names.
@@ -120,12 +193,16 @@ class RemoteTarget:
         return found
 
     def _listed(self) -> dict[str, int]:
+        start = len(self._inner) + 1
+        return {one.path[start:]: one.size for one in self._infos()}
+
+    def _infos(self) -> list[Any]:
+        """Return pyarrow's information on all files in the target."""
         from pyarrow.fs import FileSelector, FileType
 
         with os_errors(self._target):
             entries = self._system.get_file_info(FileSelector(self._inner, recursive=True, allow_not_found=True))
-        start = len(self._inner) + 1
-        return {one.path[start:]: one.size for one in entries if one.type == FileType.File}
+        return [one for one in entries if one.type == FileType.File]
 
     def _manifest(self, listed: Iterable[str]) -> list[dict[str, Any]]:
         """Return the files that `_MANIFEST` names.
@@ -196,7 +273,7 @@ def file_system_path(target: Path, inner: str, part: PartFile) -> str:
 def remove_leftovers(target: Path) -> Leftovers:
     """Remove what killed exports to a URL have left.
 
-    Raises BadRequest if pyarrow does not know the URL, and OSError.
+    Raises BadRequest if pyarrow does not know the URL, or if another export may be running. Raises OSError.
     """
     return RemoteTarget(target, Mode.ERROR, "").remove_leftovers()
 
@@ -207,8 +284,8 @@ def remote_target(target: Path, mode: Mode, suffix: str) -> Iterator[RemoteTarge
 
     If the block fails, the files that it has moved are removed, too.
 
-    Raises BadRequest if `mode` does not allow an export to the URL, or if pyarrow does not know the URL. Raises
-    OSError.
+    Raises BadRequest if `mode` does not allow an export to the URL, if pyarrow does not know the URL, or if another
+    export has begun at the same time. Raises OSError.
     """
     found = RemoteTarget(target, mode, suffix)
     found.begin()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.question.export.earlier_files import MANIFEST, Mode
 from rmqctl.spark.question.export.local_target import local_target
 from rmqctl.spark.question.export.part_files import PartFile
-from rmqctl.spark.question.export.remote_target import RemoteTarget, remote_target, remove_leftovers
+from rmqctl.spark.question.export.remote_target import ABANDONED_SECONDS, RemoteTarget, remote_target, remove_leftovers
 
 SUFFIX = ".json"
 
@@ -35,6 +37,12 @@ def written(there: RemoteTarget, target: Path, *texts: str) -> list[PartFile]:
 def exported(target: Path, mode: Mode, *texts: str) -> None:
     with remote_target(url_path(target), mode, SUFFIX) as there:
         there.publish(written(there, target, *texts))
+
+
+def is_silent_for_long(target: Path) -> None:
+    """Nothing in the folders of exports is newer than two minutes."""
+    for path in target.glob("_rmqctl-*/*"):
+        os.utime(path, (time.time() - ABANDONED_SECONDS - 1,) * 2)
 
 
 def listed(target: Path) -> set[str]:
@@ -126,10 +134,46 @@ def test_a_driver_that_is_killed_leaves_the_old_files_or_the_new_ones(
             there.publish(files)
     whole = after | {"newer"}
     assert named(target) == (whole if dies_in == "delete_file" else {"old"})
+    with pytest.raises(BadRequest, match="another export to the same URL may be running"):
+        remove_leftovers(url_path(target))
+    is_silent_for_long(target)
     assert len(remove_leftovers(url_path(target)).removed) == 1
     assert named(target) <= listed(target) <= named(target) | {"old"}
     exported(target, Mode.OVERWRITE, "last")
     assert listed(target) == named(target) == {"last"}
+
+
+def test_a_second_export_does_not_disturb_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, also if it begins at the same time, and if the first one has written nothing for long."""
+    monkeypatch.setattr("rmqctl.spark.question.export.remote_target.HEARTBEAT_SECONDS", 0.01)
+    target = tmp_path / "out"
+    with remote_target(url_path(target), Mode.APPEND, SUFFIX) as there:
+        files = written(there, target, "x")
+        is_silent_for_long(target)
+        (marker,) = target.glob("_rmqctl-*/rmqctl-export")
+        while time.time() - marker.stat().st_mtime > 60:
+            time.sleep(0.01)
+        for begin in (remove_leftovers, lambda place: exported(target, Mode.APPEND, "y")):
+            with pytest.raises(BadRequest, match="another export to the same URL may be running"):
+                begin(url_path(target))
+        there.publish(files)
+    assert listed(target) == named(target) == {"x"}
+    assert not list(target.glob("_rmqctl-*"))
+
+
+def test_an_export_whose_folder_was_removed_publishes_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    exported(target, Mode.ERROR, "old")
+    with pytest.raises(BadRequest, match="has removed the folder of this one"):
+        _sleep_before_publishing(target)
+    assert listed(target) == named(target) == {"old"}
+
+
+def _sleep_before_publishing(target: Path) -> None:
+    with remote_target(url_path(target), Mode.OVERWRITE, SUFFIX) as there:
+        is_silent_for_long(target)
+        assert len(remove_leftovers(url_path(target)).removed) == 1
+        there.publish([])
 
 
 def _fail_in_the_second_move(target: Path, mode: Mode) -> None:
