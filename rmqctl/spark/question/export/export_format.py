@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,6 +99,16 @@ def _escaped(text: str) -> str:
 
 
 def _csv(rows: Iterable[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(row.values() for row in rows)
-    return text.getvalue().encode()
+    lines = _Lines()
+    csv.writer(lines, lineterminator="\r\n").writerows(row.values() for row in rows)
+    return "".join(lines).encode()
+
+
+class _Lines(list[str]):
+    """Lines that end with LF, from a CSV writer that ends lines with CR LF.
+
+    Python's writer quotes a text with CR only if CR is in the end of its own lines. Many readers end a line at CR.
+    """
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n") + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import io
 import json
 import random
 import zlib
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.spark.question.export.export_format import without_formulas
+from rmqctl.spark.question.export.export_format import _csv, without_formulas
 from tests.conftest import Rmqctl, tree_hash
 from tests.spark.question.conftest import dumped
 from tests.support.log_maker import Record, write_log
@@ -183,3 +184,11 @@ def test_a_text_in_csv_is_no_formula() -> None:
     ]
     found = [tuple(without_formulas(row).values()) for row in rows]
     assert found == [("'=1+1", -1), ("'-a", 2), ("a=", None)]
+
+
+def test_a_line_break_of_any_kind_in_csv_is_quoted() -> None:
+    text = _csv([{"a": 1, "b": value} for value in ("x\ry", "x\ny", "x\r\ny", 'x"y', "x,y", "", None)])
+    assert text.split(b"1,")[1:3] == [b'"x\ry"\n', b'"x\ny"\n']
+    assert text.endswith(b"1,\n1,\n")
+    found = [row[1] for row in csv.reader(io.StringIO(text.decode(), newline=""))]
+    assert found == ["x\ry", "x\ny", "x\r\ny", 'x"y', "x,y", "", ""]
