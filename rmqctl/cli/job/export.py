@@ -14,7 +14,7 @@ from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.logfile.system.remote_storage import root_text
+from rmqctl.logfile.system.remote_storage import place_of, root_text
 from rmqctl.spark.scan.split_size import MIB
 
 FILE_MIB, FILE_MIB_MAX = 128, 4096
@@ -140,9 +140,9 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
     """Check that the export does not write into a store. Raises BadRequest."""
     for store in stores:
-        if target.resolve().is_relative_to(store.resolve()):
+        if place_of(target).is_relative_to(place_of(store)):
             raise BadRequest(
                 "is inside the store",
-                path=str(target),
+                path=root_text(target),
                 hint="choose a folder outside the store: rmqctl never writes into a store that it inspects",
             )

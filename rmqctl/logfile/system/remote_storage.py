@@ -34,6 +34,7 @@ _SCHEME = re.compile(r":[a-z][a-z0-9+.-]+:")
 _CREDENTIALS = re.compile(r"[^/@]*:[^/]*@")
 _NO_HOST = "@"
 _QUERY, _SLASH_IN_QUERY = "?", "%2F"
+_HERE = (":fsspec+local:", ":fsspec+file:")
 FILE = "file"
 
 
@@ -79,6 +80,20 @@ def root_text(path: Path) -> str:
 def is_remote(path: Path) -> bool:
     """Return whether a path stands for a URL (see `root_path`)."""
     return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
+
+
+def place_of(path: Path) -> Path:
+    """Return the same path for all spellings of a place, to compare places.
+
+    The query of a URL is left out. A URL for files of this host, such as fsspec+local:///mnt, becomes a path.
+    """
+    if not is_remote(path):
+        return path.resolve()
+    _, scheme, host, *rest = path.parts
+    host = host.partition(_QUERY)[0]
+    if scheme in _HERE:
+        return Path("/", "" if host == _NO_HOST else host, *rest).resolve()
+    return Path("/", scheme, host, *rest).resolve()
 
 
 NS_PER_MS = 1_000_000

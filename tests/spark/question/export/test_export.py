@@ -192,3 +192,15 @@ def test_a_line_break_of_any_kind_in_csv_is_quoted() -> None:
     assert text.endswith(b"1,\n1,\n")
     found = [row[1] for row in csv.reader(io.StringIO(text.decode(), newline=""))]
     assert found == ["x\ry", "x\ny", "x\r\ny", 'x"y', "x,y", "", ""]
+
+
+@pytest.mark.parametrize(
+    "url", ["fsspec+local://{}/new", "file://{}/new", "fsspec+local://{}/../store/new?use_mmap=1", "{}"]
+)
+def test_an_export_into_the_store_itself_is_refused(url: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    for store in (str(root), f"fsspec+local://{root}"):
+        found = rmqctl("job", "export", store, "--to", url.format(root))
+        assert (found.code, len(found.err.splitlines())) == (2, 1)
+        assert "is inside the store" in found.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,10 @@ def test_a_task_has_few_files_open(tmp_path: Path) -> None:
     found = files.close()
     assert sum(file.messages for file in found) == 2 * (OPEN_MAX + 1)
     assert len({file.path for file in found}) == len(found)
+    rows = Counter({file.partition: 0 for file in found})
+    for file in found:
+        rows[file.partition] += parquet.read_table(file.path).num_rows
+    assert set(rows.values()) == {2}
 
 
 @pytest.mark.parametrize("name", ["parquet", "csv", "jsonl"])
