@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read.commit_log import CommitLog
 
+RECORD_END = 64  # a topic, at least, is in these bytes of a record
 LOOK_BACK = 8 * 1024 * 1024  # a broker accepts messages of 4 MiB, unless its maxMessageSize says otherwise
 
 
@@ -48,6 +49,24 @@ def end_of_log(log: CommitLog, known: int) -> Written:
         return written(log, known)
     start = max(known, file.file_from_offset)
     return written(log, nearer(log, start, _last_data(file, start)))
+
+
+def ends_before(log: CommitLog, offset: int) -> bool:
+    """Return whether the log certainly ends before a physical offset.
+
+    A record once ended at `offset`, and the last bytes of a record are never all zeros. The result is False if the log
+    now begins after `offset`. A log that was cut and has grown over `offset` again is not recognized. Raises OSError.
+    """
+    files = log.queue.files
+    if offset <= log.min_offset:
+        return False
+    if not files or offset > files[-1].end:
+        return True
+    file = log.queue.find(offset)
+    if file is None or offset == file.file_from_offset:
+        return False  # a blank may end here, and may have zeros
+    begin = max(offset - file.file_from_offset - RECORD_END, 0)
+    return is_zeros(file.read(begin, 2 * RECORD_END))
 
 
 def nearer(log: CommitLog, known: int, target: int) -> int:

@@ -21,7 +21,7 @@ from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
 from rmqctl.spark.source.split_rows import RowReading
-from rmqctl.spark.source.stream.boundary import boundary, end_of_log
+from rmqctl.spark.source.stream.boundary import boundary, end_of_log, ends_before
 from rmqctl.spark.source.stream.by_time import first_stored_since
 
 if TYPE_CHECKING:
@@ -63,18 +63,27 @@ class StreamSource:
     def latest(self, start: Mapping[str, int]) -> dict[str, int]:
         """Return the physical offset where the written part of each log ends.
 
-        The search begins at the physical offset of the store in `start`, or at the beginning of the log. If a broker
-        has cut the log before this offset, the stream misses the new records before it. Raises Unreadable if a log
-        cannot be read, and the other errors of ReadOnlyStore.
+        The search begins at the physical offset of the store in `start`, or at the beginning of the log. Raises
+        Unreadable if a log cannot be read, or if a log was cut before this offset. Raises the other errors of
+        ReadOnlyStore.
         """
-        return self._of_logs(self._stores.roots, lambda log, root: _written_end(log, start.get(root, log.min_offset)))
+
+        def end_of(log: CommitLog, root: str) -> int:
+            known = start.get(root, log.min_offset)
+            if ends_before(log, known):
+                raise _cut(root, known)
+            return _written_end(log, known)
+
+        return self._of_logs(self._stores.roots, end_of)
 
     def end(self, start: Mapping[str, int], latest: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return, for each store, the physical offset where the next batch ends.
 
         The batch begins at `start`, or at the beginning of the log, and ends at `latest` or before. If more than `most`
-        bytes are new, the batch reads about `most` bytes: the same share of the new part of each log.
+        bytes are new, the batch reads about `most` bytes: the same share of the new part of each log. Raises Unreadable
+        if a log was cut before `start`.
         """
+        _check_not_cut(start, latest)
         missing = [root for root in latest if root not in start]
         first = {**start, **self._of_logs(missing, lambda log, _: log.min_offset)}
         new = {root: max(latest[root] - first[root], 0) for root in latest}
@@ -91,8 +100,9 @@ class StreamSource:
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return the tasks for the data between the offsets `start` and `end`.
 
-        Each split consists of whole messages, blanks and damages.
+        Each split consists of whole messages, blanks and damages. Raises Unreadable if a log was cut before `start`.
         """
+        _check_not_cut(start, end)
         warm_up_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():
@@ -149,6 +159,21 @@ def _written_end(log: CommitLog, known: int) -> int:
     time.sleep(SETTLE_SECONDS)
     log.queue.close()  # what is read of a store at a URL is kept until then
     return found.unsure.end if log.at(found.unsure.physical_offset) == found.unsure else found.end
+
+
+def _check_not_cut(start: Mapping[str, int], end: Mapping[str, int]) -> None:
+    for root, offset in start.items():
+        if end.get(root, offset) < offset:
+            raise _cut(root, offset)
+
+
+def _cut(root: str, offset: int) -> Unreadable:
+    return Unreadable(
+        "the log ends before the offset of the stream: it was cut, and the stream would miss new messages",
+        path=root,
+        offset=offset,
+        hint="start the query again with a new checkpointLocation; startingOffset says where it begins",
+    )
 
 
 def _milliseconds(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
@@ -281,6 +281,39 @@ def test_files_that_expired_are_told(tmp_path: Path) -> None:
         ("file-gap", 0, FILE_SIZE)
     ]
     assert offsets(rows)[0] == FILE_SIZE
+
+
+@pytest.mark.parametrize("kept", [0, 3, 11], ids=["no file", "in the first file", "in the same file"])
+def test_a_log_that_was_cut_is_an_error(kept: int, tmp_path: Path) -> None:
+    """In each version of Spark: 4.0 and 4.1 do not say where the batch before ended; availableNow asks for the end."""
+    log, source = Log(tmp_path), source_of(tmp_path)
+    at = [log.append(Record(body=bytes(400))) for _ in range(12)]
+    before = source.latest({})
+    assert source.latest(before) == before
+    for path in (tmp_path / "commitlog").iterdir():
+        base = int(path.name)
+        if base > at[kept] or not kept:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[: at[kept] - base].ljust(FILE_SIZE, b"\0"))
+    for ask in (
+        lambda: source.latest(before),
+        lambda: source.end(before, source.latest({}), None),
+        lambda: source.tasks(before, source.latest({})),
+    ):
+        with pytest.raises(Unreadable, match=r"it was cut.* at offset .*new checkpointLocation"):
+            ask()
+
+
+def test_a_full_log_is_not_cut(tmp_path: Path) -> None:
+    """The stream is at the end of a blank, before the broker makes the next file, and afterwards."""
+    log, source = Log(tmp_path), source_of(tmp_path)
+    while log.end < FILE_SIZE:
+        log.append(Record(body=bytes(400)))
+    (_, last) = sorted((tmp_path / "commitlog").iterdir())
+    for make in (last.unlink, lambda: last.write_bytes(bytes(FILE_SIZE))):
+        make()
+        assert source.latest({str(tmp_path): FILE_SIZE}) == {str(tmp_path): FILE_SIZE}
 
 
 def test_an_end_that_later_files_go_on_behind(tmp_path: Path) -> None:
