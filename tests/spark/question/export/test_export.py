@@ -8,7 +8,8 @@ import io
 import json
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,33 @@ def test_an_export_into_the_store_itself_is_refused(url: str, tmp_path: Path, rm
         found = rmqctl("job", "export", store, "--to", url.format(root))
         assert (found.code, len(found.err.splitlines())) == (2, 1)
         assert "is inside the store" in found.err
+
+
+@pytest.mark.parametrize("place", ["{}", "fsspec+local://{}"], ids=["path", "url"])
+@pytest.mark.parametrize("file_format", ["parquet", "jsonl"])
+def test_tasks_that_run_twice(
+    place: str,
+    file_format: str,
+    golden_stores: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    document: Callable[..., Row],
+) -> None:
+    """As Spark does by speculation, or after an executor that ended late: both write, and one answer counts."""
+
+    def twice(_: object, calls: Sequence[Callable[[], object]]) -> dict[int, Callable[[], object]]:
+        first = [call() for call in calls]
+        second = [call() for call in calls]
+        return {number: partial((first, second)[number % 2].__getitem__, number) for number in range(len(calls))}
+
+    monkeypatch.setattr("rmqctl.spark.question.export.export.answers", twice)
+    root, target = golden_stores["broker-533"], tmp_path / "out"
+    found = document("export", root, "--to", place.format(target), "--format", file_format)
+    paths = [path for path in target.rglob("part-*") if path.is_file()]
+    if file_format == "parquet":
+        offsets = [row["physicalOffset"] for row in read_back(target)]
+    else:
+        offsets = [json.loads(line)["physicalOffset"] for path in paths for line in path.read_text().splitlines()]
+    assert sorted(offsets) == [row["physicalOffset"] for row in dumped(root)]
+    assert (found["messages"], found["fileCount"]) == (len(offsets), len(paths))
+    assert not [*target.glob("_rmqctl-*"), *tmp_path.glob(".out.*")]
