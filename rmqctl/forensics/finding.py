@@ -325,8 +325,10 @@ CATALOGUE: dict[str, Explanation] = {
     "config-invalid": Explanation(
         "A file of config/ is not valid JSON, or it has a value of a type that a broker rejects.",
         "A broker deletes the file and reads its .bak. If the .bak is not valid either, the broker does not start, "
-        "or starts with an empty configuration. `rmqctl config restore STORE FILE` puts the .bak back; it rebuilds "
-        "topics.json and subscriptionGroup.json if there is no good one.",
+        "or starts with an empty configuration. If the file has only `null`, the broker does not read the .bak, and "
+        "starts with an empty configuration. Brokers up to 5.3 do the same for `[]` and, in most files, for blanks. "
+        "`rmqctl config restore STORE FILE` puts the .bak back; it rebuilds topics.json and subscriptionGroup.json if "
+        "there is no good one.",
     ),
     "config-missing": Explanation(
         "A file of config/ and its .bak do not exist, although other files show that a broker wrote it.",

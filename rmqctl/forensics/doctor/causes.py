@@ -162,7 +162,9 @@ CAUSES: dict[str, CauseKind] = {
     "config-damaged": CauseKind(
         "A file of config/ cannot be loaded: {subjects}{places}",
         "The broker takes the .bak, which may be older. Without a valid .bak it does not start, or starts with an "
-        "empty file: topics, groups or offsets are missing then.",
+        "empty file: topics, groups or offsets are missing then. If the file has only `null`, the broker does not read "
+        "the .bak, and starts with an empty file. Brokers up to 5.3 do the same for `[]` and, in most files, for "
+        "blanks.",
     ),
     "config-emptied": CauseKind(
         "A file of config/ lost all its entries: {subjects}{places}",

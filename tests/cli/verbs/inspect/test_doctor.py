@@ -236,6 +236,17 @@ def test_a_lost_config_is_a_cause_and_restored(
     assert found["healthy"]
 
 
+@pytest.mark.parametrize("text", [b"null", b"[]", b" \n"])
+def test_a_text_that_a_broker_takes_as_an_empty_file(text: bytes, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """4.9.7 and 5.3.3 serve no topic then, although the .bak is good (asked on 2026-11-25)."""
+    store = unpack("broker-497", tmp_path)
+    path = store / "config" / "topics.json"
+    path.write_bytes(text)
+    (cause,) = (one for one in diagnosis(store, rmqctl)["causes"] if one["code"] == "config-damaged")
+    assert f"{text.decode().strip() or 'blanks'}" in cause["means"]
+    assert "does not read the .bak" in cause["means"]
+
+
 def test_lost_offsets_are_found_by_the_groups_of_other_files(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-497", tmp_path)
     lose_with_bak(store / "config" / "consumerOffset.json")
