@@ -16,6 +16,7 @@ from rmqctl.kernels.warm_up import cache_in, is_cached, warm_up
 MODULES = (
     "line_encode", "json_lines", "row_scan", "dispatch_scan", "index_match", "filter_scan", "group_scan",
     "scan", "index_build", "queue_simulate", "cq_unit_compare", "cq_unit_build", "queue_offset_range",
+    "send_hash",
 )  # fmt: skip
 
 

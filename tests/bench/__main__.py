@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.bench.by_tasks import BY_TASKS_HEADINGS, by_tasks_rows
 from tests.bench.driver import DRIVER_HEADINGS, driver_rows
 from tests.bench.jobs import (
     FIXED_HEADINGS,
@@ -86,6 +87,7 @@ def main() -> None:
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
     print(markdown(FLEET_HEADINGS, fleet_rows(arguments.work, arguments.runs)))
     print(markdown(QUESTION_HEADINGS, question_rows(arguments.work, arguments.runs)))
+    print(markdown(BY_TASKS_HEADINGS, by_tasks_rows(arguments.work, arguments.runs)))
     print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")
     print(

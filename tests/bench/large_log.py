@@ -22,12 +22,15 @@ QUEUES = 4
 TAG = "TagA"
 BLANK_SIZE = 8
 CHECKPOINT_SIZE = 4096
+DIGITS = 16  # the last of the 32 of a UNIQ_KEY
 UNIT_SIZE, UNITS = 20, 300_000
 QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET = 12, 20, 28  # where they are in a record
 
 
-def large_log(work: Path, name: str = "large-log", files: int = FILES, file_size: int = FILE_SIZE) -> Path:
-    """The store; made once."""
+def large_log(
+    work: Path, name: str = "large-log", files: int = FILES, file_size: int = FILE_SIZE, *, unique: bool = False
+) -> Path:
+    """The store; made once. With `unique`, each message has a UNIQ_KEY of its own."""
     store = work / name
     if not store.exists():
         print(f"bench: {store} is generated", file=sys.stderr, flush=True)
@@ -35,8 +38,11 @@ def large_log(work: Path, name: str = "large-log", files: int = FILES, file_size
         shutil.rmtree(making, ignore_errors=True)
         (making / "commitlog").mkdir(parents=True)
         log = making / "commitlog"
-        offsets = [_write_file(log / f"{number * file_size:020d}", number, file_size) for number in range(files)]
-        _write_queues(making / "consumequeue" / Record().topic, np.concatenate(offsets))
+        offsets = [
+            _write_file(log / f"{number * file_size:020d}", number, file_size, unique=unique) for number in range(files)
+        ]
+        size = len(_record(unique=unique))
+        _write_queues(making / "consumequeue" / Record().topic, np.concatenate(offsets), size)
         (making / "checkpoint").write_bytes(
             struct.pack(">qqq", *3 * [Record().store_timestamp]).ljust(CHECKPOINT_SIZE, b"\0")
         )
@@ -44,9 +50,9 @@ def large_log(work: Path, name: str = "large-log", files: int = FILES, file_size
     return store
 
 
-def _write_file(path: Path, number: int, file_size: int) -> npt.NDArray[np.int64]:
+def _write_file(path: Path, number: int, file_size: int, *, unique: bool) -> npt.NDArray[np.int64]:
     """A file of the log; the physical offsets of its messages."""
-    record = np.frombuffer(_record(), np.uint8)
+    record = np.frombuffer(_record(unique=unique), np.uint8)
     count = (file_size - BLANK_SIZE) // len(record)
     messages = np.arange(number * count, (number + 1) * count)
     offsets = number * file_size + np.arange(count) * len(record)
@@ -57,6 +63,9 @@ def _write_file(path: Path, number: int, file_size: int) -> npt.NDArray[np.int64
     ):
         records[:, at : at + values.itemsize] = values.view(np.uint8).reshape(count, -1)
     records[:, PHYSICAL_OFFSET : PHYSICAL_OFFSET + 8] = offsets.astype(">i8").view(np.uint8).reshape(count, 8)
+    if unique:  # the key is the last property
+        digits = messages[:, None] // 10 ** np.arange(DIGITS)[::-1] % 10 + ord("0")
+        records[:, len(record) - 1 - DIGITS : len(record) - 1] = digits.astype(np.uint8)
     room = file_size - records.nbytes
     with path.open("wb") as file:
         file.write(records.data)
@@ -64,16 +73,17 @@ def _write_file(path: Path, number: int, file_size: int) -> npt.NDArray[np.int64
     return offsets
 
 
-def _record() -> bytes:
+def _record(*, unique: bool) -> bytes:
     body = np.random.default_rng(1).bytes(BODY_SIZE)
-    return encode(Record(body=body, properties=f"TAGS\x01{TAG}\x02".encode()), 0)
+    key = f"UNIQ_KEY\x01{'0' * 32}\x02" if unique else ""
+    return encode(Record(body=body, properties=f"TAGS\x01{TAG}\x02{key}".encode()), 0)
 
 
-def _write_queues(folder: Path, offsets: npt.NDArray[np.int64]) -> None:
+def _write_queues(folder: Path, offsets: npt.NDArray[np.int64], size: int) -> None:
     for queue in range(QUEUES):
         mine = offsets[queue::QUEUES]
         units = np.zeros(len(mine), [("physicalOffset", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
-        units["physicalOffset"], units["size"], units["tagsCode"] = mine, len(_record()), hash_code(TAG)
+        units["physicalOffset"], units["size"], units["tagsCode"] = mine, size, hash_code(TAG)
         (folder / str(queue)).mkdir(parents=True)
         for begin in range(0, len(units), UNITS):
             part = units[begin : begin + UNITS].tobytes()

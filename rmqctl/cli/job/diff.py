@@ -83,19 +83,19 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
     Records that a log lacks at its beginning or end do not count as differences. `diff` exits with 1 if there are
     differences or damage, or if the logs have no offset in common.
     """
-    from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
-    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, ask_unequal, with_difference
 
-    def compared(left: DataFrame, right: DataFrame) -> DataFrame:
-        found = unequal(left, right, bodies=bodies).persist()
-        found.count()  # the action that reads both logs
+    def kept(unequal: DataFrame) -> DataFrame:
+        found = unequal.persist()
+        found.count()  # the action that reads the differing parts of both logs
         return found
 
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
     with job_run("diff", [a, b], asked) as run:
         needed = ("physicalOffset", *FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
-        found, read = ask([run.records(needed, store) for store in run.stores], compared)
+        left, right = (run.records(needed, store) for store in run.stores)
+        found, read = ask_unequal(left, right, kept, bodies=bodies)
         totals, rows = _answers(
             with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit
         )

@@ -64,20 +64,18 @@ def command(stores: tuple[Path, ...], all_topics: bool, limit: int, output: str,
     there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
-    from rmqctl.spark.question.duplicates import duplicates, first
-    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.duplicates import ask_duplicates, first
 
     with job_run("duplicates", stores, asked) as run:
-        rows, read = ask(
-            [run.records(NEEDED)],
-            lambda records: rows_of(first(duplicates(records, all_topics=all_topics), limit + 1)),
+        rows, read = ask_duplicates(
+            run.records(NEEDED), lambda found: rows_of(first(found, limit + 1)), all_topics=all_topics
         )
     found = [_row(row) for row in rows[:limit]]
-    print_result(run, scanned(read[0]) | {"copies": found}, "copies", output, KEYS, COLUMNS)
+    print_result(run, scanned(read) | {"copies": found}, "copies", output, KEYS, COLUMNS)
     more = "more than " if len(rows) > limit else ""
     hint = "; a higher --limit prints more" if more else ""
     remark(f"{more}{counted(len(found), 'message')} stored more than once{hint}")
-    return finish(run, read, found=bool(found))
+    return finish(run, [read], found=bool(found))
 
 
 def _row(row: Row) -> Row:

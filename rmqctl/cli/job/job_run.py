@@ -68,9 +68,10 @@ class JobRun(NamedTuple):
         """
         return any(store.partly_read for store in self.stores)
 
-    def table(self, name: str) -> DataFrame:
+    def table(self, name: str, **options: str) -> DataFrame:
         """Return the table of the data source `name`, for all stores of the job."""
-        return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
+        paths = [path_of(store) for store in self.stores]
+        return self.spark.read.format(name).options(**self.layout, **options).load(paths)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,6 @@ from rmqctl.cli.job.job_run import (
     job_run,
     path_of,
     print_result,
-    rows_of,
     scanned,
 )
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
@@ -66,19 +67,23 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     `lost` does not list prepared and rolled-back messages, because they belong to no queue. `lost` exits with 1 if WHY
     of a message is `missing-unit`, or if the log is damaged.
     """
-    from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
-    from rmqctl.spark.question.lost import MISSING_UNIT, lost
+    from rmqctl.spark.question.lost import MISSING_UNIT, ask_lost
 
     with job_run("lost", stores, asked) as run:
-        known, units = _known_topics(run), run.table("rocketmq-queues")
-        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
+        rows, read = ask_lost(run.records(NEEDED), partial(_units_of, run), _known_topics(run))
     found = sorted(
-        map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"])
+        (_row(row.asDict()) for row in rows),
+        key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]),
     )
-    print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
+    print_result(run, scanned(read) | {"queues": found}, "queues", output, KEYS, COLUMNS)
     remark(f"{counted(sum(row['messages'] for row in found), 'message')} that no queue reaches")
-    return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))
+    return finish(run, [read], found=any(row["why"] == MISSING_UNIT for row in found))
+
+
+def _units_of(run: JobRun, queues: list[tuple[str, str, int]]) -> DataFrame:
+    """Return the units of some queues (store, topic, queueId)."""
+    return run.table("rocketmq-queues", queues=json.dumps(queues))
 
 
 def _known_topics(run: JobRun) -> DataFrame:

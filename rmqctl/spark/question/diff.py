@@ -5,12 +5,25 @@ For example, a master and its slave each have a copy of the log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqctl.spark.source.message_schema import KIND_DAMAGE, KIND_MESSAGE
+from rmqctl.spark.question.log_records import ask, ask_at
+from rmqctl.spark.scan.pieces import pieces_of
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
+from rmqctl.spark.source.message_schema import KIND_BLOCK, KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import Column, DataFrame, Row
+
+    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.scan.pieces import Pieces
+
+T = TypeVar("T")
+PART_FIELDS = ("block", "fileNumber", "begin", "end", "messages", "digest")
+PARTS_MAX = 1_000_000  # of blocks of 1 MiB; for more, the driver would need too much memory
 
 BODY_COLUMNS = ("body", "properties")
 FINGERPRINT = ("size", "topic", "queueId", "queueOffset", "storeTimestamp", "bodyCrc", "damage")
@@ -77,6 +90,67 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
             as_map = f.map_from_entries(f.col(side)["properties"])
             rows = rows.withColumn(side, f.col(side).withField("properties", as_map))
     return rows
+
+
+def ask_unequal(
+    a: LogRecords, b: LogRecords, question: Callable[[DataFrame], T], *, bodies: bool
+) -> tuple[T, list[Scan]]:
+    """Return the result of `question` on the rows of `unequal`, and what was read.
+
+    The tasks first give a digest of each block to Spark. Then the blocks that differ are read again, and compared
+    record by record. With more than PARTS_MAX such blocks, both logs are compared record by record.
+
+    The first action of `question` must read the whole table. Raises the errors of `ask`.
+    """
+    blocks = [one.summarised("rmqctl-blocks", PART_FIELDS, bodies=str(bodies).lower()) for one in (a, b)]
+    parts, read = ask(blocks, lambda left, right: _unlike_parts(left, right).limit(PARTS_MAX + 1).collect())
+
+    def answer(left: DataFrame, right: DataFrame) -> T:
+        return question(unequal(left, right, bodies=bodies))
+
+    if len(parts) > PARTS_MAX:
+        return ask([a, b], answer)
+    pieces = [
+        _pieces((part for part in parts if part["side"] == side), scan) for side, scan in zip("ab", read, strict=True)
+    ]
+    return ask_at([a, b], pieces, answer), read
+
+
+def _unlike_parts(a: DataFrame, b: DataFrame) -> DataFrame:
+    """Return the parts of all blocks that are not proved to be equal in both logs."""
+    from pyspark.sql import functions as f
+
+    sides = [
+        log.where(f.col("kind") == KIND_BLOCK).select(f.lit(side).alias("side"), *PART_FIELDS)
+        for side, log in zip("ab", (a, b), strict=True)
+    ]
+    part = f.struct("side", *PART_FIELDS[1:])
+    blocks = sides[0].union(sides[1]).groupBy("block").agg(f.collect_list(part).alias("parts"))
+    has_no_digest = f.exists("parts", lambda one: one["digest"].isNull())
+    unlike = blocks.where(has_no_digest | (_digests("a") != _digests("b")))
+    return unlike.select(f.inline("parts")).drop("digest")
+
+
+def _digests(side: str) -> Column:
+    """Return the places and digests of the parts that one log has, in order."""
+    from pyspark.sql import functions as f
+
+    own = f.filter("parts", lambda one: one["side"] == side)
+    return f.sort_array(f.transform(own, lambda one: f.struct(one["begin"], one["end"], one["digest"])))
+
+
+def _pieces(parts: Iterable[Row], read: Scan) -> tuple[list[Pieces], int]:
+    """Return the pieces of one log to read again, and the number of their messages.
+
+    Damage between files is always read, and needs no pieces.
+    """
+    places: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    messages = 0
+    for part in parts:
+        if part["fileNumber"] >= 0:
+            places[read.splits[0].root, part["fileNumber"]].append((part["begin"], part["end"]))
+            messages += part["messages"]
+    return pieces_of(places, read.splits, SPLIT_MIB * MIB), messages
 
 
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:

@@ -5,20 +5,30 @@ If a producer repeats a send after a timeout, the broker may store the message t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeVar
 
-from rmqctl.spark.source.message_schema import messages_of
-from rmqctl.store.config.topics import GROUP_PREFIXES, SCHEDULE_TOPIC, SYSTEM_PREFIXES
+from rmqctl.spark.question.log_records import ask, ask_at
+from rmqctl.spark.scan.pieces import pieces_of
+from rmqctl.spark.source.message_schema import KIND_SEND, messages_of
+from rmqctl.spark.source.send_rows import BROKERS_OWN_TOPICS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+    from rmqctl.spark.question.log_records import LogRecords, Scan
 
 COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc",
     "bodyLength",
 )  # fmt: skip
-# where brokers keep copies of messages by design: delays, half messages and their placeholders, retries, dead letters
-BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_PREFIXES))})"
+SEND_FIELDS = ("storeNumber", "fileNumber", "position", "hash")
+PLACES_MAX = 200_000  # more are read faster with the whole log
+TASK_SIZE = 2000  # places in bytes of `pieces_of`, where each place counts as one byte
+
+T = TypeVar("T")
 
 
 def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
@@ -45,6 +55,47 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     )
     stored = f.transform("places", lambda one: f.struct(one["store"], one["queueId"], one["storeTimestamp"]))
     return found.where((f.col("count") > 1) & (f.size(f.array_distinct(stored)) > 1))
+
+
+def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, all_topics: bool) -> tuple[T, Scan]:
+    """Return the result of `question` on the rows of `duplicates`, and what was read.
+
+    The tasks first give a hash of each message to Spark. Then the messages with equal hashes are read again, and
+    compared by their texts. With more than PLACES_MAX such messages, the whole log is read again.
+
+    The action of `question` must read the whole table. Raises the errors of `ask`.
+    """
+    sends = records.summarised("rmqctl-sends", SEND_FIELDS, allTopics=str(all_topics).lower())
+    places, read = ask([sends], lambda table: _with_equal_hashes(table).limit(PLACES_MAX + 1).collect())
+
+    def answer(table: DataFrame) -> T:
+        return question(duplicates(table, all_topics=all_topics))
+
+    if len(places) > PLACES_MAX:
+        found, read = ask([records], answer)
+        return found, read[0]
+    pieces = pieces_of(_by_file(places, read[0], list(dict.fromkeys(records.paths))), read[0].splits, TASK_SIZE)
+    return ask_at([records], [(pieces, len(places))], answer), read[0]
+
+
+def _with_equal_hashes(sends: DataFrame) -> DataFrame:
+    """Return the places of all messages whose hash is not unique."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    copies = f.count("*").over(Window.partitionBy("hash"))
+    counted = sends.where(f.col("kind") == KIND_SEND).select(*SEND_FIELDS, copies.alias("copies"))
+    return counted.where(f.col("copies") > 1).drop("hash", "copies")
+
+
+def _by_file(places: Sequence[Row], read: Scan, roots: Sequence[str]) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Return the physical offsets of places, by store and number of the file."""
+    begins = {(split.root, split.file): split.file_from_offset for split in read.splits}
+    found = defaultdict(list)
+    for store, file, position in places:
+        offset = begins[roots[store], file] + position
+        found[roots[store], file].append((offset, offset + 1))
+    return found
 
 
 def first(found: DataFrame, count: int) -> DataFrame:

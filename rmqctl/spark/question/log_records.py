@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.spark.question.proof import NEEDED, Proof, with_coverage
 from rmqctl.spark.scan.coverage import NotAllRead
+from rmqctl.spark.scan.pieces import pieces_to_json
 from rmqctl.spark.scan.record_counts import RecordCounts
 from rmqctl.spark.scan.split import Split
+from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, ddl
 from rmqctl.spark.source.message_source import splits_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from rmqctl.spark.scan.pieces import Pieces
 
 T = TypeVar("T")
 
@@ -42,7 +46,7 @@ class LogRecords(NamedTuple):
     """The log records of the stores at `paths`, with the columns `columns`.
 
     `options` are the options of the data source. The data source must be registered in the session `spark`. `source` is
-    `rocketmq` (records) or `rocketmq-groups` (counts of messages).
+    `rocketmq` (records), `rocketmq-groups` (counts of messages) or a format of one job.
     """
 
     spark: SparkSession
@@ -70,6 +74,19 @@ class LogRecords(NamedTuple):
         """
         return with_coverage(self.table(splits, ranges=True))
 
+    def at(self, pieces: Sequence[Pieces]) -> tuple[DataFrame, Proof | None]:
+        """Return a table of the records in `pieces`, and the `Proof` of the table.
+
+        Without pieces, the table is empty, and needs no data source and no proof.
+        """
+        if not pieces:
+            return self.spark.createDataFrame([], ddl(MESSAGE_COLUMNS, dict.fromkeys(("kind", *self.columns)))), None
+        return self._replace(options={**self.options, "pieces": pieces_to_json(pieces)}).proved(())
+
+    def summarised(self, source: str, columns: Sequence[str], **options: str) -> LogRecords:
+        """Return the rows that the data source `source` makes of the same stores."""
+        return self._replace(source=source, columns=columns, options={**self.options, **options})
+
 
 def ask(
     records: Sequence[LogRecords], question: Callable[..., T], *, patience: float | None = None
@@ -96,6 +113,24 @@ def ask(
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
             return answer, [Scan(one.counts, one.splits) for one in found]
+
+
+def ask_at(
+    records: Sequence[LogRecords], pieces: Sequence[tuple[Sequence[Pieces], int]], question: Callable[..., T]
+) -> T:
+    """Return the result of `question` on pieces of logs.
+
+    `question` is called with one DataFrame for each item of `records`. `pieces` has, for each item, the pieces and the
+    number of their messages. The first Spark action in `question` must read all DataFrames. Raises Unreadable if a
+    piece was not read.
+    """
+    read = [one.at(some) for one, (some, _) in zip(records, pieces, strict=True)]
+    with _all_is_kept(records[0].spark):
+        answer = question(*(table for table, _ in read))
+    for (_, proof), (_, messages) in zip(read, pieces, strict=True):
+        if proof is not None:
+            proof.check_pieces(messages)
+    return answer
 
 
 @contextmanager

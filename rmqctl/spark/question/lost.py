@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 from rmqctl.format import properties
 from rmqctl.format.cq_unit import PRE_BLANK_SIZE
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.spark.source.message_schema import KIND_DAMAGE, KIND_MESSAGE
+from rmqctl.spark.question.log_records import ask
+from rmqctl.spark.source.message_schema import CONFIRMED, KIND_DAMAGE, KIND_MESSAGE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, SYSTEM_PREFIXES, SYSTEM_TOPICS
 from rmqctl.store.dispatch.light_queues import LEFT_OUT_PREFIXES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame, Row
+
+    from rmqctl.spark.question.log_records import LogRecords, Scan
 
 QUEUE = ("store", "topic", "queueId")
 COLUMNS = (
@@ -64,6 +69,47 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
             f.max("storeTimestamp").alias("lastStoreTimestamp"),
         )
     )
+
+
+def ask_lost(
+    records: LogRecords, units_of: Callable[[list[tuple[str, str, int]]], DataFrame], known_topics: DataFrame
+) -> tuple[list[Row], Scan]:
+    """Return the rows of `lost`, and what was read.
+
+    The tasks compare the messages with the queues, and give only the messages to Spark that their queues do not
+    confirm. Spark compares these messages with all units of their queues. `units_of` returns the units of some queues
+    (store, topic, queueId), or of more queues. Raises the errors of `ask`.
+    """
+
+    def unconfirmed_in(table: DataFrame) -> tuple[DataFrame, list[Row]]:
+        kept = table.persist()
+        queues = _places(kept.where(_is_unconfirmed())).select(*QUEUE).distinct()
+        return kept, queues.collect()
+
+    unconfirmed = records.summarised("rmqctl-unconfirmed", (*COLUMNS, "detail"))
+    (table, queues), read = ask([unconfirmed], unconfirmed_in)
+    if not queues:
+        return [], read[0]
+    names = [(store, topic, queue_id) for store, topic, queue_id in queues]
+    asked = records.spark.createDataFrame(names, "store string, topic string, queueId int")
+    found = lost(_in_queues(table, asked), units_of(names), known_topics).collect()
+    table.unpersist()
+    return found, read[0]
+
+
+def _is_unconfirmed() -> Column:
+    from pyspark.sql import functions as f
+
+    return (f.col("kind") != KIND_MESSAGE) | f.col("detail").isNull()
+
+
+def _in_queues(records: DataFrame, queues: DataFrame) -> DataFrame:
+    """Leave out the confirmed messages of queues that are not in `queues`."""
+    from pyspark.sql import functions as f
+
+    confirmed = records.where((f.col("kind") == KIND_MESSAGE) & (f.col("detail") == CONFIRMED))
+    of_queues = confirmed.join(f.broadcast(queues), [*QUEUE], "left_semi")
+    return records.where(_is_unconfirmed()).unionByName(of_queues)
 
 
 def _places(records: DataFrame) -> DataFrame:

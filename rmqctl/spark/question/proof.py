@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.spark.scan.coverage import Coverage, coverage, range_of
+from rmqctl.spark.scan.coverage import Coverage, check_pieces, coverage, range_of
 from rmqctl.spark.source.message_schema import KIND_RANGE
 
 if TYPE_CHECKING:
@@ -35,6 +35,13 @@ class Proof:
         `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(detail) for detail in self._observed().get("ranges") or [])
+
+    def check_pieces(self, messages: int) -> None:
+        """Raise Unreadable if the action did not read all pieces.
+
+        `messages` is the number of messages in all pieces.
+        """
+        check_pieces(map(range_of, self._observed().get("ranges") or []), messages)
 
     def check(self) -> None:
         """Raise Unreadable if the action did not read each byte of each log exactly once."""

@@ -96,6 +96,22 @@ def coverage(ranges: Iterable[Range]) -> Coverage:
     return Coverage(joined, tuple(read), total(found.counts for found in unique))
 
 
+def check_pieces(ranges: Iterable[Range], messages: int) -> None:
+    """Raise Unreadable if the tasks have not read all pieces.
+
+    `messages` is the number of messages in all pieces, as an earlier reading of the log has counted them.
+    """
+    unique = set(ranges)
+    tasks = max((found.of for found in unique), default=0)
+    found = total(one.counts for one in unique).messages
+    if (len(unique), found) != (tasks, messages):
+        raise Unreadable(
+            f"a second reading found {found} of {messages} messages",
+            path=next((one.split.root for one in unique), ""),
+            hint="try again on a copy of the store",
+        )
+
+
 def _raise_changed(split: Split) -> NoReturn:
     what = "Spark read this file twice, and it changed in between"
     raise Unreadable(

@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqctl.errors import BadRequest
 from rmqctl.spark.source.index_source import INDEX_COLUMNS, IndexSource
-from rmqctl.spark.source.message_schema import GROUP_COLUMNS, MESSAGE_COLUMNS, chosen, ddl
-from rmqctl.spark.source.message_source import GroupSource, MessageSource
+from rmqctl.spark.source.message_schema import (
+    BLOCK_COLUMNS,
+    GROUP_COLUMNS,
+    MESSAGE_COLUMNS,
+    SEND_COLUMNS,
+    chosen,
+    ddl,
+)
+from rmqctl.spark.source.message_source import BlockSource, GroupSource, MessageSource, SendSource, UnconfirmedSource
 from rmqctl.spark.source.pushed_filter import wanted_by
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
 from rmqctl.spark.source.stream.stream_reader import stream_reader_class
@@ -73,7 +80,7 @@ def register(spark: SparkSession) -> None:
     In all other cases, a reader without filters is registered.
     """
     filtering = keeps_filters_apart() and spark.conf.get(PUSHDOWN, "false") == "true"
-    for one in formats(filtering=filtering).values():
+    for one in (*formats(filtering=filtering).values(), *_formats_of_jobs()):
         _register(spark, one)
 
 
@@ -109,6 +116,17 @@ def formats(*, filtering: bool = False) -> dict[str, type[DataSource]]:
         Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
     )
     return {one.name: _data_source(one) for one in found}
+
+
+def _formats_of_jobs() -> list[type[DataSource]]:
+    """Return Spark's classes for the formats that only jobs of rmqctl read."""
+    reader, _ = _readers()
+    found = (
+        Format("rmqctl-sends", SEND_COLUMNS, SendSource, reader),
+        Format("rmqctl-blocks", BLOCK_COLUMNS, BlockSource, reader),
+        Format("rmqctl-unconfirmed", MESSAGE_COLUMNS, UnconfirmedSource, reader),
+    )
+    return [_data_source(one) for one in found]
 
 
 def _stream_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceStreamReader:

@@ -33,7 +33,21 @@ GROUP_COLUMNS = {
     "bytes": "bigint", "bodyBytes": "bigint", "minSize": "bigint", "maxSize": "bigint", "minQueueOffset": "bigint",
     "maxQueueOffset": "bigint", "firstStoreTimestamp": "bigint", "lastStoreTimestamp": "bigint",
 }  # fmt: skip
+# a message with a UNIQ_KEY: the number of its store (of all stores of the table), the number of its file in the log,
+# its position in the file in bytes, and a hash that is equal for equal topic, UNIQ_KEY and body checksum
+SEND_COLUMNS = {
+    "kind": "string", "detail": "string", "storeNumber": "int", "fileNumber": "int", "position": "bigint",
+    "hash": "bigint",
+}  # fmt: skip
+# a part [begin, end) (physical offsets) of a block of the log, in the file `fileNumber` (-1: between files); `digest`
+# is null if the part has damage or a very large message
+BLOCK_COLUMNS = {
+    "kind": "string", "detail": "string", "block": "bigint", "fileNumber": "int", "begin": "bigint", "end": "bigint",
+    "messages": "bigint", "digest": "binary",
+}  # fmt: skip
 KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE, KIND_GROUP = "message", "blank", "damage", "range", "group"
+KIND_SEND, KIND_BLOCK = "send", "block"
+CONFIRMED = "confirmed"  # `detail` of a message whose unit was found, with `Unconfirmed`
 DIVISIONS = ("broker", "topic", "queue")
 
 
@@ -46,6 +60,45 @@ class Division(NamedTuple):
 
     by: str
     interval_ms: int
+
+
+class Sends(NamedTuple):
+    """Rows of SEND_COLUMNS, for the stores `roots`.
+
+    Without `all_topics`, the brokers' own topics have no rows.
+    """
+
+    roots: tuple[str, ...]
+    all_topics: bool
+
+
+class Blocks(NamedTuple):
+    """Rows of BLOCK_COLUMNS.
+
+    With `bodies`, digests are of whole records. Without `bodies`, digests are of the fields that `job diff` compares.
+    """
+
+    bodies: bool
+
+
+class Unconfirmed(NamedTuple):
+    """Rows of MESSAGE_COLUMNS for the messages that their queues do not confirm.
+
+    Blanks and damage also have rows, and so have messages at queue offset 0. If the queue confirms such a message,
+    `detail` is CONFIRMED. Prepared messages and rollback records have no rows.
+    """
+
+
+Summary = Division | Sends | Blocks | Unconfirmed
+
+
+def columns_for(summary: Summary | None) -> Mapping[str, str]:
+    """Return the columns of the rows, with their types."""
+    if isinstance(summary, Division):
+        return GROUP_COLUMNS
+    if isinstance(summary, Sends):
+        return SEND_COLUMNS
+    return BLOCK_COLUMNS if isinstance(summary, Blocks) else MESSAGE_COLUMNS
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:

@@ -9,9 +9,10 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest
+from rmqctl.spark.scan.pieces import Pieces, pieces_from_json
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
-from rmqctl.spark.source.message_schema import DIVISIONS, Division
+from rmqctl.spark.source.message_schema import DIVISIONS, Blocks, Division, Sends, Unconfirmed
 from rmqctl.spark.source.source_stores import is_true, number, stores_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.message import Damage
+    from rmqctl.spark.source.message_schema import Summary
     from rmqctl.spark.source.split_rows import RowReading
 
 INTERVAL_MS_MAX = 366 * 86_400_000
@@ -27,11 +29,11 @@ INTERVAL_MS_MAX = 366 * 86_400_000
 class Task(NamedTuple):
     """The input of one task.
 
-    `part` is a split, or the damage between files. `of` is the number of tasks. Spark copies the reader before the
-    number of tasks is known, so each task has the number.
+    `part` is a split, pieces of a file, or the damage between files. `of` is the number of tasks. Spark copies the
+    reader before the number of tasks is known, so each task has the number.
     """
 
-    part: Split | Wrong
+    part: Split | Pieces | Wrong
     of: int
 
 
@@ -52,7 +54,8 @@ class MessageSource:
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
     the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
-    the splits to read, in the form of `splits_to_json`. If `splits` is not set, the source makes the splits.
+    the splits to read, in the form of `splits_to_json`. The option `pieces` has pieces of files to read in place of
+    splits, in the form of `pieces_to_json`. If neither option is set, the source makes the splits.
 
     Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
     """
@@ -63,8 +66,9 @@ class MessageSource:
         self._ranges = is_true(options, "ranges")
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
+        self._pieces = pieces_from_json(options["pieces"]) if "pieces" in options else None
         self._wanted: Filter | None = None
-        self._division: Division | None = None
+        self._summary: Summary | None = None
 
     def want(self, wanted: Filter) -> None:
         """Set a filter for the messages that the source yields.
@@ -84,14 +88,16 @@ class MessageSource:
         splits: list[Split] = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
-                splits += splits_of(store.commit_log, store.path.root, self._split_size)
+                if self._pieces is None:
+                    splits += splits_of(store.commit_log, store.path.root, self._split_size)
                 damages = tuple(store.commit_log.queue.anomalies)
                 wrong += [Wrong(root, damages)] if damages else []
+        if self._pieces is not None:
+            return _numbered([*wrong, *self._pieces])
         splits = splits if self._given is None else self._given
         if self._ranges and not splits:  # also report that a log without files was read
             splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
-        parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
-        return [Task(part, len(parts)) for part in parts]
+        return _numbered([*wrong, *filter(self._may_have, splits)])
 
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
@@ -99,7 +105,7 @@ class MessageSource:
 
         stores = self._stores
         reading = RowReading(
-            self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._division
+            self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._summary
         )
         return part_batches(task.part, reading)
 
@@ -128,19 +134,55 @@ class GroupSource(MessageSource):
         by = options.get("by", "queue")
         if by not in DIVISIONS:
             raise BadRequest(f"by is {by!r}", hint=f"one of {', '.join(DIVISIONS)}")
-        self._division = Division(by, number(options, "intervalMs", 0, 0, INTERVAL_MS_MAX))
+        self._summary = Division(by, number(options, "intervalMs", 0, 0, INTERVAL_MS_MAX))
 
 
-def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
+class SendSource(MessageSource):
+    """The source of the format `rmqctl-sends`, for `job duplicates`.
+
+    The option `allTopics` is added to the options of `rocketmq`.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._summary = Sends(self._stores.roots, is_true(options, "allTopics"))
+
+
+class BlockSource(MessageSource):
+    """The source of the format `rmqctl-blocks`, for `job diff`.
+
+    The option `bodies` is added to the options of `rocketmq`.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._summary = Blocks(is_true(options, "bodies"))
+
+
+class UnconfirmedSource(MessageSource):
+    """The source of the format `rmqctl-unconfirmed`, for `job lost`."""
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._summary = Unconfirmed()
+
+
+def _numbered(parts: Sequence[Split | Pieces | Wrong]) -> list[Task]:
+    return [Task(part, len(parts)) for part in parts]
+
+
+def part_batches(part: Split | Pieces | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Return the record batches of one part of the log.
 
     With `exact`, a split must consist of whole messages, blanks and damages. Without `exact`, the task searches for the
     first record of the split.
     """
-    from rmqctl.spark.source.split_rows import damage_batches, split_batches
+    from rmqctl.spark.source.split_rows import damage_batches, piece_batches, split_batches
 
     if isinstance(part, Wrong):
         return damage_batches(part.root, part.damages, reading)
+    if isinstance(part, Pieces):
+        return piece_batches(part, reading)
     return split_batches(part, reading, exact=exact)
 
 

@@ -7,13 +7,14 @@ points into the extension (consumequeue_ext), the row has the tagsCode from the 
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.errors import Unreadable
+from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import EXT_ADDRESS_MAX
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -55,12 +56,14 @@ class QueueTask(NamedTuple):
 class QueueSource:
     """The source of `spark.read.format("rocketmq-queues")`.
 
-    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`.
+    The options of the source are `path`, `paths`, `brokerConf` and `followLinks`. The option `queues` is a JSON list of
+    queues to read: [store, topic, queueId].
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)
         self._columns = tuple(columns)
+        self._only = _queues_from_json(options["queues"]) if "queues" in options else None
 
     def tasks(self) -> list[QueueTask]:
         """Return the tasks; each task reads some of the queues.
@@ -71,7 +74,7 @@ class QueueSource:
         tasks = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
-                tasks += list(_tasks(root, store))
+                tasks += list(_tasks(root, store, self._only))
         return tasks
 
     def read(self, task: QueueTask) -> Iterator[Any]:
@@ -94,10 +97,26 @@ class QueueSource:
                 ) from error
 
 
-def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
+def _queues_from_json(text: str) -> frozenset[tuple[str, str, int]]:
+    try:
+        found = frozenset((store, topic, queue_id) for store, topic, queue_id in json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise BadRequest(
+            "the option `queues` is no list of queues", hint='such as [["/data/rocketmq/store", "OrderPaid", 0]]'
+        ) from error
+    return found
+
+
+def _tasks(root: str, store: ReadOnlyStore, only: frozenset[tuple[str, str, int]] | None) -> Iterator[QueueTask]:
+    """Yield tasks for the queues of a store.
+
+    If `only` is set, other queues are left out.
+    """
     chosen: list[tuple[str, int, bool]] = []
     size = 0
     for (topic, queue_id), queue in sorted(store.queues.items()):
+        if only is not None and (root, topic, queue_id) not in only:
+            continue
         chosen.append((topic, queue_id, isinstance(queue, BatchConsumeQueue)))
         size += sum(file.size for file in queue.queue.files)
         if size >= TASK_BYTES or len(chosen) == TASK_QUEUES:

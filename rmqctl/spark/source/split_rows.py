@@ -14,18 +14,32 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.message import Damage
-from rmqctl.kernels import filter_scan, group_scan, row_scan, scan
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, filter_scan, group_scan, row_scan, scan, send_hash
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
 from rmqctl.spark.scan.split import opened
 from rmqctl.spark.scan.task_kernels import warm_up_once
+from rmqctl.spark.source import block_rows
+from rmqctl.spark.source.block_rows import BlockRows
 from rmqctl.spark.source.group_rows import GroupRows
 from rmqctl.spark.source.item_rows import ItemRows
 from rmqctl.spark.source.message_columns import MessageColumns
-from rmqctl.spark.source.message_schema import GROUP_COLUMNS, KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
+from rmqctl.spark.source.message_schema import (
+    CONFIRMED,
+    KIND_MESSAGE,
+    KIND_RANGE,
+    Blocks,
+    Division,
+    Sends,
+    Unconfirmed,
+    arrow_schema,
+    columns_for,
+)
 from rmqctl.spark.source.open_end import never_closed
+from rmqctl.spark.source.queue_check import QueueCheck
+from rmqctl.spark.source.send_rows import SendRows
 from rmqctl.spark.source.source_stores import broker_of
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.commit_log import goes_on
@@ -38,8 +52,9 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.spark.scan.pieces import Pieces
     from rmqctl.spark.scan.split import Split
-    from rmqctl.spark.source.message_schema import Division
+    from rmqctl.spark.source.message_schema import Summary
     from rmqctl.store.read.file_scan import ScanItem
 
 ROWS_GATHERED_MAX = 1024
@@ -51,7 +66,7 @@ class RowReading(NamedTuple):
 
     `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
     `ranges`, each task adds one row of kind 'range'. A row of kind 'range' has the task's range, the counts for the
-    range, and `tasks`. With `division`, rows count groups of messages. With `division`, blanks and damage have no rows.
+    range, and `tasks`. `summary` says what the rows are, if there is not one row for each message, blank and damage.
     """
 
     names: tuple[str, ...]
@@ -60,12 +75,12 @@ class RowReading(NamedTuple):
     ranges: bool = False
     tasks: int = 0
     wanted: Filter | None = None
-    division: Division | None = None
+    summary: Summary | None = None
 
     @property
     def schema(self) -> Any:
         """Return the pyarrow schema of the rows."""
-        return arrow_schema(MESSAGE_COLUMNS if self.division is None else GROUP_COLUMNS, self.names)
+        return arrow_schema(columns_for(self.summary), self.names)
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
@@ -76,9 +91,19 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
     Raises Unreadable if the file does not exist, or if the driver's host has a different file. Raises the errors of
     ReadOnlyStore.
     """
-    warm_up_once(scan, *((row_scan, filter_scan) if reading.division is None else (group_scan,)))
+    warm_up_once(scan, *_KERNELS[type(reading.summary)])
     with opened(split) as file:
         yield from _SplitRows(split, file, reading).batches(exact=exact)
+
+
+def piece_batches(pieces: Pieces, reading: RowReading) -> Iterator[Any]:
+    """Yield the record batches (pyarrow) of pieces of a file.
+
+    Raises the errors of `split_batches`.
+    """
+    warm_up_once(scan, *_KERNELS[type(reading.summary)])
+    with opened(pieces.split) as file:
+        yield from _gathered(_SplitRows(pieces.split, file, reading).batches_at(pieces.places))
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
@@ -86,8 +111,12 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
     With `reading.ranges`, a row of kind 'range' has the counts of the damage.
     """
-    rows = ItemRows(root, _Store(root, reading))
-    found = [] if reading.division else [rows.row(damage, damage.path) for damage in damages]
+    found: list[dict[str, Any]] = []
+    if isinstance(reading.summary, Blocks):
+        found = block_rows.damage_rows(damages)
+    elif reading.summary is None or isinstance(reading.summary, Unconfirmed):
+        rows = ItemRows(root, _Store(root, reading))
+        found = [rows.row(damage, damage.path) for damage in damages]
     if reading.ranges:
         found.append(range_row(Range(sequence_split(root), 0, 0, reading.tasks, total(map(counts_of, damages)))))
     if found:
@@ -146,6 +175,61 @@ class _MessageRows:
         return None
 
 
+class _UnconfirmedRows(_MessageRows):
+    """Makes rows for the messages that their queues do not confirm.
+
+    Messages at queue offset 0, blanks and damage also have rows.
+    """
+
+    def __init__(self, root: str, store: _Store, reading: RowReading) -> None:
+        super().__init__(root, store, reading)
+        same = {"broker": broker_of(root), "store": root, "kind": KIND_MESSAGE, "damage": None, "detail": CONFIRMED}
+        self._confirmed = MessageColumns(reading.names, same, lambda message: store().tags_code(message))
+        self._opened = store
+        self._check: QueueCheck | None = None
+
+    def of_run(self, columns: Columns) -> Any:
+        """Return the record batch of a record run, or None if it has no rows."""
+        import pyarrow as pa
+
+        if self._check is None:
+            self._check = QueueCheck(self._opened())
+        belongs, confirmed = self._check.check(columns)
+        wanted = (
+            (self._columns, belongs & ~confirmed),
+            (self._confirmed, confirmed & (columns.rows["queue_offset"] == 0)),
+        )
+        found = [
+            pa.RecordBatch.from_arrays(makers.arrays(columns._replace(rows=columns.rows[rows])), schema=self._schema)
+            for makers, rows in wanted
+            if rows.any()
+        ]
+        return _together(found) if found else None
+
+
+_KERNELS: dict[type[Any], tuple[Any, ...]] = {
+    type(None): (row_scan, filter_scan),
+    Division: (group_scan,),
+    Sends: (row_scan, send_hash),
+    Blocks: (row_scan,),
+    Unconfirmed: (row_scan, dispatch_scan, cq_unit_compare),
+}
+
+
+def _rows_for(split: Split, store: _Store, reading: RowReading) -> Any:
+    """Return the object that makes the rows of a split."""
+    summary = reading.summary
+    if isinstance(summary, Division):
+        return GroupRows(split.root, reading.schema, summary)
+    if isinstance(summary, Sends):
+        return SendRows(split, reading.schema, summary)
+    if isinstance(summary, Blocks):
+        return BlockRows(split.file, reading.schema, summary)
+    if isinstance(summary, Unconfirmed):
+        return _UnconfirmedRows(split.root, store, reading)
+    return _MessageRows(split.root, store, reading)
+
+
 class _SplitRows:
     def __init__(self, split: Split, file: MappedFile, reading: RowReading) -> None:
         self._split = split
@@ -153,11 +237,7 @@ class _SplitRows:
         self._reading = reading
         self._schema = reading.schema
         self._store = _Store(split.root, reading)
-        self._rows = (
-            _MessageRows(split.root, self._store, reading)
-            if reading.division is None
-            else GroupRows(split.root, self._schema, reading.division)
-        )
+        self._rows = _rows_for(split, self._store, reading)
         self._went_on = split.start > 0  # then the split begins with a record
         self._counts = RecordCounts()
 
@@ -170,15 +250,29 @@ class _SplitRows:
             items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split.stop)
             yield from self._batches_of(items)
             end = reached.position
+        yield from self._ending(begin, end)
+
+    def batches_at(self, places: Sequence[tuple[int, int]]) -> Iterator[Any]:
+        """Yield the record batches of several parts [start, stop) of the file.
+
+        An item must begin at each start. Items that begin before `stop` are read.
+        """
+        columns = ColumnReader()
+        for start, stop in places:
+            self._went_on = start > 0
+            yield from self._batches_of(FileScan(self._file, start, columns, self._rows.of_run).items(stop))
+        yield from self._ending(self._split.start, self._split.stop)
+
+    def _ending(self, begin: int, end: int) -> Iterator[Any]:
+        """Yield what follows the last item: the rest of the rows, and the range."""
         self._store.close()
         rest = self._rows.rest()
         if rest is not None:
             yield rest
         if self._reading.ranges:
-            base = split.file_from_offset
-            yield _batch(
-                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema
-            )
+            base = self._split.file_from_offset
+            found = Range(self._split, base + begin, base + end, self._reading.tasks, self._counts)
+            yield _batch([range_row(found)], self._schema)
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
         """Yield the record batches of all items, in log order.
@@ -216,7 +310,8 @@ class _SplitRows:
 
     def _counted(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
         self._counts = self._counts.plus(counts_of(item))
-        return self._rows.of_item(item, path)
+        rows: list[dict[str, Any]] = self._rows.of_item(item, path)
+        return rows
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
@@ -238,6 +333,27 @@ def range_row(found: Range) -> dict[str, Any]:
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
     told = json.dumps(found._asdict())
     return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
+
+
+def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
+    """Join small record batches, because each batch costs Spark some time."""
+    pending: list[Any] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += len(batch)
+        if rows >= ROWS_GATHERED_MAX:
+            yield _together(pending)
+            pending, rows = [], 0
+    if pending:
+        yield _together(pending)
+
+
+def _together(batches: list[Any]) -> Any:
+    """Return several record batches as one."""
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:

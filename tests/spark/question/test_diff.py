@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 Row = dict[str, Any]
 NAME = "471-basic"
 FILE_SIZE = 65536
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -129,6 +130,32 @@ def test_nothing_in_common(copies: tuple[Path, Path], tmp_path: Path, rmqctl: Rm
     result = rmqctl("job", "diff", copies[0], tmp_path / "other")
     assert result.code == 1
     assert "the logs have no offset in common" in result.err
+
+
+def test_blocks_with_changes_of_each_kind(tmp_path: Path, document: Callable[..., Row], spark: SparkSession) -> None:
+    """The job compares blocks of 1 MiB first; the notebook's question compares all records."""
+    body = bytes(50_000)
+    records = [Record(queue_offset=number, body=body) for number in range(250)]
+    records[130:130] = [Record(topic="Large", body=bytes(3 * MIB))]
+    changed = list(records)
+    changed[30] = Record(queue_offset=30, body=body, properties=Record().properties.replace(b"TagA", b"TagB"))
+    changed[99] = Record(topic="OrderP4id", queue_offset=99, body=body)
+    changed[200] = Record(queue_offset=31, body=body[9:])  # what follows lies elsewhere
+    a, b = tmp_path / "a", tmp_path / "b"
+    write_log(a, records, file_size=18 * MIB)
+    data = bytearray(write_log(b, changed[:220], file_size=18 * MIB))
+    data[4 * MIB : 4 * MIB + 200_000] = bytes(200_000)
+    data[9 * MIB] ^= 1
+    (b / "commitlog" / f"{0:020d}").write_bytes(data)
+    register(spark)
+    for bodies in (False, True):
+        tables = [spark.read.format("rocketmq").option("splitMiB", 2).load(str(root)) for root in (a, b)]
+        rows = diff(*tables, bodies=bodies).where("difference IN ('missing', 'extra', 'different')")
+        wanted = [(row["physicalOffset"], row["difference"], row["fields"]) for row in rows.collect()]
+        options = ["--bodies"] if bodies else []
+        found = document("diff", a, b, "--split-mib", 2, "--limit", 100_000, *options)["differences"]
+        assert [(row["physicalOffset"], row["difference"], row["fields"]) for row in found] == sorted(wanted)
+        assert {row["difference"] for row in found} == {"missing", "extra", "different"}
 
 
 def test_in_a_notebook(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.logfile.column_reader import BUFFER_SIZE
+from rmqctl.spark.question import duplicates
 from tests.conftest import Rmqctl
 from tests.support.log_maker import Record, write_log
 
@@ -65,6 +67,30 @@ def test_the_same_key_alone_is_no_duplicate(tmp_path: Path, document: Callable[.
     no_key = [Record(properties=b"", queue_offset=6 + number, store_timestamp=later + number) for number in range(2)]
     found = document("duplicates", store(tmp_path / "store", *other_body, *other_topic, *batch, *no_key))
     assert (found["code"], found["copies"]) == (0, [])
+
+
+def test_keys_that_are_equal_only_as_text(tmp_path: Path, document: Callable[..., Row]) -> None:
+    """Two keys that are not UTF-8 read alike; a large message is read in another way than a small one."""
+    keys = [b"\xff", b"\xfe", "\u00fc".encode(), "\u00fc".encode()]
+    records = [
+        Record(
+            properties=b"UNIQ_KEY\x01" + key + b"\x02", queue_offset=number, store_timestamp=1_795_252_516_000 + number
+        )
+        for number, key in enumerate(keys)
+    ]
+    large = [keyed("L", body=bytes(BUFFER_SIZE), queue_offset=number, store_timestamp=number + 1) for number in (4, 5)]
+    write_log(tmp_path / "store", [*records, *large], file_size=3 * BUFFER_SIZE)
+    found = document("duplicates", tmp_path / "store")
+    assert [(row["uniqKey"], row["count"]) for row in found["copies"]] == [("L", 2), ("\ufffd", 2), ("\u00fc", 2)]
+
+
+def test_too_many_to_read_one_by_one(
+    golden_stores: dict[str, Path], document: Callable[..., Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden_stores["broker-533-kill"]
+    found = document("duplicates", root)
+    monkeypatch.setattr(duplicates, "PLACES_MAX", 5)
+    assert document("duplicates", root) == found
 
 
 def test_the_first(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
