@@ -14,7 +14,7 @@ from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.source.message_schema import KIND_BLOCK, KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame, Row
 
@@ -111,7 +111,7 @@ def ask_unequal(
     if len(parts) > PARTS_MAX:
         return ask([a, b], answer)
     pieces = [
-        _pieces((part for part in parts if part["side"] == side), scan) for side, scan in zip("ab", read, strict=True)
+        _pieces([part for part in parts if part["side"] == side], scan) for side, scan in zip("ab", read, strict=True)
     ]
     return ask_at([a, b], pieces, answer), read
 
@@ -139,11 +139,13 @@ def _digests(side: str) -> Column:
     return f.sort_array(f.transform(own, lambda one: f.struct(one["begin"], one["end"], one["digest"])))
 
 
-def _pieces(parts: Iterable[Row], read: Scan) -> tuple[list[Pieces], int]:
+def _pieces(parts: Sequence[Row], read: Scan) -> tuple[list[Pieces] | None, int]:
     """Return the pieces of one log to read again, and the number of their messages.
 
-    Damage between files is always read, and needs no pieces.
+    Damage between files is read without pieces. The pieces are None if nothing has to be read again.
     """
+    if not parts:
+        return None, 0
     places: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     messages = 0
     for part in parts:

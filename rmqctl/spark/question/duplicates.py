@@ -75,7 +75,7 @@ def ask_duplicates(records: LogRecords, question: Callable[[DataFrame], T], *, a
         found, read = ask([records], answer)
         return found, read[0]
     pieces = pieces_of(_by_file(places, read[0], list(dict.fromkeys(records.paths))), read[0].splits, TASK_SIZE)
-    return ask_at([records], [(pieces, len(places))], answer), read[0]
+    return ask_at([records], [(pieces or None, len(places))], answer), read[0]
 
 
 def _with_equal_hashes(sends: DataFrame) -> DataFrame:

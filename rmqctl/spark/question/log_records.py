@@ -74,12 +74,13 @@ class LogRecords(NamedTuple):
         """
         return with_coverage(self.table(splits, ranges=True))
 
-    def at(self, pieces: Sequence[Pieces]) -> tuple[DataFrame, Proof | None]:
+    def at(self, pieces: Sequence[Pieces] | None) -> tuple[DataFrame, Proof | None]:
         """Return a table of the records in `pieces`, and the `Proof` of the table.
 
-        Without pieces, the table is empty, and needs no data source and no proof.
+        The table also has the damage between files. If `pieces` is None, the table is empty, and needs no data source
+        and no proof.
         """
-        if not pieces:
+        if pieces is None:
             return self.spark.createDataFrame([], ddl(MESSAGE_COLUMNS, dict.fromkeys(("kind", *self.columns)))), None
         return self._replace(options={**self.options, "pieces": pieces_to_json(pieces)}).proved(())
 
@@ -116,13 +117,13 @@ def ask(
 
 
 def ask_at(
-    records: Sequence[LogRecords], pieces: Sequence[tuple[Sequence[Pieces], int]], question: Callable[..., T]
+    records: Sequence[LogRecords], pieces: Sequence[tuple[Sequence[Pieces] | None, int]], question: Callable[..., T]
 ) -> T:
     """Return the result of `question` on pieces of logs.
 
     `question` is called with one DataFrame for each item of `records`. `pieces` has, for each item, the pieces and the
-    number of their messages. The first Spark action in `question` must read all DataFrames. Raises Unreadable if a
-    piece was not read.
+    number of their messages. If the pieces are None, the table is empty. The first Spark action in `question` must read
+    all DataFrames. Raises Unreadable if a piece was not read.
     """
     read = [one.at(some) for one, (some, _) in zip(records, pieces, strict=True)]
     with _all_is_kept(records[0].spark):

@@ -158,6 +158,17 @@ def test_blocks_with_changes_of_each_kind(tmp_path: Path, document: Callable[...
         assert {row["difference"] for row in found} == {"missing", "extra", "different"}
 
 
+def test_a_file_that_is_gone(copies: tuple[Path, Path], document: Callable[..., Row], spark: SparkSession) -> None:
+    """Damage between files lies where the other log has a record."""
+    sorted((copies[1] / "commitlog").iterdir())[1].unlink()
+    register(spark)
+    tables = [spark.read.format("rocketmq").load(str(root)) for root in copies]
+    wanted = [(row["physicalOffset"], row["difference"], row["fields"]) for row in diff(*tables).collect()]
+    found = document("diff", *copies)["differences"]
+    assert [(row["physicalOffset"], row["difference"], row["fields"]) for row in found] == sorted(wanted)
+    assert {row["difference"] for row in found} == {"missing", "different"}
+
+
 def test_in_a_notebook(spark: SparkSession, tmp_path: Path) -> None:
     records = [Record(queue_offset=number) for number in range(8)]
     for name, count in (("a", 8), ("b", 5), ("none", 0)):
