@@ -10,10 +10,11 @@ import click
 
 from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.options import POSITIVE, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.text import quoted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.spark.question.log_records import Scan
 
 PATIENCE_SECONDS = 2
+LIMIT = 100_000
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
 
@@ -40,11 +42,12 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 )
 @click.argument("query")
 @stores_argument
+@click.option("--limit", type=POSITIVE, default=LIMIT, show_default=True, help="Print at most this many rows.")
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 @options_in(asked=JobOptions)
-def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
+def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked: JobOptions) -> int:
     """Run QUERY, a SELECT in Spark SQL, on views of the stores.
 
     The views are messages, damage, queues and index, with the following columns.
@@ -60,7 +63,8 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     call any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a
     QUERY that runs with your rights.
 
-    Bytes are printed as base64, and times as RFC 3339. If you need many rows, use `rmqctl job export`.
+    Bytes are printed as base64, and times as RFC 3339. If the answer has more than --limit rows, `sql` says so on
+    stderr, and prints the first rows. If you need many rows, use `rmqctl job export`.
     """
     from rmqctl.spark.question.sql import is_named
 
@@ -72,19 +76,23 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
                 run.table(source).createOrReplaceTempView(name)
         read: list[Scan] = []
         if is_named("messages", query) or is_named("damage", query):
-            names, found, read = _answered(run, query)
+            names, found, read = _answered(run, query, limit + 1)
         else:
-            names, found = _rows(run, query)
+            names, found = _rows(run, query, limit + 1)
+    is_cut = len(found) > limit
+    found = found[:limit]
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
     print_result(run, document, "rows", output, names, {name: _cell(name) for name in names})
+    if is_cut:
+        remark(f"the answer has more than {counted(limit, 'row')}; a higher --limit prints more, and `job export` all")
     return finish(run, read)
 
 
-def _answered(run: JobRun, query: str) -> tuple[list[str], list[Row], list[Scan]]:
+def _answered(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row], list[Scan]]:
     """Return the answer to a query on the log, and what was read.
 
-    Most queries read the whole log once. Some need only a part of it, such as `LIMIT 10`. Then the whole log is read
-    before, to find its splits.
+    The answer has at most `limit` rows. Most queries read the whole log once. Some need only a part of it, such as
+    `LIMIT 10`. Then the whole log is read before, to find its splits.
     """
     from pyspark.sql.utils import is_remote
 
@@ -96,7 +104,7 @@ def _answered(run: JobRun, query: str) -> tuple[list[str], list[Row], list[Scan]
 
     def answer(table: DataFrame) -> tuple[list[str], list[Row]]:
         _make_views(table)
-        return _rows(run, query)
+        return _rows(run, query, limit)
 
     if not is_remote():  # Spark Connect does not tell what was observed in a view
         with suppress(NotAllRead):
@@ -108,12 +116,12 @@ def _answered(run: JobRun, query: str) -> tuple[list[str], list[Row], list[Scan]
     return *answer(records.table(read[0].splits)), read
 
 
-def _rows(run: JobRun, query: str) -> tuple[list[str], list[Row]]:
-    """Return the columns and the rows of the answer to a query."""
+def _rows(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]]:
+    """Return the columns and at most `limit` rows of the answer to a query."""
     from rmqctl.spark.question.sql import rows, select
 
     answer = select(run.spark, query)
-    return answer.columns, rows(answer)
+    return answer.columns, rows(answer, limit)
 
 
 def _make_views(records: DataFrame) -> None:

@@ -24,6 +24,7 @@ DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
     "storeTimestamp",
 )  # fmt: skip
+FIRST_TASKS = "spark.sql.limit.initialNumPartitions"
 _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
@@ -82,15 +83,20 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     return answer
 
 
-def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return all rows as dicts, with values that can be written as JSON.
+def rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+    """Return the first rows as dicts, with values that can be written as JSON.
 
+    The driver gets at most `limit` rows from Spark, so that a large answer does not need all its memory.
     Raises BadRequest if the query fails. If a task raised an rmqctl error, `rows` raises this rmqctl error.
     """
     from pyspark.errors import PySparkException
+    from pyspark.sql.utils import is_remote
 
+    spark = frame.sparkSession
+    if not is_remote():  # by default, Spark begins with one task, to see whether its rows are enough
+        spark.conf.set(FIRST_TASKS, max(spark.sparkContext.defaultParallelism, 1))
     try:
-        return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in frame.collect()]
+        return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in frame.limit(limit).collect()]
     except PySparkException as error:
         raise _refused(error) from error
 

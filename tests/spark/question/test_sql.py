@@ -124,6 +124,7 @@ def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[
         ("SELECT count(*) AS n FROM messages", [{"n": 300}], 1),
         ("SELECT count(*) AS n FROM messages a JOIN messages b USING (physicalOffset)", [{"n": 300}], 1),
         ("SELECT count(DISTINCT d.path) AS n FROM messages m LEFT JOIN damage d USING (physicalOffset)", [{"n": 0}], 1),
+        ("SELECT physicalOffset AS at FROM messages WHERE physicalOffset = 0", [{"at": 0}], 1),
         ("SELECT 1 AS x FROM messages LIMIT 1", [{"x": 1}], 2),
         ("SELECT 1 AS x FROM messages WHERE false", [], 2),
     ],
@@ -148,6 +149,18 @@ def test_the_log_is_read_once_if_the_query_needs_all_of_it(
     assert found["rows"] == rows
     assert found["scanned"]["messages"] == 300
     assert len(before) == passes - 1
+
+
+def test_a_limit_of_rows(golden_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
+    root = golden_stores["533-basic"]
+    query = "SELECT physicalOffset FROM messages ORDER BY physicalOffset"
+    found = rmqctl("job", "sql", query, root, "--limit", 2, "-o", "json")
+    rows = document("sql", query, root, "--limit", 300)["rows"]
+    assert len(rows) == 300
+    assert found.document()["rows"] == rows[:2]
+    assert found.document()["scanned"]["messages"] == 300
+    assert found.err.startswith("the answer has more than 2 rows; a higher --limit prints more")
+    assert "more than" not in rmqctl("job", "sql", "SELECT 1 AS x", root, "--limit", 1).err
 
 
 def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
