@@ -224,7 +224,8 @@ class IndexWriter:
 def name_after(last: str, at: int) -> str:
     """Return the name of the next index file after the file `last`.
 
-    The file is created at `at` (ms since 1970)."""
+    The file is created at `at` (ms since 1970).
+    """
     return _name_of(at) if _name_of(at) > last else _name_of(_time_of(last) + 1)
 
 
