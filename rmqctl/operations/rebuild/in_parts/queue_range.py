@@ -109,11 +109,11 @@ def build_pile(
 def own_folder(staging: str, store: ReadOnlyStore) -> StagingStorage:
     """Make a new folder for one run of a task, below `staging`.
 
-    The driver has already made TASKS_FOLDER, because several tasks cannot make one folder at the same time. Raises
-    OSError.
+    The driver has made TASKS_FOLDER. Several tasks cannot make one folder at the same time. If the driver has ended,
+    TASKS_FOLDER is missing, and a late task must not make it again. Raises OSError.
     """
     folder = Path(staging) / TASKS_FOLDER / uuid.uuid4().hex
-    StagingStorage(Path(staging), beneath=store.path.root).make_folder(folder)
+    StagingStorage(Path(staging), beneath=store.path.root).add_folder(folder)
     return StagingStorage(folder, beneath=store.path.root)
 
 
