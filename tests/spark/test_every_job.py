@@ -68,6 +68,7 @@ def questions(stores: Stores, target: Path) -> dict[str, list[object]]:
         "timeline": ["timeline", stores.lmq, stores.master, "--interval", "1s", "--by", "topic"],
         "diff": ["diff", stores.master, stores.slave, "--bodies"],
         "lost": ["lost", stores.lmq, stores.slave],
+        "trace": ["trace", stores.lmq, stores.slave, "--key", "order-2"],
         "duplicates": ["duplicates", stores.sent_twice],
         "sql": ["sql", BY_QUEUE, stores.lmq, stores.master],
         "sql on queues": ["sql", LISTED, stores.lmq],

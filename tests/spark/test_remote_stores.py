@@ -44,10 +44,10 @@ def test_verify(spark: SparkSession, damaged: Path, rmqctl: Rmqctl) -> None:
     assert tree_hash(damaged) == before
 
 
-@pytest.mark.parametrize("verb", ["verify", "doctor", "lag"])
-def test_whole_stores(spark: SparkSession, verb: str, damaged: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize("words", [["verify"], ["doctor"], ["lag"], ["trace", "--key", "order-2"]])
+def test_whole_stores(spark: SparkSession, words: list[str], damaged: Path, rmqctl: Rmqctl) -> None:
     """Each small store of many in one task; the commands that doctor names next have the URL."""
-    here, there = (rmqctl("job", verb, "-o", "json", *[where] * 4) for where in (damaged, url_of(damaged)))
+    here, there = (rmqctl("job", *words, "-o", "json", *[where] * 4) for where in (damaged, url_of(damaged)))
     assert there.code == here.code
     documents = [json.loads(out.replace(url_of(damaged), str(damaged))) for out in (here.out, there.out)]
     for report in (report for document in documents for report in document.get("reports", ())):

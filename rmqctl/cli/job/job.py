@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.job import diff, doctor, duplicates, export, lag, lost, rebuild, sql, stats, timeline, verify
+from rmqctl.cli.job import diff, duplicates, export, lost, rebuild, sql, stats, timeline, verify
+from rmqctl.cli.job.by_store import doctor, lag, trace
 
 JOBS = {
     "verify": verify.command,
     "doctor": doctor.command,
     "lag": lag.command,
+    "trace": trace.command,
     "stats": stats.command,
     "timeline": timeline.command,
     "export": export.command,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.each_store import Failed, begun_tasks, open_each, results
+from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up

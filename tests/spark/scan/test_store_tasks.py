@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.cli.job import doctor
+from rmqctl.cli.job.by_store import doctor
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.verify import VerifyReport, verify
 from rmqctl.kernels import warm_up

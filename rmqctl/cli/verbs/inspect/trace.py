@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,9 +28,10 @@ from rmqctl.cli.views.inspect.trace_view import print_trace
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.trace.trace import Question
+    from rmqctl.forensics.trace.trace import Question, Trace
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+F = TypeVar("F", bound=Callable[..., Any])
 ASKED = ("--key K", "--unique-key U", "--msg-id ID", "--offset N")
 
 
@@ -42,6 +44,21 @@ class TraceOptions:
     msg_id: str | None
     offset: int | None
     topic: str | None
+
+
+def trace_options(command: F) -> F:
+    """Add the options that select the message, --limit and --scan."""
+    scan = click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
+    limit = click.option(
+        "--limit",
+        type=POSITIVE,
+        default=1000,
+        show_default=True,
+        help="If a key has several messages, trace at most this many, the oldest first.",
+    )
+    topic = click.option("--topic", help="The topic to which the producer sent the message.")
+    offset = click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
+    return id_options(offset(topic(limit(scan(command)))))
 
 
 @click.command(
@@ -61,17 +78,7 @@ class TraceOptions:
     """,
 )
 @stores_argument
-@id_options
-@click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
-@click.option("--topic", help="The topic to which the producer sent the message.")
-@click.option(
-    "--limit",
-    type=POSITIVE,
-    default=1000,
-    show_default=True,
-    help="If a key has several messages, trace at most this many, the oldest first.",
-)
-@click.option("--scan", is_flag=True, help="Read the whole log instead of the index.")
+@trace_options
 @click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
 @output_option("table", "json")
 @threads_option
@@ -104,7 +111,7 @@ def command(
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
 
-    question = _question(asked)
+    question = question_of(asked)
     if mermaid and output != "table":
         raise click.UsageError("give --mermaid or -o json, not both")
     opened = [open_store(store, broker_conf, follow_links, log_only=True) for store in stores]
@@ -124,9 +131,14 @@ def command(
         where = f"{path}: " if len(stores) > 1 else ""
         for damage in store.foreign:
             remark(f"{where}{damage.path}: {damage.detail}")
-    if trace.incomplete or any(store.partly_read for store in opened):
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.CLEAN if trace.lives else ExitCode.FINDINGS)
+    return int(exit_code_of(trace))
+
+
+def exit_code_of(trace: Trace) -> ExitCode:
+    """Return the exit code of a trace."""
+    if trace.incomplete or any(store.partly_read for store in trace.stores):
+        return ExitCode.PARTIAL
+    return ExitCode.CLEAN if trace.lives else ExitCode.FINDINGS
 
 
 class _ScanStart:
@@ -156,7 +168,11 @@ class _ScanStart:
             store.commit_log.on_progress = advance
 
 
-def _question(asked: TraceOptions) -> Question:
+def question_of(asked: TraceOptions) -> Question:
+    """Return the question of the options.
+
+    Raises UsageError if not exactly one of --key, --unique-key, --msg-id and --offset is given.
+    """
     from rmqctl.forensics.trace.trace import Question
 
     if "" in (asked.key, asked.unique_key):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.each_store import Failed, begun_tasks, open_each, results
+from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
 from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_rows
 from rmqctl.cli.output.tone import Tone, Toned

@@ -1,0 +1,1 @@
+"""Jobs that examine each store as a whole, in one task of Spark."""
