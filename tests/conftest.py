@@ -37,6 +37,7 @@ from rmqctl.kernels import (
     queue_simulate,
     row_scan,
     scan,
+    send_hash,
 )
 from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.kernels.warm_up import cache_in, warm_up
@@ -218,7 +219,7 @@ def tree_hash(root: Path) -> str:
 # line_encode takes nearly as long to compile as all others
 KERNELS = (
     line_encode, dispatch_scan, filter_scan, group_scan, index_build, index_match, json_lines,
-    queue_simulate, queue_offset_range, row_scan, scan, cq_unit_compare, cq_unit_build,
+    queue_simulate, queue_offset_range, row_scan, scan, cq_unit_compare, cq_unit_build, send_hash,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ from rmqctl.operations.rebuild.rebuild import LogCounts, Rebuild, Selection
 from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, changes, index_plan, queue_plans
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, tree_hash, unpack
 from tests.support.log_tasks import TasksHere
 from tests.support.verified_by_tasks import SPLIT_SIZE, read_here
 
 CASES = damage_cases()
+# position and size of fields in a record
+FIELDS = {"QUEUEID": (12, 4), "QUEUEOFFSET": (20, 8), "STORETIMESTAMP": (56, 8)}
 IN_PARTS = "rmqctl.operations.rebuild.in_parts.rebuild_in_parts"
 
 
@@ -85,3 +88,38 @@ def test_every_damage_case(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("split_size", [2_000, 65_535, 65_536, 65_537, 10**9])
 def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
     assert same_by_splits(unpack("broker-533", tmp_path), tmp_path, split_size)
+
+
+def test_many_ranges_of_one_queue(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A pile has several ranges of a queue, also such as do not follow each other."""
+    root, lines = tmp_path / "store", tmp_path / "lines"
+    lines.write_text("".join(json.dumps({"topic": "a", "queueId": n % 2, "body": "x"}) + "\n" for n in range(3000)))
+    options = ["--create", "--consumequeue-file-size", "1000", "--from", lines]
+    assert rmqctl("append", root, *options).code == 0
+    assert same_by_splits(root, tmp_path, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("QUEUEID", 3 - 2**31),
+        ("QUEUEOFFSET", 2**22),
+        ("QUEUEOFFSET", -5),
+        ("QUEUEOFFSET", 2**58),
+        ("STORETIMESTAMP", 2**62),
+    ],
+)
+def test_one_damaged_field(field: str, value: int, tmp_path: Path) -> None:
+    """No CRC covers these fields; the other queues of the topic stay."""
+    root = unpack("533-basic", tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        log = next(iter(store.commit_log.queue.files)).path
+        unit = store.unit("OrderPaid", 3, 5)
+        first = store.commit_log.min_offset
+    assert unit is not None
+    record = bytearray(log.read_bytes())
+    position, size = FIELDS[field]
+    for at in (unit.physical_offset, *([first] if field == "STORETIMESTAMP" else [])):
+        record[at + position : at + position + size] = value.to_bytes(size, "big", signed=True)
+    log.write_bytes(record)
+    assert same_by_splits(root, tmp_path)

@@ -42,7 +42,7 @@ class Grouping(NamedTuple):
 
     With `with_queues`, the messages are sorted by queue. With `with_index`, the keys of the messages are kept. With
     `audits_index`, the keys are also compared with the existing index. A range of a queue has `units_per_range` queue
-    offsets. All ranges are divided into `piles`, which are written by one task each.
+    offsets. There are `piles` piles of ranges, and one task writes a pile. A pile can have several ranges of one queue.
     """
 
     with_queues: bool

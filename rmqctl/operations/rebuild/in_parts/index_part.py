@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.operations.rebuild.in_parts.grouped_part import KeysHeader
-from rmqctl.operations.rebuild.in_parts.queue_range import Refused, own_folder
+from rmqctl.operations.rebuild.in_parts.queue_range import Refused, own_folder, refusal_of
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 from rmqctl.store.write.index_writer import IndexWriter
 
@@ -121,7 +121,7 @@ def build_index_file(
         return built
     try:
         storage = own_folder(staging, store)
-        writer = IndexWriter(storage, storage.root, *geometry, made_at=lambda store_timestamp: max(store_timestamp, 0))
+        writer = IndexWriter(storage, storage.root, *geometry, made_at=lambda _: 0)  # the driver names the file
         if previous is not None:
             writer.follow(previous.store_timestamp, previous.physical_offset)
         for one in slices:
@@ -130,7 +130,7 @@ def build_index_file(
         writer.close()
         (path,) = (entry.path for entry in storage.listing(storage.root))
     except OSError as error:
-        return built._replace(refused=Refused(error.errno or 0, error.strerror or str(error), str(error.filename)))
+        return built._replace(refused=refusal_of(error))
     first, last = slices[0].keys.messages[0], slices[-1].keys.messages[-1]
     times = int(first["store_timestamp"]), int(last["store_timestamp"])
     return built._replace(begin_timestamp=times[0], end_timestamp=times[1], path=str(path))

@@ -56,8 +56,9 @@ class RangeState(Enum):
 class BuiltRange(NamedTuple):
     """The range with the number `number` of a queue.
 
-    `counts` are the counts of the range. `begins` is True if the queue can begin with the first unit of the range.
-    `begin` is the physical offset of the first message.
+    `counts` are the counts of the range. `can_be_first` is True if the queue can begin with this range.
+    `first_physical_offset` is the physical offset of the first message. `folder` has the written files. If nothing was
+    written, `folder` is None.
     """
 
     key: QueueKey
@@ -65,8 +66,9 @@ class BuiltRange(NamedTuple):
     state: RangeState
     messages: int
     counts: QueueCounts
-    begins: bool
-    begin: int
+    can_be_first: bool
+    first_physical_offset: int
+    folder: str | None = None
 
 
 class Refused(NamedTuple):
@@ -77,14 +79,15 @@ class Refused(NamedTuple):
     path: str
 
 
-class BuiltPile(NamedTuple):
-    """The ranges of a pile.
+def refusal_of(error: OSError) -> Refused:
+    """Return an OSError as a value that a task can send to the driver."""
+    return Refused(error.errno or 0, error.strerror or str(error), str(error.filename or ""))
 
-    `folder` has the written files. If nothing was written, `folder` is None.
-    """
+
+class BuiltPile(NamedTuple):
+    """The ranges of a pile, or the error that stopped the task."""
 
     ranges: list[BuiltRange]
-    folder: str | None
     refused: Refused | None = None
 
 
@@ -102,8 +105,8 @@ def build_pile(
         built = _Ranges(store, Rebuild(store, selection, None), storage)
         ranges = [built.build(key, rows) for key, rows in sorted(_messages_of(pieces).items())]
     except OSError as error:
-        return BuiltPile([], None, Refused(error.errno or 0, error.strerror or str(error), str(error.filename)))
-    return BuiltPile(ranges, None if storage is None else str(storage.root))
+        return BuiltPile([], refusal_of(error))
+    return BuiltPile(ranges)
 
 
 def own_folder(staging: str, store: ReadOnlyStore) -> StagingStorage:
@@ -133,6 +136,7 @@ class _Ranges:
         self._store = store
         self._rebuild = rebuild
         self._storage = storage
+        self._folders = 0
         self._file_size = rebuild.geometry.consumequeue_file_size
 
     def build(self, range_key: RangeKey, rows: Rows) -> BuiltRange:
@@ -140,22 +144,20 @@ class _Ranges:
         topic, queue_id, number = range_key
         key = topic.decode("utf-8", "replace"), queue_id
         first = int(rows[0]["queue_offset"])
+        physical_offset, can_be_first = int(rows[0]["physical_offset"]), self._can_be_first(key, rows[0])
         counts = QueueCounts(*key, min_offset=first, max_offset=first)
-        found = BuiltRange(
-            key, number, RangeState.ODD, len(rows), counts, self._begins(key, rows[0]), int(rows[0]["physical_offset"])
-        )
+        found = BuiltRange(key, number, RangeState.ODD, len(rows), counts, can_be_first, physical_offset)
         if not self._rebuild.builds(key):
             is_odd = first < 0 or key[0] in self._rebuild.batch_topics
             return found._replace(state=RangeState.ODD if is_odd else RangeState.LEFT_OUT)
-        if not _is_in_order(rows):
+        if not _is_in_order(rows) or not 0 <= first * MIN_SIZE <= physical_offset:
             return found
-        self._put(counts, rows)
-        return found._replace(state=RangeState.BUILT)
+        return found._replace(state=RangeState.BUILT, folder=self._put(counts, rows))
 
-    def _begins(self, key: QueueKey, message: np.void) -> bool:
-        """Return whether a queue can begin with a message, at its QUEUEOFFSET.
+    def _can_be_first(self, key: QueueKey, message: np.void) -> bool:
+        """Return whether a queue surely begins with a message, at its QUEUEOFFSET.
 
-        `QueueBuilder` can decide to begin before the message if this method returns False.
+        Otherwise, only `QueueBuilder` can decide where the queue begins.
         """
         first, log_begin = int(message["queue_offset"]), self._store.commit_log.min_offset
         if not 0 <= first * MIN_SIZE <= int(message["physical_offset"]):
@@ -165,17 +167,28 @@ class _Ranges:
             log_begin > 0 and (not isinstance(before, ConsumeQueue) or before.min_offset(log_begin) >= first)
         )
 
-    def _put(self, counts: QueueCounts, rows: Rows) -> None:
-        """Put the units of all messages into the files of the range, and check them."""
-        writer = None
+    def _put(self, counts: QueueCounts, rows: Rows) -> str | None:
+        """Put the units of all messages into the files of the range, and check them.
+
+        Each range has its own folder, because a pile can have several ranges of one queue. Return the folder, or None
+        if nothing is written.
+        """
+        storage = None
         if self._storage is not None:
-            folder = self._storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
-            writer = ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], self._file_size))
+            self._folders += 1
+            storage = StagingStorage(self._storage.root / str(self._folders), beneath=self._store.path.root)
+            self._storage.add_folder(storage.root)
+        writer = None
+        if storage is not None:
+            folder = storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
+            writer = ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], self._file_size))
         queue = BuiltQueue(counts, self._store.queues.get(counts.key), writer, log=self._rebuild.log_range)
         queue.put(*self._units(counts, rows))
         queue.finish()
-        if self._storage is not None:
-            check_built(self._storage, counts, self._file_size)
+        if storage is None:
+            return None
+        check_built(storage, counts, self._file_size)
+        return str(storage.root)
 
     def _units(self, counts: QueueCounts, rows: Rows) -> tuple[Rows, Numbers]:
         """Return the units of messages, and the store times (ms) of the messages."""

@@ -26,13 +26,13 @@ from msgspec.structs import replace
 
 from rmqctl.forensics.audit.index_proof import expired_entries, joined, prove_file
 from rmqctl.format.cq_unit import CQ_UNIT
-from rmqctl.format.message import Damage
+from rmqctl.format.message import Damage, Message
 from rmqctl.logfile import file_tree
 from rmqctl.operations.rebuild.built_queue import QueueCounts, not_as_made
 from rmqctl.operations.rebuild.in_parts.grouped_part import DescribedRun, Grouping, PartSummary, PileHeader, group_part
 from rmqctl.operations.rebuild.in_parts.index_part import IndexGeometry, IndexPlan, build_index_file
 from rmqctl.operations.rebuild.in_parts.queue_range import TASKS_FOLDER, RangeState, build_pile
-from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.rebuild import DISPATCHED, Rebuild
 from rmqctl.store.config import store_path
 from rmqctl.store.read.commit_log import FILE_OVERLAP
 from rmqctl.store.read.file_scan import RecordRun
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 RANGE_UNITS = 1_000_000  # at least; a range has whole files
-PARTS_PER_PILE = 4
+PARTS_PER_PILE, PILES_MAX = 4, 2000
 # the errors of an executor that does not have the store's folder, or may not write to it
 CANNOT_WRITE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR))
 
@@ -124,8 +124,8 @@ class RebuildInParts(Rebuild):
         self._take(counted.items)
         self._take_index(files, plan)
         whole = {key: ranges for key, ranges in queues.items() if _is_whole(ranges)}
-        odd = frozenset(key for key, ranges in queues.items() if key not in whole and key[0] not in left_out)
-        self._install(whole, piles)
+        odd = frozenset(key for key, ranges in queues.items() if key not in whole and not _is_left_out(ranges))
+        self._install(whole)
         if odd:
             self._build_here(odd)
         self._conclude([_whole_counts(ranges) for ranges in whole.values()], left_out)
@@ -135,7 +135,7 @@ class RebuildInParts(Rebuild):
     def _grouping(self) -> Grouping:
         file_units = self.geometry.consumequeue_file_size // CQ_UNIT.size
         units_per_range = -(-RANGE_UNITS // file_units) * file_units
-        piles = -(-self._tasks.parts // PARTS_PER_PILE) or 1
+        piles = min(-(-self._tasks.parts // PARTS_PER_PILE), PILES_MAX) or 1
         return Grouping(self.selection.queues, self.selection.index, self._audit is not None, units_per_range, piles)
 
     def _counted(self, grouping: Grouping) -> _Counted | None:
@@ -153,7 +153,7 @@ class RebuildInParts(Rebuild):
                 if part is not None and part.names_light_queues:
                     return None
                 found.parts.update({} if part is None else {part.split: part})
-            elif isinstance(item, Damage) and item.code == FILE_OVERLAP:
+            elif _needs_driver(item):
                 return None
             found.items.append(item)
         if self._audit is not None:
@@ -187,12 +187,13 @@ class RebuildInParts(Rebuild):
 
         Raises OSError if the system refused a write for another reason, for example because the disk is full.
         """
-        found = next((one for one in refused if one is not None), None)
-        if found is not None and found.errno not in CANNOT_WRITE:
-            raise OSError(found.errno, found.strerror, found.path)
-        if found is not None:
-            self.result.built_here = f"a task could not write to {found.path}: {found.strerror}"
-        return found is not None
+        found = [one for one in refused if one is not None]
+        for one in found:
+            if one.errno not in CANNOT_WRITE:
+                raise OSError(one.errno, one.strerror, one.path)
+        if found:
+            self.result.built_here = f"a task could not write to {found[0].path}: {found[0].strerror}"
+        return bool(found)
 
     def _left_out(self, queues: Mapping[QueueKey, Sequence[BuiltRange]], counted: _Counted) -> dict[str, int] | None:
         """Return the number of messages of each topic whose queues are not rebuilt.
@@ -208,7 +209,7 @@ class RebuildInParts(Rebuild):
         for key, ranges in queues.items():
             if self.builds(key) or key[0] in self.batch_topics:
                 continue
-            if key in in_no_queue or any(one.state is not RangeState.LEFT_OUT for one in ranges):
+            if key in in_no_queue or not _is_left_out(ranges):
                 return None
             found[key[0]] = found.get(key[0], 0) + sum(one.messages for one in ranges)
         return found
@@ -240,15 +241,14 @@ class RebuildInParts(Rebuild):
                 self._storage.rename(Path(file.path), self._storage.root / store_path.INDEX / name)
                 index.end_timestamp = file.end_timestamp
 
-    def _install(self, queues: Mapping[QueueKey, Sequence[BuiltRange]], piles: Sequence[BuiltPile]) -> None:
+    def _install(self, queues: Mapping[QueueKey, Sequence[BuiltRange]]) -> None:
         """Move the files of whole queues into the staging folder."""
         self._made_by_tasks = frozenset(queues)
         if self._storage is None:
             return
-        folders = {(one.key, one.number): pile.folder for pile in piles for one in pile.ranges}
         for key, ranges in queues.items():
             below = Path(store_path.CONSUMEQUEUE, key[0], str(key[1]))
-            sources = [Path(folder) / below for one in ranges if (folder := folders[key, one.number]) is not None]
+            sources = [Path(one.folder) / below for one in ranges if one.folder is not None]
             _move_files(self._storage, sources, self._storage.root / below)
 
     def _build_here(self, keys: frozenset[QueueKey]) -> None:
@@ -272,8 +272,13 @@ class RebuildInParts(Rebuild):
             raise not_as_made(storage.display(folder))
 
     def _remove_task_folder(self) -> None:
-        if self._storage is not None:
-            file_tree.remove(self._storage, self._storage.root / TASKS_FOLDER)
+        """Remove what tasks have left. If a late task still writes, the folder stays in the staging folder."""
+        try:
+            if self._storage is not None:
+                file_tree.remove(self._storage, self._storage.root / TASKS_FOLDER)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
 
 class _PartsAudit:
@@ -345,6 +350,21 @@ def _by_queue(piles: Iterable[BuiltPile]) -> dict[QueueKey, list[BuiltRange]]:
     return {key: sorted(ranges, key=lambda one: one.number) for key, ranges in found.items()}
 
 
+def _needs_driver(item: ScanItem) -> bool:
+    """Return whether only the driver can handle an item.
+
+    If files overlap, the order of the messages is not the order of the log. A message outside a record run comes from
+    a part that the driver read again.
+    """
+    if isinstance(item, Damage):
+        return item.code == FILE_OVERLAP or (item.code in DISPATCHED and item.message is not None)
+    return isinstance(item, Message)
+
+
+def _is_left_out(ranges: Sequence[BuiltRange]) -> bool:
+    return all(one.state is RangeState.LEFT_OUT for one in ranges)
+
+
 def _is_whole(ranges: Sequence[BuiltRange]) -> bool:
     """Return whether tasks have built all ranges of a queue, without gaps.
 
@@ -352,9 +372,9 @@ def _is_whole(ranges: Sequence[BuiltRange]) -> bool:
     """
     return (
         all(one.state is RangeState.BUILT for one in ranges)
-        and ranges[0].begins
+        and ranges[0].can_be_first
         and all(
-            before.counts.max_offset == after.counts.min_offset and before.counts.end <= after.begin
+            before.counts.max_offset == after.counts.min_offset and before.counts.end <= after.first_physical_offset
             for before, after in pairwise(ranges)
         )
     )
