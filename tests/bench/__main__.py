@@ -1,7 +1,8 @@
 """`python -m tests.bench WORK`: how fast rmqctl is, beside the real broker and the machine's limits, all in one run.
 
 WORK is a folder for the stores (about 10 GiB, kept for the next run; a tmpfs or a warm page cache is what is measured).
-Needs a JDK, Maven and the extra `spark`. The table goes to stdout as Markdown, as rmqctl-benchmarks(7) shows it.
+Needs a JDK, Maven and the extra `spark`; the extra `bench` adds DuckDB. The table goes to stdout as Markdown, as
+rmqctl-benchmarks(7) shows it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.bench.by_tasks import BY_TASKS_HEADINGS, by_tasks_rows
+from tests.bench.counting import COUNTING_HEADINGS, counting_rows
 from tests.bench.driver import DRIVER_HEADINGS, driver_rows
 from tests.bench.jobs import (
     FIXED_HEADINGS,
@@ -87,6 +89,7 @@ def main() -> None:
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
     print(markdown(FLEET_HEADINGS, fleet_rows(arguments.work, arguments.runs)))
     print(markdown(QUESTION_HEADINGS, question_rows(arguments.work, arguments.runs)))
+    print(markdown(COUNTING_HEADINGS, counting_rows(arguments.work, arguments.runs)))
     print(markdown(BY_TASKS_HEADINGS, by_tasks_rows(arguments.work, arguments.runs)))
     print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")

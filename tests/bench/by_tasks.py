@@ -17,7 +17,8 @@ from rmqctl.spark.scan.coverage import range_of
 from rmqctl.spark.session.session import Target, session
 from rmqctl.spark.source.data_source import register
 from rmqctl.spark.source.message_source import BlockSource, MessageSource, SendSource, UnconfirmedSource
-from tests.bench.large_log import large_log
+from tests.bench.cpu import cpu_seconds
+from tests.bench.large_log import FILE_SIZE, FILES, large_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,6 @@ BY_TASKS_HEADINGS = (
     "4 GiB, bodies of 1 KiB, a UNIQ_KEY a message", "CPU seconds, all records", "CPU seconds, by tasks", "of it",
     "bytes a message to Spark, all records", "by tasks",
 )  # fmt: skip
-TICKS = os.sysconf("SC_CLK_TCK")
 SPLIT = {"splitMiB": "128"}
 PROVED = ("kind", "detail")
 DIFF_COLUMNS = ("physicalOffset", *diff.FINGERPRINT)
@@ -38,9 +38,9 @@ SOURCES: dict[str, tuple[tuple[type[MessageSource], Sequence[str]], tuple[type[M
 }
 
 
-def by_tasks_rows(work: Path, runs: int, **size: int) -> list[list[str]]:
-    """A row for each question. `size` is that of the log, as `large_log` takes it."""
-    store = large_log(work, "sent", unique=True, **size)
+def by_tasks_rows(work: Path, runs: int, files: int = FILES, file_size: int = FILE_SIZE) -> list[list[str]]:
+    """A row for each question, on a log of so many files of this size."""
+    store = large_log(work, "sent", files, file_size, unique=True)
     with session(Target(master="local[2]"), os.environ) as spark:
         register(spark)
         found = {what: _cpu_of(ways, runs) for what, ways in _questions(spark, str(store)).items()}
@@ -90,32 +90,13 @@ def _cpu_of(ways: tuple[Callable[[], Any], ...], runs: int) -> tuple[float, floa
         seconds.append([])
         answers = []
         for way in ways:
-            before = _cpu()
+            before = cpu_seconds()
             answers.append(way())
-            seconds[-1].append(_cpu() - before)
+            seconds[-1].append(cpu_seconds() - before)
         if answers[0] != answers[1]:
             raise RuntimeError(f"two ways, two answers: {answers}")
     before, now = (median(some) for some in zip(*seconds[1:], strict=True))
     return before, now
-
-
-def _cpu() -> float:
-    """The CPU seconds of this process and of all below it: the JVM and the processes of its tasks, ended or not."""
-    times: dict[int, int] = {}
-    below: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        times[int(path.name)] = sum(map(int, words[11:15]))
-        below.setdefault(int(words[1]), []).append(int(path.name))
-    found, pending = 0, [os.getpid()]
-    while pending:
-        one = pending.pop()
-        found += times.get(one, 0)
-        pending += below.get(one, [])
-    return found / TICKS
 
 
 def _sent(source: type[MessageSource], options: Mapping[str, str], columns: Sequence[str]) -> float:

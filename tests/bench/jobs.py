@@ -59,7 +59,7 @@ def jobs_rows(work: Path, runs: int) -> list[list[str]]:
         command = ["verify", str(store), "--level", str(level), "--threads", str(WORKERS), "-o", "json"]
         seconds[level, "local"] = median(_whole(json.loads(run(command).out)) for _ in range(runs))
     for workers in (1, WORKERS):
-        with _warm(store, workers) as spark:
+        with warm(store, workers) as spark:
             for level in LEVELS:
                 seconds[level, f"local[{workers}]"] = median(
                     _job_seconds(spark, store, level, SPLIT_MIB) for _ in range(runs)
@@ -73,8 +73,8 @@ def jobs_rows(work: Path, runs: int) -> list[list[str]]:
 def split_rows(work: Path, runs: int) -> list[list[str]]:
     """A row for each size of splits: all levels, both workers."""
     store = keyed_store(work)
-    size = _size(store)
-    with _warm(store, WORKERS) as spark:
+    size = log_size(store)
+    with warm(store, WORKERS) as spark:
         found = {mib: median(_job_seconds(spark, store, 3, mib) for _ in range(runs)) for mib in SPLITS_MIB}
     return [[str(mib), f"{seconds:.2f}", f"{size / seconds / GIB:.2f}"] for mib, seconds in found.items()]
 
@@ -94,15 +94,15 @@ def fleet_rows(work: Path, runs: int) -> list[list[str]]:
         what: median((job.end - job.begin) / 1000 for job in done[first :: len(commands)])
         for first, what in enumerate(commands)
     }
-    size, single = _size(whole), seconds["one store"]
+    size, single = log_size(whole), seconds["one store"]
     return [[what, f"{own:.2f}", f"{size / own / GIB:.2f}", f"{own / single:.2f}"] for what, own in seconds.items()]
 
 
 def question_rows(work: Path, runs: int) -> list[list[str]]:
     """A row for each job that counts or exports, beside the bare scan: with its planning, in a warm session."""
     store = large_log(work)
-    size = _size(store)
-    with _warm(store, WORKERS) as spark, TemporaryDirectory(dir=work) as folder:
+    size = log_size(store)
+    with warm(store, WORKERS) as spark, TemporaryDirectory(dir=work) as folder:
         bare = median(_job_seconds(spark, store, 1, SPLIT_MIB) for _ in range(runs))
         to = {"export": ["--to", str(Path(folder) / "exported"), "--mode", "overwrite"]}
         found = {
@@ -120,11 +120,17 @@ def _question_seconds(arguments: Sequence[str], store: Path, runs: int) -> float
     seconds = []
     for _ in range(runs + 1):
         begin = time.perf_counter()
-        result = CliRunner().invoke(rmqctl, ["job", *arguments, str(store), "-o", "json"], standalone_mode=False)
+        run_job([*arguments, str(store)])
         seconds.append(time.perf_counter() - begin)
-        if result.exception or result.return_value:
-            raise RuntimeError(f"job {arguments[0]}: {result.exception or result.output}")
     return median(seconds[1:])
+
+
+def run_job(arguments: Sequence[str]) -> Any:
+    """The document of `rmqctl job` in this process. Raises RuntimeError when it does not end clean."""
+    result = CliRunner().invoke(rmqctl, ["job", *arguments, "-o", "json"], standalone_mode=False)
+    if result.exception or result.return_value:
+        raise RuntimeError(f"job {arguments[0]}: {result.exception or result.output}")
+    return json.loads(result.stdout)
 
 
 def fixed_rows(work: Path, runs: int) -> list[list[str]]:
@@ -139,7 +145,7 @@ def fixed_rows(work: Path, runs: int) -> list[list[str]]:
 
 
 @contextmanager
-def _warm(store: Path, workers: int) -> Iterator[SparkSession]:
+def warm(store: Path, workers: int) -> Iterator[SparkSession]:
     """A session that has done a job."""
     with session(Target(master=f"local[{workers}]"), os.environ) as spark:
         _job_seconds(spark, store, 3, SPLIT_MIB)
@@ -158,7 +164,7 @@ def _whole(document: dict[str, Any]) -> float:
     return float(document["seconds"])
 
 
-def _size(store: Path) -> int:
+def log_size(store: Path) -> int:
     return sum(path.stat().st_size for path in (store / "commitlog").iterdir())
 
 
@@ -169,7 +175,7 @@ def _row(store: Path, level: int, way: str, seconds: dict[tuple[int, str], float
     return [
         what,
         f"{own:.2f}",
-        f"{_size(store) / own / GIB:.2f}",
+        f"{log_size(store) / own / GIB:.2f}",
         rate("local"),
         "" if way == "local" else rate("local[1]"),
     ]
