@@ -65,7 +65,7 @@ def _with_duckdb(store: Path, folder: Path) -> dict[Way, Callable[[], Counts | N
     files = f"read_parquet('{exported}/*/*/*.parquet', hive_partitioning=true)"
     return {
         **{
-            ("dump -o jsonl | DuckDB", by): partial(_dumped, store, query.format(LINES))
+            ("dump -o jsonl, piped into DuckDB", by): partial(_dumped, store, query.format(LINES))
             for by, query in QUERIES.items()
         },
         ("job export --body none", ""): partial(_export, store, folder / "no-bodies", "none"),
