@@ -272,7 +272,10 @@ class RebuildInParts(Rebuild):
             raise not_as_made(storage.display(folder))
 
     def _remove_task_folder(self) -> None:
-        """Remove what tasks have left. If a late task still writes, the folder stays in the staging folder."""
+        """Remove what tasks have left.
+
+        If a late task still writes, the folder stays in the staging folder.
+        """
         try:
             if self._storage is not None:
                 file_tree.remove(self._storage, self._storage.root / TASKS_FOLDER)
