@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -86,8 +85,6 @@ class QueueCrosscheck:
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
-        self._bad_numbers: list[Finding] = []
-        self._open_runs: dict[int, _OpenRun] = {}  # by the numbers of queues
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         self._left_out: dict[QueueKey, int] = {}
@@ -101,15 +98,14 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
-        """Process messages of the log, which must be in log order.
+        """Process messages of the log, which must be in log order, as rows of DISPATCH_COLUMNS.
 
-        `messages` has rows of DISPATCH_COLUMNS. If the only row has damaged content and right lengths, `message` is
-        this message.
+        If the only row in `messages` has damaged content and right lengths, `message` is this message.
         """
         self._units.know(self._builder.keys)
         verdicts = self._units.verdicts(messages)
         for rows in _runs(messages, verdicts):
-            self._on_run(messages[rows], int(verdicts[rows[0]]), message)
+            self._judge(messages[rows], int(verdicts[rows[0]]), message)
 
     def on_checked(self, run: CheckedRun) -> None:
         """Process messages that `PartAudit` compared, which must be in log order."""
@@ -131,26 +127,8 @@ class QueueCrosscheck:
             return ODD
         return PLAIN if key in self._cursors else ABSENT
 
-    def _on_run(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Process successive messages of one queue that have the same verdict.
-
-        Only a message without such neighbours can have a wrong QUEUEOFFSET. The run may continue in the next batch, so
-        a single message waits for the next run of its queue.
-        """
-        number, queue_offset = int(rows[0]["queue"]), int(rows[0]["queue_offset"])
-        before = self._open_runs.pop(number, None)
-        goes_on = before is not None and (before.verdict, before.end) == (verdict, queue_offset)
-        if before is not None and before.waiting is not None:
-            self._judge(before.waiting, before.verdict, None, is_alone=not goes_on)
-        if verdict in (ASK, ASK_AGAIN):
-            self._judge(rows, verdict, message, is_alone=True)
-            return
-        waits = len(rows) == 1 and not goes_on
-        self._open_runs[number] = _OpenRun(verdict, queue_offset + len(rows), rows if waits else None)
-        if not waits:
-            self._judge(rows, verdict, None, is_alone=False)
-
-    def _judge(self, rows: Rows, verdict: int, message: Message | None, *, is_alone: bool) -> None:
+    def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
+        """Process successive messages of one queue that have the same verdict."""
         row = rows[0]
         key = self._builder.keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -168,7 +146,11 @@ class QueueCrosscheck:
             return
         cursor = self._cursors.get(key)
         try:
-            if is_alone and verdict in (MISSING, ELSEWHERE) and self._is_misnumbered(target, at, int(row["size"])):
+            if (
+                len(rows) == 1
+                and verdict in (MISSING, ELSEWHERE)
+                and self._is_misnumbered(target, at, int(row["size"]))
+            ):
                 return
             unit = cursor.unit(target.queue_offset) if cursor else None
         except OSError as error:
@@ -204,7 +186,7 @@ class QueueCrosscheck:
         is_supported = (before is not None and before + 1 == number) or after == number + 1
         if is_supported or not (before == slot - 1 or after == slot + 1 or before is after is None):
             return False
-        cursor.confirm_run(slot, slot + 1)  # messages after this one may be confirmed already
+        cursor.confirm(slot)
         what = f"the record says queue offset {number}; its queue, and the records around it there, say {slot}"
         self._add_bad_number(target, slot, at, what)
         return True
@@ -216,7 +198,7 @@ class QueueCrosscheck:
             "bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset
         )
         finding.topic, finding.queue_id, finding.queue_offset = target.topic, target.queue_id, queue_offset
-        self._bad_numbers.append(finding)
+        self.findings.append(finding)
 
     def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
         """Return the QUEUEOFFSET of the record that a unit points to.
@@ -277,7 +259,6 @@ class QueueCrosscheck:
 
         `log_end` is the end of the last good record (physical offset).
         """
-        self._end_runs()
         self._units.finish()
         for key, cursor in list(self._cursors.items()):
             try:
@@ -306,16 +287,6 @@ class QueueCrosscheck:
                 f"{count} messages of topic {topic!r}, which neither topics.json nor a group's offset names, have no "
                 "queue: deleted topic"
             )
-
-    def _end_runs(self) -> None:
-        """Judge the messages that wait, and put the findings in log order."""
-        for run in self._open_runs.values():
-            if run.waiting is not None:
-                self._judge(run.waiting, run.verdict, None, is_alone=True)
-        self._open_runs.clear()
-        self.findings += sorted(self._bad_numbers, key=_place_in_log)
-        first = {key: min(map(_place_in_log, chain(*by_code.values()))) for key, by_code in self._of_queue.items()}
-        self._of_queue = {key: self._of_queue[key] for key in sorted(first, key=first.__getitem__)}
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
         """Add a finding for a queue that cannot be read, and ignore the queue afterwards."""
@@ -649,17 +620,6 @@ class QueueCrosscheck:
         return file.name, at - file.file_from_offset
 
 
-class _OpenRun(NamedTuple):
-    """The last run of a queue so far: messages with the same verdict.
-
-    Their queue offsets end before `end`. `waiting` is a message alone that was not judged, or None.
-    """
-
-    verdict: int
-    end: int
-    waiting: Rows | None
-
-
 class _Unconfirmed:
     """State for the check of units that no message confirmed.
 
@@ -706,10 +666,6 @@ def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
     )
     runs = np.split(odd, np.flatnonzero(~goes_on) + 1)
     yield from sorted(runs, key=lambda rows: int(rows[0]))
-
-
-def _place_in_log(finding: Finding) -> int:
-    return finding.physical_offset or 0
 
 
 def _wrong_tags_code(target: DispatchTarget, code: int) -> str:

@@ -7,22 +7,18 @@ import random
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqctl.forensics.audit.crosscheck import FINDINGS_MAX
-from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, Verification, verify
+from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
-from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.support.cqext_store import QUEUE as EXT_QUEUE
@@ -36,7 +32,6 @@ UNIT = 20
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
 FIRST_FILE = f"{0:020d}"
 LOG_FILE_SIZE = 65536
-QUEUE_OFFSET = 20  # the position of QUEUEOFFSET in a record
 QUEUE_FILE = f"consumequeue/OrderPaid/0/{FIRST_FILE}"
 QUEUE_UNITS = 39
 HIGH_BIT = 1 << 40
@@ -603,35 +598,3 @@ def test_a_queue_file_of_garbage_has_few_findings_that_count_all(basic: Path) ->
     assert sum(one.count for one in of_units) == units
     dangling = [one for one in of_units if one.code == "dangling-unit"]
     assert dangling[-1].detail.endswith("this finding counts all later ones of its kind in the queue")
-
-
-def test_findings_do_not_depend_on_where_a_batch_of_records_ends(golden: Golden) -> None:
-    """Only a message alone is asked whether its QUEUEOFFSET is wrong: also if its batch ends before the next one."""
-    root = golden("497-basic")
-    with closing(ReadOnlyStore(root)) as store:
-        units = {slot: store.queues["OrderPaid", 0].find(slot) for slot in (10, 12, 20)}
-    places = {slot: unit.physical_offset for slot, unit in units.items() if unit is not None}
-    for slot, wrong in ((10, 1000), (12, 1001), (20, 5000)):
-        name, at = divmod(places[slot], LOG_FILE_SIZE)
-        with (root / f"commitlog/{name * LOG_FILE_SIZE:020d}").open("r+b") as file:
-            file.seek(at + QUEUE_OFFSET)
-            file.write(wrong.to_bytes(8, "big"))
-    with closing(ReadOnlyStore(root)) as store:
-        whole = verify(store).findings
-        borders = [1_000, *(place % LOG_FILE_SIZE for place in places.values())]
-        scans = [partial(_scan_in_segments, store, size) for size in borders]
-        for scan in scans:
-            verification = Verification(store, scan=scan)
-            verification.run()
-            assert verification.report.findings == whole
-    assert all(verified_by_tasks(root, split_size=size).report.findings == whole for size in borders)
-    alone = [finding.queue_offset for finding in whole if finding.code == "bad-queue-offset"]
-    missing = [finding.count for finding in whole if finding.code == "missing-unit"]
-    assert (alone, missing) == ([20], [2])
-
-
-def _scan_in_segments(
-    store: ReadOnlyStore, size: int, summary: ScanSummary, builder: DispatchRequestBuilder | None
-) -> Iterator[ScanItem | RecordRun]:
-    take = builder.take if builder else None
-    return store.commit_log.scan_columns(summary, take, threads=1, segment_size=size)
