@@ -98,9 +98,10 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
-        """Process messages of the log, which must be in log order, as rows of DISPATCH_COLUMNS.
+        """Process messages of the log, which must be in log order.
 
-        If the only row in `messages` has damaged content and right lengths, `message` is this message.
+        `messages` has rows of DISPATCH_COLUMNS. If the only row has damaged content and right lengths, `message` is
+        this message.
         """
         self._units.know(self._builder.keys)
         verdicts = self._units.verdicts(messages)
