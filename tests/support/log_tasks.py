@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,7 +53,7 @@ class TasksHere:
                         found[split] = made.found
                     else:
                         self._pieces.append(packed(made))
-            return {split: lambda found=found[split]: unpacked(found) for split in splits}  # type: ignore[misc]
+            return {split: partial(unpacked, found[split]) for split in splits}
 
         return ClusterScan(read, self._log, self._root, self._split_size).scan(ScanSummary(), None)
 

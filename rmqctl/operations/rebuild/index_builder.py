@@ -34,7 +34,7 @@ class IndexBuilder:
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
-        self._writer = IndexWriter(storage, folder, slots, entries, made_at=_made_at)
+        self._writer = IndexWriter(storage, folder, slots, entries, made_at=made_at)
         self._waiting: list[DispatchColumns] = []
         self._keys_waiting = 0
         self._pending: deque[Future[None]] = deque()
@@ -95,6 +95,6 @@ class IndexBuilder:
             self._writer.put(described)
 
 
-def _made_at(store_timestamp: int) -> int:
+def made_at(store_timestamp: int) -> int:
     """Return a message's store time or the present time, whichever is earlier."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -38,11 +38,10 @@ import numpy as np
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.message import MIN_SIZE
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
-from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered
+from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered, may_be_fillers
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -111,11 +110,8 @@ class QueueBuilder:
     def put(self, described: DispatchColumns) -> None:
         """Add units for the next messages of the log. Messages must be in log order."""
         messages = described.messages
-        is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
-        for row in messages[is_rollback & (messages["traits"] & MULTI_DISPATCH == 0)]:
-            self.lose(
-                int(row["physical_offset"]), int(row["size"])
-            )  # in no queue: the record may be a filler of `recover --keep-going`
+        for row in messages[may_be_fillers(messages)]:
+            self.lose(int(row["physical_offset"]), int(row["size"]))
         self._place(messages)
         self._count_left_out(messages)
 

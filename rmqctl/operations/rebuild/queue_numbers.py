@@ -71,7 +71,7 @@ class QueueNumbers:
         limit = min(begin + LOOK_AHEAD, self._end)
         rest = rest[: bisect_left(rest["physical_offset"], limit)]  # searchsorted would copy the column first
         places, rest = _first_of_queue(rest, message["queue"])
-        good = np.concatenate(([0], np.cumsum(np.where(_may_stand_in(rest), 0, rest["size"]), dtype=np.int64)))
+        good = np.concatenate(([0], np.cumsum(np.where(may_be_fillers(rest), 0, rest["size"]), dtype=np.int64)))
         found = [
             Following(int(rest[at]["queue_offset"]), int(rest[at]["physical_offset"]) - begin - int(good[at]))
             for at in places
@@ -199,7 +199,7 @@ def _have_unit(rows: Rows) -> Flags:
     return ~np.isin(rows["sys_flag"] & TRANSACTION_MASK, _IN_NO_QUEUE)
 
 
-def _may_stand_in(rows: Rows) -> Flags:
+def may_be_fillers(rows: Rows) -> Flags:
     """Return, for each row, whether the record may be a filler.
 
     The fillers of `recover --keep-going` are rollback records (see `QueueBuilder.put`).

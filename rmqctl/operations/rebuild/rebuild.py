@@ -390,17 +390,16 @@ class Rebuild:
             messages = item.result.messages
             first = int(messages["physical_offset"].searchsorted(self._goes_on_from))
             self._put(item.result._replace(messages=messages[first:]))
-        elif isinstance(item, Message):
-            self._put(self.builder.of(item))
+        elif (
+            isinstance(item, Damage)
+            and (placeholders := self._placeholders.of_damage(item.physical_offset)) is not None
+        ):
+            self._put_placeholders(item, placeholders)
+        elif (message := dispatched_message(item)) is not None:
+            self._put(self.builder.of(message))
         elif isinstance(item, Damage):
-            placeholders = self._placeholders.of_damage(item.physical_offset)
-            if placeholders is not None:
-                self._put_placeholders(item, placeholders)
-            elif item.code in DISPATCHED and item.message is not None:
-                self._put(self.builder.of(item.message))
-            else:
-                log.damages += 1
-                self._lose(item)
+            log.damages += 1
+            self._lose(item)
         log.position = max(log.position, item.end)
 
     def _lose(self, damage: Damage) -> None:
@@ -630,3 +629,10 @@ class Rebuild:
     def _is_selected(self, key: QueueKey) -> bool:
         topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
         return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
+
+
+def dispatched_message(item: ScanItem) -> Message | None:
+    """Return the message of an item that brokers dispatch, or None."""
+    if isinstance(item, Damage):
+        return item.message if item.code in DISPATCHED else None
+    return item if isinstance(item, Message) else None

@@ -49,7 +49,7 @@ class KeptPiece(NamedTuple):
 
 
 class SplitAnswer(NamedTuple):
-    """What the driver gets of a split: its number, and its `Found`, packed."""
+    """The answer of a task: the number of a split, and its packed `Found`."""
 
     number: int
     found: bytes

@@ -14,10 +14,9 @@ import numpy as np
 from zlib_ng import zlib_ng
 
 from rmqctl.forensics.audit.index_proof import prove_part
-from rmqctl.format.message import Damage, Message
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
-from rmqctl.operations.rebuild.rebuild import DISPATCHED
+from rmqctl.operations.rebuild.queue_numbers import may_be_fillers
+from rmqctl.operations.rebuild.rebuild import dispatched_message
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, joined
 from rmqctl.store.dispatch.units import have_units
 from rmqctl.store.read.file_scan import RecordRun, ZeroTail
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rmqctl.forensics.audit.index_proof import PartProof
-    from rmqctl.format.columns import Flags, Numbers, Rows
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Grouping(NamedTuple):
-    """What tasks do with the messages of a part.
+    """The settings for the work of tasks on the messages of a part.
 
     With `with_queues`, the messages are sorted by queue. With `with_index`, the keys of the messages are kept. With
     `audits_index`, the keys are also compared with the existing index. A range of a queue has `units_per_range` queue
@@ -94,7 +93,7 @@ class IndexPiece(NamedTuple):
 
 
 class PartSummary(NamedTuple):
-    """What the driver must know of the messages of a part.
+    """The facts about the messages of a part that the driver needs.
 
     `entries` is the number of index entries. `names_light_queues` is True if a message names LMQ queues. `in_no_queue`
     has the queues that open or rolled-back transactions name. `in_index` is the comparison with the existing index, or
@@ -162,9 +161,7 @@ def pile_of(topic: bytes, queue_id: int, number: int, piles: int) -> int:
 
 def _as_run(item: Item, builder: DispatchRequestBuilder) -> Item:
     """Return a record run for a single record that brokers dispatch, or `item`."""
-    message = item if isinstance(item, Message) else None
-    if isinstance(item, Damage) and item.code in DISPATCHED:
-        message = item.message
+    message = None if isinstance(item, RecordRun | ZeroTail) else dispatched_message(item)
     if message is None or isinstance(item, ZeroTail):
         return item
     return RecordRun(item.physical_offset, item.end - item.physical_offset, 1, builder.of(message))
@@ -172,15 +169,9 @@ def _as_run(item: Item, builder: DispatchRequestBuilder) -> Item:
 
 def _for_driver(run: RecordRun, parts: Iterator[PartSummary]) -> RecordRun:
     messages = run.result.messages
-    rolled_back = messages[_are_rolled_back(messages)]
+    rolled_back = messages[may_be_fillers(messages)]
     places = list(zip(rolled_back["physical_offset"].tolist(), rolled_back["size"].tolist(), strict=True))
     return run._replace(result=DescribedRun(len(messages), places, next(parts, None)))
-
-
-def _are_rolled_back(messages: Rows) -> Flags:
-    is_rollback: Flags = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
-    names_none: Flags = messages["traits"] & MULTI_DISPATCH == 0
-    return is_rollback & names_none
 
 
 def _summary(split: int, messages: Rows, queues: Sequence[tuple[bytes, int]], proof: PartProof | None) -> PartSummary:

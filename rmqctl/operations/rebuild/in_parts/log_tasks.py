@@ -1,4 +1,4 @@
-"""What a rebuild in parts needs of the tasks that read the log."""
+"""The interface of the tasks that read the log for a rebuild in parts."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class RangeState(Enum):
 class BuiltRange(NamedTuple):
     """The range with the number `number` of a queue.
 
-    `counts` are the counts of the range. `can_be_first` is True if the queue can begin with this range.
+    `counts` are the counts of the range. `can_be_first` is True if the range is built, and its queue can begin with it.
     `first_physical_offset` is the physical offset of the first message. `folder` has the written files. If nothing was
     written, `folder` is None.
     """
@@ -66,8 +66,8 @@ class BuiltRange(NamedTuple):
     state: RangeState
     messages: int
     counts: QueueCounts
-    can_be_first: bool
     first_physical_offset: int
+    can_be_first: bool = False
     folder: str | None = None
 
 
@@ -144,24 +144,23 @@ class _Ranges:
         topic, queue_id, number = range_key
         key = topic.decode("utf-8", "replace"), queue_id
         first = int(rows[0]["queue_offset"])
-        physical_offset, can_be_first = int(rows[0]["physical_offset"]), self._can_be_first(key, rows[0])
+        physical_offset = int(rows[0]["physical_offset"])
         counts = QueueCounts(*key, min_offset=first, max_offset=first)
-        found = BuiltRange(key, number, RangeState.ODD, len(rows), counts, can_be_first, physical_offset)
+        found = BuiltRange(key, number, RangeState.ODD, len(rows), counts, physical_offset)
         if not self._rebuild.builds(key):
             is_odd = first < 0 or key[0] in self._rebuild.batch_topics
             return found._replace(state=RangeState.ODD if is_odd else RangeState.LEFT_OUT)
         if not _is_in_order(rows) or not 0 <= first * MIN_SIZE <= physical_offset:
             return found
-        return found._replace(state=RangeState.BUILT, folder=self._put(counts, rows))
+        can_be_first = self._can_be_first(key, first)
+        return found._replace(state=RangeState.BUILT, can_be_first=can_be_first, folder=self._put(counts, rows))
 
-    def _can_be_first(self, key: QueueKey, message: np.void) -> bool:
-        """Return whether a queue surely begins with a message, at its QUEUEOFFSET.
+    def _can_be_first(self, key: QueueKey, first: int) -> bool:
+        """Return whether a queue surely begins at the queue offset `first`.
 
         Otherwise, only `QueueBuilder` can decide where the queue begins.
         """
-        first, log_begin = int(message["queue_offset"]), self._store.commit_log.min_offset
-        if not 0 <= first * MIN_SIZE <= int(message["physical_offset"]):
-            return False
+        log_begin = self._store.commit_log.min_offset
         before = self._store.queues.get(key)
         return first == 0 or (
             log_begin > 0 and (not isinstance(before, ConsumeQueue) or before.min_offset(log_begin) >= first)

@@ -26,13 +26,14 @@ from msgspec.structs import replace
 
 from rmqctl.forensics.audit.index_proof import expired_entries, joined, prove_file
 from rmqctl.format.cq_unit import CQ_UNIT
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Damage
 from rmqctl.logfile import file_tree
 from rmqctl.operations.rebuild.built_queue import QueueCounts, not_as_made
 from rmqctl.operations.rebuild.in_parts.grouped_part import DescribedRun, Grouping, PartSummary, PileHeader, group_part
 from rmqctl.operations.rebuild.in_parts.index_part import IndexGeometry, IndexPlan, build_index_file
 from rmqctl.operations.rebuild.in_parts.queue_range import TASKS_FOLDER, RangeState, build_pile
-from rmqctl.operations.rebuild.rebuild import DISPATCHED, Rebuild
+from rmqctl.operations.rebuild.index_builder import made_at
+from rmqctl.operations.rebuild.rebuild import Rebuild, dispatched_message
 from rmqctl.store.config import store_path
 from rmqctl.store.read.commit_log import FILE_OVERLAP
 from rmqctl.store.read.file_scan import RecordRun
@@ -60,7 +61,7 @@ CANNOT_WRITE = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, 
 
 
 class _Counted(NamedTuple):
-    """What the first tasks found: the items of the log, and the summary of each part."""
+    """The results of the first tasks: items of the log, and summaries of parts."""
 
     items: list[ScanItem | RecordRun]
     parts: dict[int, PartSummary]
@@ -234,10 +235,10 @@ class RebuildInParts(Rebuild):
         index.full_until = files[-1].full_until if files else 0
         if self._storage is None:
             return
-        name, now = "", time.time_ns() // 1_000_000
+        name = ""
         for file in files:
             if file.path is not None:
-                name = name_after(name, min(max(file.begin_timestamp, 0), now))
+                name = name_after(name, made_at(file.begin_timestamp))
                 self._storage.rename(Path(file.path), self._storage.root / store_path.INDEX / name)
                 index.end_timestamp = file.end_timestamp
 
@@ -359,9 +360,7 @@ def _needs_driver(item: ScanItem) -> bool:
     If files overlap, the order of the messages is not the order of the log. A message outside a record run comes from
     a part that the driver read again.
     """
-    if isinstance(item, Damage):
-        return item.code == FILE_OVERLAP or (item.code in DISPATCHED and item.message is not None)
-    return isinstance(item, Message)
+    return (isinstance(item, Damage) and item.code == FILE_OVERLAP) or dispatched_message(item) is not None
 
 
 def _is_left_out(ranges: Sequence[BuiltRange]) -> bool:
