@@ -135,21 +135,43 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(
 
 
 def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was changed, and no store after it is touched; nor is any waited for."""
+    """No store was changed, and the tasks of both are stopped; what was built for the first is removed."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first), tree_hash(second)
-    interrupted = threading.Event()
+    real, stopped = LogShuffle._read, threading.Event()
 
-    def interrupt(*_: object) -> dict[Split, Callable[[], Found]]:
+    def interrupt(self: LogShuffle, splits: Sequence[Split], how: HowToGroup) -> dict[Split, Callable[[], Found]]:
+        if splits[0].root == str(first):
+            return real(self, splits, how)
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupted.wait(60)
+        assert stopped.wait(60)
         return {}
 
     monkeypatch.setattr(LogShuffle, "_read", interrupt)
+    monkeypatch.setattr("rmqctl.spark.session.session.cancel_jobs", lambda _: stopped.set())
     result = rmqctl("job", "rebuild", first, second, "--yes")
-    interrupted.set()
     assert (result.code, result.err.split("\n")) == (130, ["nothing was changed", "", "rmqctl: interrupted", ""])
     assert (tree_hash(first), tree_hash(second)) == before
+
+
+def test_ctrl_c_after_the_first_change(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first store is changed, and can be undone; the second is as it was."""
+    first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    before = tree_hash(second)
+    shutil.rmtree(first / "consumequeue")
+
+    def hint_and_a_signal(root: Path) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return f"changed {root}"
+
+    monkeypatch.setattr("rmqctl.cli.views.change.rebuild_run.undo_hint", hint_and_a_signal)
+    result = rmqctl("job", "rebuild", first, second, "--yes")
+    assert result.code == 130
+    assert f"changed {first}" in result.err
+    assert str(second) not in result.err
+    assert rmqctl("verify", first).code == 0
+    assert tree_hash(second) == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_without_the_right_to_write_the_driver_writes(

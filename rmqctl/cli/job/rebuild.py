@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 import rmqctl
+from rmqctl.cli.job.by_store.preparation import prepared
+from rmqctl.cli.job.by_store.relayed_progress import RelayedProgress
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.shared.confirm import change_options, check_can_ask
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.verbs.change.rebuild import WHAT, RebuildOptions, selection
-from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
+from rmqctl.cli.views.change.rebuild_run import HowToRebuild, RebuildRun, check_store, warm_up_kernels
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.system.remote_storage import is_remote, root_text
@@ -91,11 +94,12 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log with Spark.
 
-    `rmqctl job rebuild` and `rmqctl rebuild` write identical files. rmqctl rebuilds one store after the other. For each
-    store, rmqctl shows the plan, asks for confirmation, and makes the change. `rmqctl undo` can undo the change. A
-    problem with one store does not stop the rebuild of the other stores. The exit code is the worst exit code of all
-    stores: 0 is the best code, then 3, then 1, then the other codes in ascending order. rmqctl checks all stores before
-    it starts Spark. Ctrl-C leaves the current store unchanged.
+    `rmqctl job rebuild` and `rmqctl rebuild` write identical files. The tasks build the new files of up to 8 stores at
+    the same time. For one store after the other, rmqctl shows the plan, asks for confirmation, and makes the change.
+    `rmqctl undo` can undo the change. A problem with one store does not stop the rebuild of the other stores. The exit
+    code is the worst exit code of all stores: 0 is the best code, then 3, then 1, then the other codes in ascending
+    order. rmqctl checks all stores before it starts Spark. Ctrl-C ends the job: changes that are made stay, and all
+    other stores are unchanged.
 
     Every executor must have access to STORE under the same path, and needs the libraries of rmqctl (numba, numpy, ...).
     rmqctl sends its own code to the executors. The tasks of Spark write the new queues and the new index beside the old
@@ -115,19 +119,16 @@ def command(
     selected = selection(what, RebuildOptions(all_topics=all_topics))
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
-    logs: dict[Path, Sequence[Path]] = {}
-    codes = {store: _attempt(partial(_look, store, opened, logs, dry_run=dry_run)) for store in stores}
-    ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
+    ready: dict[Path, _Ready] = {}
+    codes = {store: _attempt(partial(_look, store, opened, ready, dry_run=dry_run)) for store in stores}
     if ready:
         check_can_ask(yes=yes or dry_run)
         warmed_up(warm_up_kernels)
         if not dry_run:
-            _act_as_owner_with_spark({store: logs[store] for store in ready})
+            _act_as_owner_with_spark({store: one.logs for store, one in ready.items()})
         with spark_session(master, remote) as spark:
-            for store in ready:
-                codes[store] = _attempt(
-                    partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1)
-                )
+            headed = len(stores) > 1 and output == "table"
+            codes.update(_rebuild_all(ready, opened, how, spark, split_mib * MIB, headed=headed))
     return max(codes.values(), key=_badness)
 
 
@@ -152,15 +153,15 @@ def _opened(
         opened.close()
 
 
-def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Check that a store may be rebuilt, and record its log folders in `logs`.
+def _look(store: Path, opened: Opened, ready: dict[Path, _Ready], *, dry_run: bool) -> int:
+    """Check that a store may be rebuilt, and add the store to `ready`.
 
     Raises RmqctlError if the store may not be rebuilt.
     """
     with opened(store) as (found, _):
         if not dry_run:
             other_owner(found.path.root, found.path.commitlogs)
-        logs[store] = found.path.commitlogs
+        ready[store] = _Ready(found.path.commitlogs, found.commit_log.size)
         return int(ExitCode.CLEAN)
 
 
@@ -189,15 +190,84 @@ def _pyspark() -> Iterator[Path]:
         yield Path(found.origin)
 
 
-def _rebuild(
-    store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool
-) -> int:
+class _Ready(NamedTuple):
+    """A store that may be rebuilt, with the folders of its log.
+
+    `log_size` is in bytes.
+    """
+
+    logs: Sequence[Path]
+    log_size: int
+
+
+class _Begun(NamedTuple):
+    """The rebuild of a store, and everything that is open for it."""
+
+    run: RebuildRun
+    opened: ExitStack
+
+
+def _rebuild_all(
+    ready: Mapping[Path, _Ready],
+    opened: Opened,
+    how: HowToRebuild,
+    spark: SparkSession,
+    split_size: int,
+    *,
+    headed: bool,
+) -> Iterator[tuple[Path, int]]:
+    """Rebuild several stores at the same time.
+
+    Yield each store, in order, and its exit code.
+    """
+    from rmqctl.spark.session.session import cancel_jobs
+
+    progress = {store: RelayedProgress() for store in ready}
+    build = partial(_build, opened=opened, how=how, spark=spark, split_size=split_size, progress=progress)
+    with prepared(list(ready), build, partial(cancel_jobs, spark), lambda begun: begun.opened.close()) as result_of:
+        for store, one in ready.items():
+            shown = partial(progress[store].shown, how.progress_mode, one.log_size, "rebuild")
+            yield store, _attempt(partial(_finish, store, result_of, how, shown, headed=headed))
+
+
+def _build(
+    store: Path,
+    *,
+    opened: Opened,
+    how: HowToRebuild,
+    spark: SparkSession,
+    split_size: int,
+    progress: Mapping[Path, RelayedProgress],
+) -> _Begun:
+    """Open a store, and let Spark's tasks build the new files."""
     from rmqctl.spark.scan.log_shuffle import LogShuffle
 
-    with opened(store) as (found, fingerprint):
-        if headed and how.output == "table":
-            print(f"{printable(str(store))}:")
-        return look_or_make(found, fingerprint, how._replace(tasks=LogShuffle(spark, found, split_size)))
+    with ExitStack() as stack:
+        found, fingerprint = stack.enter_context(opened(store))
+        found.commit_log.on_progress = progress[store].advance
+        tasks = LogShuffle(spark, found, split_size)
+        run = stack.enter_context(RebuildRun(found, fingerprint, how._replace(tasks=tasks)))
+        run.build()
+        return _Begun(run, stack.pop_all())
+
+
+def _finish(
+    store: Path,
+    result_of: Callable[[Path], _Begun],
+    how: HowToRebuild,
+    shown: Callable[[], AbstractContextManager[None]],
+    *,
+    headed: bool,
+) -> int:
+    """Wait for the new files of a store, show the plan, and make the change."""
+    with nullcontext() if how.dry_run else ChangeInterruption(more_follows=True) as interruption:
+        with shown():
+            run, opened = result_of(store)
+        with opened:
+            run.note_assumed_sizes()
+            if headed:
+                print(f"{printable(str(store))}:")
+            return run.look() if interruption is None else run.make(interruption)
 
 
 def _attempt(one: Callable[[], int]) -> int:

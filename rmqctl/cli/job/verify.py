@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, results
+from rmqctl.cli.job.by_store.preparation import prepared
+from rmqctl.cli.job.by_store.relayed_progress import RelayedProgress
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
-from rmqctl.cli.output.render import progress
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
@@ -27,7 +28,7 @@ from rmqctl.cli.views.inspect.verify_view import VerifiedStore, exit_code_of, pr
 from rmqctl.spark.scan.split_size import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -78,18 +79,17 @@ def command(
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the
     extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
-    A store is large if its log has more than a quarter of the bytes of all logs. Large stores are verified one after
-    the other. For a large store, many tasks read the log, and compare it with the queues and the index. Each small
-    store is verified by one task. At most 256 small stores are verified at the same time. The output and the exit code
-    are those of `rmqctl verify` for the same stores. If one store cannot be verified, the job continues with the other
-    stores.
+    All stores are verified at the same time, but at most 256 small stores. A store is large if its log has more than a
+    quarter of the bytes of all logs. For a large store, many tasks read the log, and compare it with the queues and the
+    index. Each small store is verified by one task. The output and the exit code are those of `rmqctl verify` for the
+    same stores. If one store cannot be verified, the job continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
     open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=level == 1)
     if len(stores) == 1:
         opened = open_one(stores[0])
-        with spark_session(master, remote) as spark:
-            report = _by_splits(spark, opened, asked)
+        with spark_session(master, remote) as spark, _begun_splits(spark, [opened], asked) as report_of:
+            report = report_of(opened)
         return print_report(opened, report, output)
     found = open_each(stores, open_one)
     verified = results(found, partial(spark_session, master, remote), partial(_begun, asked=asked))
@@ -124,18 +124,42 @@ def _begun(
 
     work = partial(whole_report, level=asked.level, receipts=asked.receipts)
     small = dict.fromkeys(small_stores(stores), work)
-    with begun_tasks(spark, small, "verify", asked.progress_mode) as result_of:
-        yield lambda store: result_of(store) if store in small else _by_splits(spark, store, asked)
+    large = [store for store in stores if store not in small]
+    with (
+        begun_tasks(spark, small, "verify", asked.progress_mode) as of_small,
+        _begun_splits(spark, large, asked) as of_large,
+    ):
+        yield lambda store: of_small(store) if store in small else of_large(store)
 
 
-def _by_splits(spark: SparkSession, store: ReadOnlyStore, asked: HowToVerify) -> VerifyReport:
-    """Verify one store with many Spark tasks, each for a part of the log."""
+@contextmanager
+def _begun_splits(
+    spark: SparkSession, stores: Sequence[ReadOnlyStore], asked: HowToVerify
+) -> Iterator[Callable[[ReadOnlyStore], VerifyReport]]:
+    """Begin to verify stores with many Spark tasks, each for a part of a log.
+
+    Yield a function that waits for the report of one store.
+    """
     from rmqctl.spark.question.verify import verification
+    from rmqctl.spark.session.session import cancel_jobs
 
-    found = verification(spark, store, level=asked.level, split_size=asked.split_size, receipts=asked.receipts)
-    with progress(asked.progress_mode, store.commit_log.size, "verify") as told:
-        store.commit_log.on_progress = told
-        warmed_up(found.warm_up)
+    how = partial(verification, level=asked.level, split_size=asked.split_size, receipts=asked.receipts)
+    begun = {store: (how(spark, store), RelayedProgress()) for store in stores}
+
+    def verify(store: ReadOnlyStore) -> VerifyReport:
+        found, relayed = begun[store]
+        store.commit_log.on_progress = relayed.advance
         found.run()
-    note_unfinished_change(store)
-    return found.report
+        return found.report
+
+    for found, _ in begun.values():
+        warmed_up(found.warm_up)
+    with prepared(stores, verify, partial(cancel_jobs, spark)) as result_of:
+
+        def report_of(store: ReadOnlyStore) -> VerifyReport:
+            with begun[store][1].shown(asked.progress_mode, store.commit_log.size, "verify"):
+                report = result_of(store)
+            note_unfinished_change(store)
+            return report
+
+        yield report_of

@@ -114,13 +114,16 @@ class ChangeInterruption(Interruption):
     If a signal arrives before the call of `commit`, the verb ends without a change. After the call of `commit`, signals
     are ignored, and the change continues to its end. With `at_once`, the first signal before `commit` raises
     KeyboardInterrupt immediately. Without `at_once`, the first signal is only recorded, and `commit` raises
-    KeyboardInterrupt.
+    KeyboardInterrupt. Signals are ignored until the command ends. With `more_follows`, the same command continues with
+    another store: a signal during the change then raises KeyboardInterrupt at the end of the block.
     """
 
-    def __init__(self, *, at_once: bool = True) -> None:
+    def __init__(self, *, at_once: bool = True, more_follows: bool = False) -> None:
         super().__init__()
         self._at_once = at_once
+        self._more_follows = more_follows
         self._is_committed = False
+        self._comes_later = False
 
     def commit(self) -> None:
         """Begin the change: from now on, ignore signals.
@@ -131,16 +134,22 @@ class ChangeInterruption(Interruption):
             self._at_once = False  # a repetition of the signal must not interrupt what this exception ends
             raise KeyboardInterrupt
         self._is_committed = True
+        handler = self._postpone if self._more_follows else signal.SIG_IGN  # Python does not reset SIG_IGN at its end
         for number in self._before:
-            signal.signal(number, signal.SIG_IGN)  # Python does not reset SIG_IGN when it ends
+            signal.signal(number, handler)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_committed:
+        if self._more_follows or not self._is_committed:
             super().__exit__(kind, error, trace)
         if kind is KeyboardInterrupt:
             remark("nothing was changed")
+        elif kind is None and self._comes_later:
+            raise KeyboardInterrupt
+
+    def _postpone(self, *_: object) -> None:
+        self._comes_later = True
 
     def _note(self, *_: object) -> None:
         super()._note()

@@ -132,6 +132,21 @@ def _end(spark: SparkSession) -> None:
         spark.stop()
 
 
+def cancel_jobs(spark: SparkSession) -> None:
+    """Cancel all running jobs of the session.
+
+    If a signal has ended the JVM, no error is shown.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.sql.utils import is_remote
+
+    with suppress(Py4JError, OSError):
+        if is_remote():
+            spark.interruptAll()
+        else:
+            spark.sparkContext.cancelAllJobs()
+
+
 def _remote(url: str) -> SparkSession:
     from pyspark.sql import SparkSession
 

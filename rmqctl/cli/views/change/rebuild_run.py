@@ -5,7 +5,8 @@ Both `rmqctl rebuild` and `rmqctl job rebuild` use this module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.confirm import confirm, plan_shown, undo_hint
@@ -18,10 +19,12 @@ from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import TracebackType
 
     from rmqctl.operations.rebuild.in_parts.log_tasks import LogTasks
-    from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild, Selection
     from rmqctl.store.journal.transaction import Journal
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
@@ -71,10 +74,129 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
     `fingerprint` is the state of the store's files when the store was opened. With `resume`, an interrupted rebuild is
     continued.
     """
-    how = _for_profile(store, how)
-    note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
-    with store.storage.keeping_small_files():
-        return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)
+    run = RebuildRun(store, fingerprint, how, resume=resume)
+    run.note_assumed_sizes()
+    if how.dry_run:
+        with run:
+            with scan_progress(store, how.progress_mode, "rebuild"):
+                run.build()
+            return run.look()
+    act_as_owner(store.path.root, store.path.commitlogs)
+    with ChangeInterruption(at_once=False) as interruption, run:
+        with scan_progress(store, how.progress_mode, "rebuild"):
+            run.build(lambda: interruption.noted)
+        return run.make(interruption)
+
+
+class RebuildRun:
+    """The rebuild of one store: build the new files, then put them in place.
+
+    `fingerprint` is the state of the store's files when the store was opened. With `resume`, an interrupted rebuild is
+    continued. Between the two steps, the run is open: a journal locks the store, and keeps the new files. With
+    `how.dry_run`, there is no journal, and nothing is written.
+
+    Raises BadRequest if neither the store nor --profile shows whether the index needs TAGS.
+    """
+
+    def __init__(
+        self, store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False
+    ) -> None:
+        self._store = store
+        self._fingerprint = fingerprint
+        self._how = _for_profile(store, how)
+        self._resume = resume
+        self._opened = ExitStack()
+        self._journal: Journal | None = None
+        self._built: _Built | None = None
+
+    def __enter__(self) -> Self:
+        from rmqctl.logfile.system.writable_storage import WritableStorage
+        from rmqctl.store.journal.transaction import Journal
+
+        store = self._store
+        with ExitStack() as opened:
+            opened.enter_context(store.storage.keeping_small_files())
+            if not self._how.dry_run:
+                storage = WritableStorage.like(store.storage)
+                words = _words(self._how.selection)
+                self._journal = opened.enter_context(
+                    Journal.begin(store.path.root, "rebuild", words, storage, go_on=self._resume)
+                )
+                store.check_as_it_was(self._fingerprint)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    def note_assumed_sizes(self) -> None:
+        """Report on stderr if new files get default sizes."""
+        selection = self._how.selection
+        note_assumed_sizes(self._store, queues=selection.queues, index=selection.index)
+
+    def build(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Read the log, and build the new files, until `is_over` returns True."""
+        rebuild = _rebuild(self._store, self._how, None if self._journal is None else self._journal.staging)
+        if self._resume and self._journal is not None:
+            _go_on(rebuild, self._store, self._journal)
+        audit = None if self._resume else rebuild.begin_audit()
+        self._built = _Built(rebuild, audit, finished=rebuild.run(is_over))
+
+    def look(self) -> int:
+        """Show what would change, and return the exit code."""
+        plan = self._plan(dry_run=True)
+        note_owner(self._store.path.root, self._store.path.commitlogs)
+        return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
+
+    def make(self, interruption: ChangeInterruption) -> int:
+        """Show the plan, put the new files in place, and return the exit code.
+
+        Without `how.yes`, the user is asked for confirmation.
+        """
+        store, root = self._store, self._store.path.root
+        if self._journal is None or self._built is None:
+            raise ValueError("nothing is built")
+        rebuild = self._built.rebuild
+        if not self._built.finished:
+            self._journal.suspend()
+            remark(
+                f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from "
+                "there"
+            )
+            return int(ExitCode.INTERRUPTED)
+        rebuild.check()
+        plan = self._plan(dry_run=False)
+        with interruption.waiting():
+            confirm("Put the rebuilt files in place?", yes=self._how.yes)
+        store.check_as_it_was(self._fingerprint)  # check again: a starting broker ignores the lock
+        store.close()
+        self._journal.execute(plan.todo, interruption.commit)
+        remark(f"done; {undo_hint(root)}")
+        return int(ExitCode.REPAIRED if plan.differs else ExitCode.CLEAN)
+
+    def _plan(self, *, dry_run: bool) -> RebuildView:
+        """Print the plan, and return it."""
+        if self._built is None:
+            raise ValueError("nothing is built")
+        root = self._store.path.root if self._journal is None else self._journal.staging
+        start = NextStart(self._how.profile, self._how.threads)
+        plan = RebuildView(self._built.rebuild, self._store, root, self._built.audit, start)
+        with plan_shown(dry_run=dry_run):
+            plan.print_all(self._how.output)
+        return plan
+
+
+class _Built(NamedTuple):
+    """The result of `RebuildRun.build`.
+
+    `audit` is the comparison of the existing index with the log.
+    """
+
+    rebuild: Rebuild
+    audit: IndexCheck | None
+    finished: bool
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
@@ -90,57 +212,6 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
 
     tags = how.selection.index and indexes_tags(store, PROFILES[how.profile] if how.profile else None)
     return how._replace(selection=replace(how.selection, tags=tags))
-
-
-def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
-    rebuild = _rebuild(store, how, None)
-    audit = rebuild.begin_audit()
-    with scan_progress(store, how.progress_mode, "rebuild"):
-        rebuild.run()
-    plan = RebuildView(rebuild, store, store.path.root, audit, NextStart(how.profile, how.threads))
-    with plan_shown(dry_run=True):
-        plan.print_all(how.output)
-    note_owner(store.path.root, store.path.commitlogs)
-    return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
-
-
-def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool) -> int:
-    from rmqctl.logfile.system.writable_storage import WritableStorage
-    from rmqctl.store.journal.transaction import Journal
-
-    root = store.path.root
-    act_as_owner(root, store.path.commitlogs)
-    with (
-        ChangeInterruption(at_once=how.tasks is not None) as interruption,
-        Journal.begin(
-            root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume
-        ) as journal,
-    ):
-        store.check_as_it_was(fingerprint)
-        rebuild = _rebuild(store, how, journal.staging)
-        if resume:
-            _go_on(rebuild, store, journal)
-        audit = None if resume else rebuild.begin_audit()
-        with scan_progress(store, how.progress_mode, "rebuild"):
-            finished = rebuild.run(lambda: interruption.noted)
-        if not finished:
-            journal.suspend()
-            remark(
-                f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from "
-                "there"
-            )
-            return int(ExitCode.INTERRUPTED)
-        rebuild.check()
-        plan = RebuildView(rebuild, store, journal.staging, audit, NextStart(how.profile, how.threads))
-        with plan_shown(dry_run=False):
-            plan.print_all(how.output)
-        with interruption.waiting():
-            confirm("Put the rebuilt files in place?", yes=how.yes)
-        store.check_as_it_was(fingerprint)  # check again: a starting broker ignores the lock
-        store.close()
-        journal.execute(plan.todo, interruption.commit)
-    remark(f"done; {undo_hint(root)}")
-    return int(ExitCode.REPAIRED if plan.differs else ExitCode.CLEAN)
 
 
 def _rebuild(store: ReadOnlyStore, how: HowToRebuild, staging: Path | None) -> Rebuild:
