@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.operations.rebuild.built_queue import QueueCounts
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack

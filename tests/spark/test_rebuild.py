@@ -11,8 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
-from rmqctl.operations.rebuild.rebuild import LogCounts, Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import LogCounts, Rebuild
 from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, changes, index_plan, queue_plans
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.spark.scan.cluster_scan import ClusterScan
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, tree_hash, unpack

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.operations.rebuild.in_parts.rebuild_in_parts import RebuildInParts
 from rmqctl.spark.scan.log_shuffle import HowToGroup, LogShuffle
 from rmqctl.spark.scan.log_split import Found
 from rmqctl.spark.scan.split import Split
@@ -182,12 +182,7 @@ def test_without_the_right_to_write_the_driver_writes(
     shutil.rmtree(root / "consumequeue")
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     assert rmqctl("rebuild", copy, "all", "--yes").code == 3
-    real = LogShuffle.gather
-
-    def refused(self: LogShuffle, route: Any, count: int, work: partial[Any]) -> list[Any]:
-        return real(self, route, count, partial(work.func, **{**work.keywords, "staging": "/proc/1"}))
-
-    monkeypatch.setattr(LogShuffle, "gather", refused)
+    monkeypatch.setattr(RebuildInParts, "_staging", "/proc/1")  # the folder in which the tasks write
     result = rmqctl("job", "rebuild", root, "--yes")
     assert result.code == 3
     assert "a task could not write to " in result.err

@@ -42,6 +42,7 @@ from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PL
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
 from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered, may_be_fillers
+from rmqctl.operations.rebuild.selection import is_folder_name
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16
 POOL_SIZE = 16 * 1024 * 1024  # bytes of all windows, if WINDOW_MIN allows it
-FOLDER_NAME_MAX = 255  # bytes
 _ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 
 
@@ -506,25 +506,16 @@ class QueueBuilder:
                 self.left_out[topic] = self.left_out.get(topic, 0) + count
 
 
-def is_folder_name(key: QueueKey) -> bool:
-    """Return whether a topic and a queueId can be names of folders.
-
-    The topic comes from a message and may contain any characters.
-    """
-    topic, queue_id = key
-    is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")
-    return queue_id >= 0 and is_name and len(topic.encode()) <= FOLDER_NAME_MAX
-
-
-def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
+def delays_of(store: ReadOnlyStore) -> Callable[[int], int]:
     """Return a function that returns the delay (ms) of a SCHEDULE_TOPIC_XXXX queue.
 
     The function takes a queueId (the delay level minus 1). The delay is taken from the last unit of the queue. If the
-    last unit shows no delay, the delay is taken from `configured`. Raises OSError.
+    last unit shows no delay, the delay is taken from the store's configuration. Raises OSError.
     """
+    configured = store.conf.delays_ms
 
     def delay_of(queue_id: int) -> int:
-        shown = _shown_delay(store, store.queues.get((SCHEDULE_TOPIC, queue_id)))
+        shown = _shown_delay(store, store.queue(SCHEDULE_TOPIC, queue_id))
         return configured[min(max(queue_id, 0), len(configured) - 1)] if shown is None else shown
 
     return delay_of

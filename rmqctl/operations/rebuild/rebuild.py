@@ -44,10 +44,10 @@ from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built, keep_nothing, not_as_made
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
-from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of, is_folder_name
+from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of
 from rmqctl.operations.rebuild.queue_numbers import one_bit_off
+from rmqctl.operations.rebuild.selection import is_folder_name, wanted_queues
 from rmqctl.store.config import store_path
-from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.topics import QueueKey
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder, NotPassed
@@ -56,7 +56,6 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.index_service import IndexService
-from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.read.store_file_sizes import geometry_of_store, writes_extension
 from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Rows
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
+    from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -91,23 +91,6 @@ BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
 # damage that brokers dispatch: start() of 4.x checks no bodies, and no broker checks the other two
 DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
 NO_PLACEHOLDERS = PlaceholderBlocks()
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """The parts to rebuild: queues, the index, or both.
-
-    `topic` selects the queues of one topic. `topic` and `queue_id` together select one queue. `keys` selects a set of
-    queues. If `topic`, `queue_id` and `keys` are None, all queues are selected. With `all_topics`, the rebuild includes
-    queues of deleted topics. With `tags`, the index has entries for TAGS (`rmqctl.store.read.index.tag_index`).
-    """
-
-    queues: bool = True
-    index: bool = True
-    topic: str | None = None
-    queue_id: int | None = None
-    all_topics: bool = False
-    keys: frozenset[QueueKey] | None = None
-    tags: bool = False
 
 
 class LogCounts(msgspec.Struct):
@@ -222,16 +205,14 @@ class Rebuild:
         self._end = end
         self._placeholders = placeholders
         self._with_ext = writes_extension(store)
-        self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
         self._goes_on_from = start
-        self._known_topics = KnownTopics(store)
+        self.wanted = wanted_queues(store, selection)
         self.on_messages: Callable[[DispatchColumns], None] = lambda _: None
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
-        self.delay_of = delays_of(store, store.conf.delays_ms)
         self._queues = QueueBuilder(
-            store, self.builder, self._is_plain, self._open_queue, self.delay_of, self._message_at, end
+            store, self.builder, self.wanted.is_plain, self._open_queue, delays_of(store), self._message_at, end
         )
-        self._batches = BatchQueueBuilder(store, self.builder, self._is_batch, self._open_batch_queue)
+        self._batches = BatchQueueBuilder(store, self.builder, self.wanted.is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
         self._index = self._open_index() if selection.index and staging is not None else None
 
@@ -321,8 +302,8 @@ class Rebuild:
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
-            all(map(self._is_plain, plain))
-            and all(map(self._is_batch, batches))
+            all(map(self.wanted.is_plain, plain))
+            and all(map(self.wanted.is_batch, batches))
             and all(map(is_folder_name, plain + batches))
         )
         counted = [*found.queues, *found.batch_queues]
@@ -340,7 +321,7 @@ class Rebuild:
         if self._storage is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
-            if counts.topic not in self.batch_topics:
+            if counts.topic not in self.wanted.batch_topics:
                 self._check_queue(counts, self._storage)
         if self._index is not None:
             with closing(self._index_service(self._storage)) as index:
@@ -367,7 +348,7 @@ class Rebuild:
 
     def parts_of(self, topic: str) -> tuple[str, ...]:
         """Return the names of the store's folders that contain the queues of a topic."""
-        if topic in self.batch_topics:
+        if topic in self.wanted.batch_topics:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
@@ -472,7 +453,8 @@ class Rebuild:
         result = self.result
         result.queues += (counts for counts in built if not self._is_stray(counts))
         result.queues.sort(key=lambda counts: counts.key)
-        result.left_out = {topic: count for topic, count in sorted(left_out.items()) if topic not in self._known_topics}
+        known = self.wanted.known_topics
+        result.left_out = {topic: count for topic, count in sorted(left_out.items()) if topic not in known}
         if self.selection.queues:
             self._judge_others({counts.key for counts in result.queues})
 
@@ -498,14 +480,14 @@ class Rebuild:
     def _judge_others(self, made: set[QueueKey]) -> None:
         """Decide which queues stay unchanged, and which queues are deleted."""
         for key, queue in self._store.queues.items():
-            if key in made or not self._is_selected(key):
+            if key in made or not self.selection.selects(key):
                 continue
             last = queue.last()
             is_empty = last is None and queue.used_end == queue.queue.min_offset
             alone_knows = last is not None and (
                 last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset)
             )
-            stays = self._is_wanted(key) and (is_empty or alone_knows)
+            stays = self.wanted.is_wanted(key) and (is_empty or alone_knows)
             (self.result.unchanged if stays else self.result.removed).append(key)
 
     def _close_files(self) -> None:
@@ -536,7 +518,7 @@ class Rebuild:
         An interrupted rebuild can continue only if the identity has not changed.
         """
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
-        topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
+        topics = (sorted(self.wanted.known_topics.names), sorted(self.wanted.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
 
     def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
@@ -612,23 +594,6 @@ class Rebuild:
         audit = IndexAudit(self._store, self.builder)
         self.on_messages = audit.on_messages
         return audit
-
-    def builds(self, key: QueueKey) -> bool:
-        """Return whether a queue is rebuilt. Batch consume queues do not count."""
-        return is_folder_name(key) and self._is_plain(key)
-
-    def _is_plain(self, key: QueueKey) -> bool:
-        return self._is_wanted(key) and key[0] not in self.batch_topics
-
-    def _is_batch(self, key: QueueKey) -> bool:
-        return self._is_wanted(key) and key[0] in self.batch_topics
-
-    def _is_wanted(self, key: QueueKey) -> bool:
-        return self._is_selected(key) and (self.selection.all_topics or key[0] in self._known_topics)
-
-    def _is_selected(self, key: QueueKey) -> bool:
-        topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
-        return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
 
 
 def dispatched_message(item: ScanItem) -> Message | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
 from rmqctl.operations.repair.settled_rebuild import judge_of_last_round
 from rmqctl.store.config import store_path

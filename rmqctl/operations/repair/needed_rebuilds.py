@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.operations.plan import Contested, RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.leaves import count_findings
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.operations.repair.settled_rebuild import is_contested, settle
@@ -85,7 +86,7 @@ class _NeededRebuilds:
     def _contested_queues(self) -> Iterator[QueueKey]:
         for queue in self._made.values():
             counts = queue.counts
-            if counts is not None and queue.topic not in self._rebuild.batch_topics and is_contested(counts):
+            if counts is not None and queue.topic not in self._rebuild.wanted.batch_topics and is_contested(counts):
                 yield counts.key
 
     def _settle(self) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.operations.plan import RebuildIndex, RebuildQueue, Step
 from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.planned_store import planned_store
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import pytest
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.properties import keys
 from rmqctl.operations.rebuild import queue_builder
-from rmqctl.operations.rebuild.rebuild import Rebuild, Rebuilt, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild, Rebuilt
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.index.index_service import IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore

@@ -31,7 +31,8 @@ import pytest
 from rmqctl.cli.main import run
 from rmqctl.format.message import Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState
 from rmqctl.store.journal.transaction import Journal

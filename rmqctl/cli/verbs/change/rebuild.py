@@ -25,7 +25,7 @@ from rmqctl.cli.views.change.rebuild_run import HowToRebuild, check_store, look_
 from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 
 if TYPE_CHECKING:
-    from rmqctl.operations.rebuild.rebuild import Selection
+    from rmqctl.operations.rebuild.selection import Selection
 
 WHAT = ("queues", "index", "all")
 
@@ -114,7 +114,7 @@ def selection(what: str, asked: RebuildOptions) -> Selection:
 
     Raises UsageError if options contradict each other.
     """
-    from rmqctl.operations.rebuild.rebuild import Selection
+    from rmqctl.operations.rebuild.selection import Selection
 
     if asked.queue_id is not None and asked.topic is None:
         raise click.UsageError("--queue needs --topic")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqctl.operations.rebuild.in_parts.log_tasks import LogTasks
-    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild, Selection
+    from rmqctl.operations.rebuild.rebuild import IndexCheck, Rebuild
+    from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.journal.transaction import Journal
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 

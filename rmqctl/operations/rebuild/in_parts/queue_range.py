@@ -22,7 +22,7 @@ from rmqctl.kernels.cq_unit_build import DONE, PLACE_STATES, PLAIN, place
 from rmqctl.logfile.system.staging_storage import StagingStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built
-from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.queue_builder import delays_of
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import ConsumeQueue
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Numbers, Rows
     from rmqctl.operations.rebuild.in_parts.grouped_part import QueuePiece
-    from rmqctl.operations.rebuild.rebuild import Selection
+    from rmqctl.operations.rebuild.selection import WantedQueues
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -71,6 +71,19 @@ class BuiltRange(NamedTuple):
     folder: str | None = None
 
 
+class RangeSettings(NamedTuple):
+    """The settings for the work of tasks on ranges.
+
+    `queue_file_size` is in bytes. `log` is the range of physical offsets in the log. `staging` is the folder for new
+    files; if it is None, units are compared with the existing queues, but not written.
+    """
+
+    wanted: WantedQueues
+    queue_file_size: int
+    log: range
+    staging: str | None
+
+
 class Refused(NamedTuple):
     """An error of the system that stopped a task."""
 
@@ -91,18 +104,16 @@ class BuiltPile(NamedTuple):
     refused: Refused | None = None
 
 
-def build_pile(
-    store: ReadOnlyStore, pile: int, pieces: Sequence[QueuePiece], *, selection: Selection, staging: str | None
-) -> BuiltPile:
-    """Build the ranges of a pile in a new folder below `staging`.
+def build_pile(store: ReadOnlyStore, pile: int, pieces: Sequence[QueuePiece], *, settings: RangeSettings) -> BuiltPile:
+    """Build the ranges of a pile in a new folder below `settings.staging`.
 
-    Without `staging`, units are compared with the existing queues, but not written. `pieces` are all pieces of the
-    pile. If Spark runs the task several times, each run has its own folder.
+    `pieces` are all pieces of the pile. If Spark runs the task several times, each run has its own folder. Of a store
+    with very many queues, only the queues of the pile are opened.
     """
     del pile
     try:
-        storage = None if staging is None else own_folder(staging, store)
-        built = _Ranges(store, Rebuild(store, selection, None), storage)
+        storage = None if settings.staging is None else own_folder(settings.staging, store)
+        built = _Ranges(store, settings, storage)
         ranges = [built.build(key, rows) for key, rows in sorted(_messages_of(pieces).items())]
     except OSError as error:
         return BuiltPile([], refusal_of(error))
@@ -130,14 +141,14 @@ def _messages_of(pieces: Sequence[QueuePiece]) -> dict[RangeKey, Rows]:
 
 
 class _Ranges:
-    """Builds the ranges of a pile; `rebuild` says which queues are rebuilt."""
+    """Builds the ranges of a pile."""
 
-    def __init__(self, store: ReadOnlyStore, rebuild: Rebuild, storage: StagingStorage | None) -> None:
+    def __init__(self, store: ReadOnlyStore, settings: RangeSettings, storage: StagingStorage | None) -> None:
         self._store = store
-        self._rebuild = rebuild
+        self._settings = settings
         self._storage = storage
         self._folders = 0
-        self._file_size = rebuild.geometry.consumequeue_file_size
+        self._delay_of = delays_of(store)
 
     def build(self, range_key: RangeKey, rows: Rows) -> BuiltRange:
         """Build a range from its messages. Raises OSError."""
@@ -147,8 +158,9 @@ class _Ranges:
         physical_offset = int(rows[0]["physical_offset"])
         counts = QueueCounts(*key, min_offset=first, max_offset=first)
         found = BuiltRange(key, number, RangeState.ODD, len(rows), counts, physical_offset)
-        if not self._rebuild.builds(key):
-            is_odd = first < 0 or key[0] in self._rebuild.batch_topics
+        wanted = self._settings.wanted
+        if not wanted.builds(key):
+            is_odd = first < 0 or key[0] in wanted.batch_topics
             return found._replace(state=RangeState.ODD if is_odd else RangeState.LEFT_OUT)
         if not _is_in_order(rows) or not 0 <= first * MIN_SIZE <= physical_offset:
             return found
@@ -161,7 +173,7 @@ class _Ranges:
         Otherwise, only `QueueBuilder` can decide where the queue begins.
         """
         log_begin = self._store.commit_log.min_offset
-        before = self._store.queues.get(key)
+        before = self._store.queue(*key)
         return first == 0 or (
             log_begin > 0 and (not isinstance(before, ConsumeQueue) or before.min_offset(log_begin) >= first)
         )
@@ -177,16 +189,16 @@ class _Ranges:
             self._folders += 1
             storage = StagingStorage(self._storage.root / str(self._folders), beneath=self._store.path.root)
             self._storage.add_folder(storage.root)
-        writer = None
+        writer, file_size = None, self._settings.queue_file_size
         if storage is not None:
             folder = storage.root / CONSUMEQUEUE / counts.topic / str(counts.queue_id)
-            writer = ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], self._file_size))
-        queue = BuiltQueue(counts, self._store.queues.get(counts.key), writer, log=self._rebuild.log_range)
+            writer = ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], file_size))
+        queue = BuiltQueue(counts, self._store.queue(*counts.key), writer, log=self._settings.log)
         queue.put(*self._units(counts, rows))
         queue.finish()
         if storage is None:
             return None
-        check_built(storage, counts, self._file_size)
+        check_built(storage, counts, file_size)
         return str(storage.root)
 
     def _units(self, counts: QueueCounts, rows: Rows) -> tuple[Rows, Numbers]:
@@ -194,7 +206,7 @@ class _Ranges:
         rows["queue"] = 0
         states = np.zeros(1, PLACE_STATES)
         states["kind"], states["next"] = PLAIN, counts.min_offset
-        states["delay"] = self._rebuild.delay_of(counts.queue_id) if counts.topic == SCHEDULE_TOPIC else -1
+        states["delay"] = self._delay_of(counts.queue_id) if counts.topic == SCHEDULE_TOPIC else -1
         units, times = np.zeros(len(rows) * CQ_UNIT.size, np.uint8), np.zeros(len(rows), np.int64)
         reached, why = place(rows, 0, states, units, times, len(rows))
         if (reached, why) != (len(rows), DONE):

@@ -31,7 +31,7 @@ from rmqctl.logfile import file_tree
 from rmqctl.operations.rebuild.built_queue import QueueCounts, not_as_made
 from rmqctl.operations.rebuild.in_parts.grouped_part import DescribedRun, Grouping, PartSummary, PileHeader, group_part
 from rmqctl.operations.rebuild.in_parts.index_part import IndexGeometry, IndexPlan, build_index_file
-from rmqctl.operations.rebuild.in_parts.queue_range import TASKS_FOLDER, RangeState, build_pile
+from rmqctl.operations.rebuild.in_parts.queue_range import TASKS_FOLDER, RangeSettings, RangeState, build_pile
 from rmqctl.operations.rebuild.index_builder import made_at
 from rmqctl.operations.rebuild.rebuild import Rebuild, dispatched_message
 from rmqctl.store.config import store_path
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.in_parts.index_part import BuiltIndexFile
     from rmqctl.operations.rebuild.in_parts.log_tasks import LogTasks
     from rmqctl.operations.rebuild.in_parts.queue_range import BuiltPile, BuiltRange, Refused
-    from rmqctl.operations.rebuild.rebuild import IndexCheck, Selection
+    from rmqctl.operations.rebuild.rebuild import IndexCheck
+    from rmqctl.operations.rebuild.selection import Selection
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -171,8 +172,9 @@ class RebuildInParts(Rebuild):
         if not self.selection.queues:
             return []
         route = partial(_pile_of, splits=frozenset(counted.parts))
-        selection = replace(self.selection, index=False, tags=False)
-        work = partial(build_pile, selection=selection, staging=self._staging)
+        size = self.geometry.consumequeue_file_size
+        settings = RangeSettings(self.wanted, size, self.log_range, self._staging)
+        work = partial(build_pile, settings=settings)
         return self._tasks.gather(route, grouping.piles, work)
 
     def _index_files(self, plan: IndexPlan) -> list[BuiltIndexFile]:
@@ -208,7 +210,7 @@ class RebuildInParts(Rebuild):
         }
         found: dict[str, int] = {}
         for key, ranges in queues.items():
-            if self.builds(key) or key[0] in self.batch_topics:
+            if self.wanted.builds(key) or key[0] in self.wanted.batch_topics:
                 continue
             if key in in_no_queue or not _is_left_out(ranges):
                 return None
