@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DRIVER_HEADINGS = (
     "driver of job verify, 4 GiB, two keys a message", "seconds", "CPU seconds", "CPU ns a record", "bytes a record"
 )  # fmt: skip
-CALLERS = ("rmqctl.spark.scan.split_source.answers", "rmqctl.spark.scan.index_by_tasks.answers")
+CALLERS = ("rmqctl.spark.scan.split_source.answers", "rmqctl.spark.scan.store_tasks.answers")
 
 
 def driver_rows(work: Path, runs: int) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 Several processes can make the checks at the same time. The chains, the order and the header of an index file are
 checked without the log (`prove_file`). The keys of a part of the log are compared only with the index entries of this
-part (`prove_part`). `joined` proves that all checks together leave out no index entry.
+part (`prove_part`). `join_checks` proves that all checks together leave out no index entry.
 
 If the check of a part fails, its findings are those of the whole log, unless a part beside it fails, too: then one
 finding may continue in the next part. If other checks fail, only `IndexAudit` can tell, which needs all messages in log
@@ -123,6 +123,17 @@ def _message_of(item: ScanItem | ZeroTail) -> Message | None:
     return item if isinstance(item, Message) else None
 
 
+def join_checks(store: ReadOnlyStore, files: Sequence[FileProof], parts: Sequence[PartProof]) -> JoinedChecks | None:
+    """Join all checks of a store.
+
+    `files` and `parts` are in order. The result is None if only `IndexAudit` can tell.
+    """
+    try:
+        return joined(files, parts, _expired_entries(store))
+    except OSError:  # IndexAudit meets the same file, and reports it
+        return None
+
+
 def joined(files: Sequence[FileProof], parts: Sequence[PartProof], expired: int) -> JoinedChecks | None:
     """Return the result of all checks, or None if only `IndexAudit` can tell.
 
@@ -154,7 +165,7 @@ def _stand_alone(parts: Sequence[PartProof]) -> bool:
     return not touch and not codes & {"index-header", "unreadable"}
 
 
-def expired_entries(store: ReadOnlyStore) -> int:
+def _expired_entries(store: ReadOnlyStore) -> int:
     """Return the number of index entries of messages before the log's start.
 
     The entries of each file must be in order. Raises OSError.

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.forensics.audit.index_audit import IndexAudit, tags_notes
-from rmqctl.forensics.audit.index_proof import FileProof, compare, expired_entries, joined, prove_file
-from rmqctl.spark.scan.task_answers import answers
-from rmqctl.spark.session.spark_error import spark_errors
+from rmqctl.forensics.audit.index_proof import FileProof, compare, join_checks, prove_file
+from rmqctl.spark.scan.store_tasks import examined
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.version_guess import guess_profile
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.forensics.audit.index_proof import JoinedChecks, PartProof
+    from rmqctl.forensics.audit.index_proof import PartProof
     from rmqctl.forensics.finding import Finding
     from rmqctl.forensics.verify import Scan
     from rmqctl.spark.scan.store_tasks import StoreTask
@@ -36,11 +35,7 @@ def prove_files(spark: SparkSession, task: StoreTask, names: Sequence[str]) -> l
 
     Raises Unreadable if Spark fails.
     """
-    if not names:
-        return []
-    with spark_errors(f"{task.root}: Spark could not read the index"):
-        found = answers(spark, [partial(task.run, partial(prove_file, name=name)) for name in names])
-    return [found[number]() for number in range(len(names))]
+    return examined(spark, task, [partial(prove_file, name=name) for name in names])
 
 
 class ComparedScan(Protocol):
@@ -83,7 +78,7 @@ class IndexByTasks:
     def finish(self) -> None:
         """Join the results of the tasks, or compare the index with the log here."""
         files = self._files.result()
-        found = self._joined(files)
+        found = join_checks(self._store, files, self._parts.index_parts)
         if found is None:
             self._compare_here()
             return
@@ -94,12 +89,6 @@ class IndexByTasks:
     def notes(self) -> Iterator[str]:
         """Yield remarks on the index."""
         yield from self._notes
-
-    def _joined(self, files: Sequence[FileProof]) -> JoinedChecks | None:
-        try:
-            return joined(files, self._parts.index_parts, expired_entries(self._store))
-        except OSError:  # `_compare_here` meets the same file, and reports it
-            return None
 
     def _compare_here(self) -> None:
         """Read the log again, and compare all its messages with the index."""

@@ -16,8 +16,8 @@ from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.spark.scan.cluster_scan import ClusterScan, scan_by_tasks
 from rmqctl.spark.scan.log_split import Found, Reading
 from rmqctl.spark.scan.split import opened, splits_of
-from rmqctl.spark.scan.store_tasks import task_of
-from rmqctl.spark.scan.task_answers import Small, answers, packed, unpacked
+from rmqctl.spark.scan.store_tasks import examined, task_of
+from rmqctl.spark.scan.task_answers import Small, packed, unpacked
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -128,11 +128,7 @@ class LogShuffle:
 
         Raises Unreadable if Spark fails.
         """
-        if not works:
-            return []
-        with spark_errors(f"{self._task.root}: Spark could not examine the store"):
-            found = answers(self._spark, [partial(self._task.run, work) for work in works])
-        return [found[number]() for number in range(len(works))]
+        return examined(self._spark, self._task, works)
 
     def forget(self) -> None:
         """Drop the kept pieces."""

@@ -21,7 +21,7 @@ from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -98,13 +98,25 @@ def in_tasks(
     """
     executor = ThreadPoolExecutor(min(len(work), JOBS_MAX) or 1, "store")
     try:
-        jobs = {store: executor.submit(_in_task, spark, task_of(store), one) for store, one in work.items()}
+        jobs = {store: executor.submit(_examined_by, spark, task_of(store), one) for store, one in work.items()}
         yield {store: job.result for store, job in jobs.items()}
     finally:
         # a running job ends with its session, if rmqctl has begun the session
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _in_task(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
+def _examined_by(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
+    (found,) = examined(spark, task, [work])
+    return found
+
+
+def examined(spark: SparkSession, task: StoreTask, works: Sequence[Callable[[ReadOnlyStore], T]]) -> list[T]:
+    """Call each function with the store in a task, and return the results in order.
+
+    Raises RmqctlError if a task or Spark fails.
+    """
+    if not works:
+        return []
     with spark_errors(f"{task.root}: Spark could not examine the store"):
-        return answers(spark, [partial(StoreTask.run, task, work)])[0]()
+        found = answers(spark, [partial(StoreTask.run, task, work) for work in works])
+        return [found[number]() for number in range(len(works))]

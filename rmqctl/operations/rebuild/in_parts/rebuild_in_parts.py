@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from rmqctl.forensics.audit.index_proof import expired_entries, joined, prove_file
+from rmqctl.forensics.audit.index_proof import join_checks, prove_file
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Damage
 from rmqctl.logfile import file_tree
@@ -321,10 +321,7 @@ class _PartsAudit:
     def _joined(self) -> JoinedChecks | None:
         names = [file.file.name for file in self._store.index.files]
         files = self._tasks.examine([partial(prove_file, name=name) for name in names])
-        try:
-            return joined(files, self.parts, expired_entries(self._store))
-        except OSError:  # the comparison on the driver meets the same file, and reports it
-            return None
+        return join_checks(self._store, files, self.parts)
 
     def _compared_here(self) -> IndexCheck | None:
         rebuild = Rebuild(self._store, replace(self._selection, queues=False), None, scan=self._tasks.scan)
