@@ -30,6 +30,7 @@ import zlib_ng.zlib_ng
 from rmqctl.kernels.kernel import inline_kernel, native_part, part_with_plain
 
 _U32, _I32, _I64 = (struct.Struct(code).unpack_from for code in (">I", ">i", ">q"))
+_PUT_I32, _PUT_I64 = (struct.Struct(code).pack_into for code in (">i", ">q"))
 
 
 def _native_only(*arguments: Any) -> Any:
@@ -42,9 +43,9 @@ u32: Any = native_part("u32", lambda b, p: _U32(b, p)[0])
 i32: Any = native_part("i32", lambda b, p: _I32(b, p)[0])
 i64: Any = native_part("i64", lambda b, p: _I64(b, p)[0])
 le64: Any = native_part("le64", _native_only)  # little-endian
-put_i32: Any = native_part("put_i32", _native_only)
-put_i64: Any = native_part("put_i64", _native_only)
-prefetch: Any = native_part("prefetch", _native_only)
+put_i32: Any = native_part("put_i32", _PUT_I32)  # array, position, number
+put_i64: Any = native_part("put_i64", _PUT_I64)
+prefetch: Any = native_part("prefetch", lambda _b, _p: 0)
 _equal64: Any = native_part("equal_in_block", _native_only)
 same_bytes: Any = native_part("same_bytes", _native_only)  # both arrays must have 64 bytes from their positions on
 special_in_block: Any = native_part("special_in_block", _native_only)  # the array has 64 bytes from the position on
@@ -57,6 +58,16 @@ BLOCK = 64
 def difference(larger: int, smaller: int) -> Any:
     """Return `larger` minus `smaller` as uint64, because int64 could overflow."""
     return np.uint64(larger) - np.uint64(smaller)
+
+
+def _wrapped_total(number: int, other: int) -> int:
+    return (number + other + 2**63) % 2**64 - 2**63
+
+
+@part_with_plain(_wrapped_total)
+def total(number: int, other: int) -> Any:
+    """Return `number` plus `other`, wrapped to int64 as in Java."""
+    return number + other
 
 
 @inline_kernel

@@ -20,9 +20,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import put_i32, put_i64
+from rmqctl.kernels.compile import put_i32, put_i64, total
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
-from rmqctl.kernels.kernel import kernel
+from rmqctl.kernels.kernel import kernel_or_plain
 
 # the state of a queue, by its number. `next` is the queue offset of its next unit. `fill` is the number of units in its
 # window, and `row` is the number of the window. `delay` is the delay of its level in ms (-1: not a scheduled queue).
@@ -37,7 +37,7 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 
-@kernel
+@kernel_or_plain
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Build the consume queue units of messages, from row `row` on.
 
@@ -58,7 +58,7 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
                 return row - 1, UNSETTLED
             code = message.tags_code
             if state.delay >= 0 and message.traits & _DELAYED:
-                code = message.store_timestamp + state.delay
+                code = total(message.store_timestamp, state.delay)
             unit = state.row * window + state.fill
             at = unit * _UNIT
             put_i64(units, at, message.physical_offset)
@@ -66,7 +66,7 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
             put_i64(units, at + _TAGS, code)
             times[unit] = message.store_timestamp
             state.fill += 1
-            state.next += 1
+            state.next = total(state.next, 1)
         elif state.kind == UNKNOWN:
             return row - 1, UNSETTLED
         if message.traits & _MULTI:
@@ -74,7 +74,7 @@ def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, windo
     return row, DONE
 
 
-@kernel
+@kernel_or_plain
 def next_of_queue(messages: Rows, row: int, rows: int) -> int:
     """Return the row of the next message in the queue of the message in `row`.
 

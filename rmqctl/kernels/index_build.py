@@ -19,7 +19,7 @@ from rmqctl.format.index_entry import INDEX_ENTRY, SLOT_SIZE
 from rmqctl.kernels.compile import i32, prefetch, put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.index_match import time_diff
-from rmqctl.kernels.kernel import kernel
+from rmqctl.kernels.kernel import kernel_or_plain
 
 _ENTRY = INDEX_ENTRY.size
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
@@ -33,7 +33,7 @@ BUILD_STATE = row_type(
 )
 
 
-@kernel
+@kernel_or_plain
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Store in `slots` the slot of each key hash, for a table of `count` slots.
 
@@ -48,13 +48,20 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
         slots[i] = rest + count if rest < 0 else rest - count if rest >= count else rest
 
 
-@kernel
+@kernel_or_plain
 def build(
-    messages: Rows, hashes: Numbers, slots: Numbers, heads: Any, capacity: int, entries: Rows, changed: Any, state: Any
+    messages: Rows,
+    hashes: Numbers,
+    slots: Numbers,
+    heads: Any,
+    capacity: int,
+    entries: Rows,
+    changed: Any,
+    states: Rows,
 ) -> None:
-    """Add keys of messages to an index file; continue from `state`.
+    """Add keys of messages to an index file; continue from the state.
 
-    `state` is one row of BUILD_STATE.
+    The state is the only row of `states` (BUILD_STATE).
 
     The kernel ends when all messages are done, or when the file or `entries` is full. `heads` (the hash slots) and
     `entries` are uint8, in the format of the index file. `slots` has the slot number of each hash. The index file is
@@ -62,6 +69,7 @@ def build(
     entries, until `changed` is full. A message before `end_phy_offset` of the state is skipped, because the index
     already has its keys.
     """
+    state = states[0]
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):
         message = messages[row]
@@ -107,4 +115,4 @@ def warm_up() -> None:
     """Compile or load each kernel of this module, by a call with empty input."""
     messages, hashes, none = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(0, np.uint8)
     slots_of(hashes, 1, hashes)
-    build(messages, hashes, hashes, none, 1, none, hashes, np.zeros(1, BUILD_STATE)[0])
+    build(messages, hashes, hashes, none, 1, none, hashes, np.zeros(1, BUILD_STATE))

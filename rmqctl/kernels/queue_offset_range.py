@@ -12,15 +12,16 @@ import numpy as np
 
 from rmqctl.format.columns import row_type
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import total
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
-from rmqctl.kernels.kernel import kernel
+from rmqctl.kernels.kernel import kernel_or_plain
 
 # of a queue, by its number: queue offsets [first, end), the number of messages, the last message's physical offset
 QUEUE_SPANS = row_type("i8 first end count last_at")
 _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
 
 
-@kernel
+@kernel_or_plain
 def add_messages(messages: Rows, spans: Rows) -> int:
     """Extend the queue offset range of each queue by its messages, in log order.
 
@@ -37,7 +38,7 @@ def add_messages(messages: Rows, spans: Rows) -> int:
         span = spans[message.queue]
         if span.count == 0 or message.queue_offset == 0:
             span.first = message.queue_offset
-        span.end = message.queue_offset + 1
+        span.end = total(message.queue_offset, 1)
         span.count += 1
         span.last_at = message.physical_offset
         if message.traits & MULTI_DISPATCH:

@@ -18,9 +18,9 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64
+from rmqctl.kernels.compile import i32, i64, total
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
-from rmqctl.kernels.kernel import inline_kernel, kernel
+from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
 # the state of a queue, in units; only max_physical_offset is a physical offset, after the record of the last unit. The
 # last file begins at `base`, and `wrote` of its units are in use. Units [appended_from, base + wrote) are new (-1: no
@@ -39,7 +39,8 @@ _MULTI = MULTI_DISPATCH
 
 @inline_kernel
 def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    if physical_offset + size <= state.max_physical_offset:
+    physical_end = total(physical_offset, size)
+    if physical_end <= state.max_physical_offset:
         return
     if not state.has_files:
         state.has_files = 1
@@ -52,17 +53,17 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
             state.min_offset = queue_offset
             state.wrote = queue_offset - state.base
     elif state.wrote == units_a_file:
-        state.base += units_a_file
+        state.base = total(state.base, units_a_file)
         state.wrote = 0
-    if queue_offset != 0 and queue_offset < state.base + state.wrote:
+    if queue_offset != 0 and queue_offset < total(state.base, state.wrote):
         return
-    state.max_physical_offset = physical_offset + size
+    state.max_physical_offset = physical_end
     if state.appended_from < 0:
-        state.appended_from = state.base + state.wrote
+        state.appended_from = total(state.base, state.wrote)
     state.wrote += 1
 
 
-@kernel
+@kernel_or_plain
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch messages, from row `row` on, by changing the states of their queues.
 
@@ -92,13 +93,13 @@ def are_dispatched(messages: Rows) -> Flags:
     return found
 
 
-@kernel
+@kernel_or_plain
 def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
     """Put one unit into a queue; the queue's state is the only row of `state`."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 
 
-@kernel
+@kernel_or_plain
 def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Rows) -> None:
     """Recover consume queues that have one file each, as ConsumeQueue.recover does.
 
@@ -115,8 +116,8 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
             if physical_offset < 0 or size <= 0:
                 break
             state.leads_from = min(state.leads_from, physical_offset) if state.wrote else physical_offset
-            state.leads_to = max(state.leads_to, physical_offset + 1)
-            state.max_physical_offset = physical_offset + size
+            state.leads_to = max(state.leads_to, total(physical_offset, 1))
+            state.max_physical_offset = total(physical_offset, size)
             state.wrote += 1
             at += _UNIT
         at = ends[number]
@@ -141,7 +142,7 @@ def are_from(states: Rows, log_start: int) -> Flags:
     return found
 
 
-@kernel
+@kernel_or_plain
 def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Count the used units at the start of `raw` that point before `bound`.
 
@@ -156,7 +157,7 @@ def used_units(raw: Bytes, count: int, bound: int) -> int:
     return count
 
 
-@kernel
+@kernel_or_plain
 def first_reaching(raw: Bytes, count: int, bound: int) -> int:
     """Return the number of the first unit that points to `bound` or beyond.
 

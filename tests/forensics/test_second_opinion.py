@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.warm_up import runs_plain, warm_up
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
@@ -25,6 +23,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.support import one_record_index_audit
 from tests.support.one_record_crosscheck import OneRecordCrosscheck
+from tests.support.plain_kernels import plain_kernels
 
 NAMES = [
     "471-batch",
@@ -51,17 +50,6 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
     monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
     monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)
-
-
-@contextmanager
-def _plain_kernels() -> Iterator[None]:
-    """Kernels as plain Python, as for a small store in a new process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmqctl.kernels.warm_up._READY", set())
-        warm_up(*KERNELS, size=0)
-        assert all(runs_plain(module) for module in KERNELS)
-        yield
-        warm_up(*KERNELS)
 
 
 def by_columns(root: Path, segment_size: int) -> Said:
@@ -160,6 +148,6 @@ def test_mutated_stores(name: str, mutations: int, tmp_path: Path) -> None:
         mutate(root, chance)
         said = one_by_one(root)
         assert by_columns(root, chance.choice([700, 9000, 100_000])) == said
-        with _plain_kernels():
+        with plain_kernels():
             assert by_columns(root, 9000) == said
         shutil.rmtree(root)

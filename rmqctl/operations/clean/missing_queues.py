@@ -50,7 +50,7 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
     unproved = files_without_proof(store, files) if files else []
     if not unproved:
         return None
-    warm_up(scan, dispatch_scan)
+    warm_up(scan, dispatch_scan, size=store.commit_log.queue.allocated)
     known, groups = KnownTopics(store), ConsumerGroups(store)
 
     def is_missing(key: QueueKey) -> bool:

@@ -217,16 +217,19 @@ class Rebuild:
         self._index = self._open_index() if selection.index and staging is not None else None
 
     @staticmethod
-    def warm_up() -> None:
-        """Compile or load the kernels. The first compilation takes some seconds."""
-        warm_up(scan, dispatch_scan, cq_unit_build, index_build)
+    def warm_up(size: int | None = None) -> None:
+        """Compile or load the kernels, unless `size` says that the store is small.
+
+        `size` is in bytes. The first compilation takes some seconds.
+        """
+        warm_up(scan, dispatch_scan, cq_unit_build, index_build, size=size)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Read the log, and build the queues and the index from the log.
 
         Returns False if `is_over` stopped the rebuild before its end. A stopped rebuild can be continued.
         """
-        self.warm_up()
+        self.warm_up(self._store.allocated)
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
         with self._index or nullcontext():

@@ -150,9 +150,10 @@ class RecoveryAnalysis:
         return IndexAudit(self.store, self._builder) if self._builder.with_keys else None
 
     @staticmethod
-    def warm_up() -> None:
-        """Compile or load the kernels."""
-        warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
+    def warm_up(store: ReadOnlyStore) -> None:
+        """Compile or load the kernels, unless the store is small."""
+        modules = (scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
+        warm_up(*modules, size=store.allocated)
 
     def run(self) -> None:
         """Analyse the store, and set the attributes of this object.

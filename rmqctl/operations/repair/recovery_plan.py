@@ -132,10 +132,9 @@ class RecoveryPlanner:
         self._keep_going = keep_going
         self._placeholders_limit = placeholders_limit
 
-    @staticmethod
-    def warm_up() -> None:
-        """Compile or load the kernels."""
-        RecoveryAnalysis.warm_up()
+    def warm_up(self) -> None:
+        """Compile or load the kernels, unless the store is small."""
+        RecoveryAnalysis.warm_up(self._store)
 
     def plan(self) -> RecoveryPlan:
         """Analyse the store, and return the repair plan.

@@ -59,10 +59,9 @@ class Truncation:
         self._in_tail = 0  # good messages directly after the end, in the same file
         self._is_tail_over = False
 
-    @staticmethod
-    def warm_up() -> None:
-        """Compile or load the kernels."""
-        warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
+    def warm_up(self) -> None:
+        """Compile or load the kernels, unless the store is small."""
+        warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate, size=self._store.allocated)
 
     def plan(self) -> RepairPlan:
         """Return the plan that ends the log at the physical offset `to`.

@@ -101,6 +101,15 @@ class ReadOnlyStore:
             self._topic_queues[topic] = {**batch, **plain}
         return self._topic_queues[topic]
 
+    @property
+    def allocated(self) -> int:
+        """Return how many bytes log, queues and index have on the disk.
+
+        Raises Unreadable.
+        """
+        queues = sum(queue.queue.allocated for queue in self.queues.values())
+        return self.commit_log.queue.allocated + queues + self.index.allocated
+
     def queue(self, topic: str, queue_id: int) -> UnitQueue | None:
         """Return one consume queue.
 

@@ -124,7 +124,7 @@ class RestartSimulation:
         mode: Mode | None = None,
         built: BuiltSpans = NOTHING_BUILT,
     ) -> None:
-        warm_up(queue_simulate, queue_offset_range)
+        warm_up(queue_simulate, queue_offset_range, size=store.allocated)
         self.mode = mode or rules.mode_of(has_abort=store.path.has_abort)
         self.start_file: StartFile | None = None
         self._store = store
@@ -410,7 +410,7 @@ def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode:
 
     Raises OSError.
     """
-    warm_up(scan, dispatch_scan)
+    warm_up(scan, dispatch_scan, size=store.allocated)
     builder = DispatchRequestBuilder(with_keys=False)
     restart = RestartSimulation(store, profile, builder, mode)
     if restart.refused is None:

@@ -122,7 +122,7 @@ class IndexWriter:
         if self._file is None:
             self._begin_file(described)
         while True:
-            build(messages, hashes, slots, self._heads, self._capacity, self._entries, self._changed, state)
+            build(messages, hashes, slots, self._heads, self._capacity, self._entries, self._changed, self._state)
             if state["row"] == len(messages):
                 return
             if state["index_count"] >= self._capacity:

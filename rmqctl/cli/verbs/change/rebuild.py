@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ def command(
     fingerprint = opened.fingerprint()
     check_store(opened)
     check_can_ask(yes=yes or dry_run)
-    warmed_up(warm_up_kernels)
+    warmed_up(partial(warm_up_kernels, opened.allocated))
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads, profile=profile)
     return look_or_make(opened, fingerprint, how, resume=resume)
 

@@ -47,14 +47,17 @@ class HowToRebuild(NamedTuple):
     profile: str | None = None
 
 
-def warm_up_kernels() -> None:
-    """Compile or load the kernels that a rebuild and the audit of the index need."""
+def warm_up_kernels(size: int | None = None) -> None:
+    """Compile or load the kernels for a rebuild, unless the store is small.
+
+    `size` is the size of the store in bytes. The audit of the index and the simulated start need kernels, too.
+    """
     from rmqctl.kernels import index_match, queue_offset_range, queue_simulate
     from rmqctl.kernels.warm_up import warm_up
     from rmqctl.operations.rebuild.rebuild import Rebuild
 
-    Rebuild.warm_up()
-    warm_up(index_match, queue_simulate, queue_offset_range)
+    Rebuild.warm_up(size)
+    warm_up(index_match, queue_simulate, queue_offset_range, size=size)
 
 
 def check_store(store: ReadOnlyStore) -> None:

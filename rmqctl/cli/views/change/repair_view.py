@@ -142,7 +142,7 @@ def carry_out(
     from rmqctl.operations.repair.execute import repair
 
     if plan.queues_to_rebuild or plan.rebuilds_index:
-        Rebuild.warm_up()
+        Rebuild.warm_up(store.allocated)
     act_as_owner(store.path.root, store.path.commitlogs)
     with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
         repair(store, plan, verb, summary, asked.threads, interruption.commit)

@@ -1,0 +1,43 @@
+"""A small store is repaired without numba, and to the same result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import RmqctlError
+from rmqctl.format.profile import PROFILES
+from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
+from tests.conftest import tree_hash
+from tests.support.plain_kernels import plain_kernels
+
+
+def planned(root: Path, profile: str) -> Any:
+    """The plan of `recover --keep-going`, or why there is none."""
+    try:
+        plan = RecoveryPlanner(ReadOnlyStore(root), PROFILES[profile], None, 1, keep_going=True).plan()
+    except RmqctlError as error:
+        return str(error)
+    blocks = list(plan.repair.placeholders)
+    return asdict(replace(plan, repair=replace(plan.repair, placeholders=blocks), seconds=0.0))  # type: ignore[arg-type]
+
+
+def rebuilt(root: Path, staging: Path) -> str:
+    """The digest of queues and index as a rebuild writes them."""
+    staging.mkdir()
+    Rebuild(ReadOnlyStore(root), Selection(), staging).run()
+    return tree_hash(staging)
+
+
+@pytest.mark.parametrize("name", sorted(CASES)[::9])
+def test_plain_and_compiled_kernels_agree(name: str, tmp_path: Path) -> None:
+    root, profile = damaged(name, tmp_path), profile_of(CASES[name]["base"])
+    compiled = planned(root, profile), rebuilt(root, tmp_path / "compiled")
+    with plain_kernels():
+        assert (planned(root, profile), rebuilt(root, tmp_path / "plain")) == compiled
