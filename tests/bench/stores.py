@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import NamedTuple
 
+from tests.bench.command import cpu_of_ended
 from tests.real_store.harness import BROKER_GEOMETRY, Geometry, LoadReport, RealRocketMQ
 
 WRITER = "4.9.7"
@@ -39,17 +42,22 @@ def written_store(work: Path, body_size: int) -> Path:
     return store
 
 
+class Load(NamedTuple):
+    """What a real broker says about its load, and what the whole process costs, from the start of its JVM to its end:
+    the seconds that pass, and the CPU seconds of all threads.
+    """
+
+    report: LoadReport
+    seconds: float
+    cpu: float
+
+
 def load_seconds(store: Path, version: str, geometry: Geometry = BROKER_GEOMETRY) -> float:
     """How long the real broker of a version recovers a copy of the store.
 
     Raises RuntimeError when it does not load it.
     """
-    return load_report(store, version, geometry).seconds
-
-
-def load_report(store: Path, version: str, geometry: Geometry) -> LoadReport:
-    """How the real broker of a version recovers a copy of the store. Raises RuntimeError as `load_seconds`."""
-    return _report_of_copy(store, version, geometry, start=False, without=())
+    return load_of_copy(store, version, geometry).report.seconds
 
 
 def dispatch_seconds(store: Path, version: str) -> float:
@@ -57,7 +65,8 @@ def dispatch_seconds(store: Path, version: str) -> float:
 
     Raises RuntimeError when it does not load it.
     """
-    return _report_of_copy(store, version, BROKER_GEOMETRY, start=True, without=("consumequeue", "index")).seconds
+    load = load_of_copy(store, version, BROKER_GEOMETRY, start=True, without=("consumequeue", "index"))
+    return load.report.seconds
 
 
 def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
@@ -68,15 +77,23 @@ def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
         shutil.rmtree(copy / name)
 
 
-def _report_of_copy(
-    store: Path, version: str, geometry: Geometry, *, start: bool, without: tuple[str, ...]
-) -> LoadReport:
+def load_of_copy(
+    store: Path, version: str, geometry: Geometry, *, start: bool = False, without: tuple[str, ...] = ()
+) -> Load:
+    """How the real broker of a version recovers a copy of the store, without these parts.
+
+    Raises RuntimeError when it does not load it.
+    """
+    broker = RealRocketMQ(version, timeout=600)
+    broker.prepare()
     copy = store.with_name(store.name + ".copy")
     copy_without(store, copy, without)
     try:
-        report = RealRocketMQ(version, timeout=600).load(copy, start=start, geometry=geometry)
+        began, cpu_began = time.perf_counter(), cpu_of_ended()
+        report = broker.load(copy, start=start, geometry=geometry)
+        load = Load(report, time.perf_counter() - began, cpu_of_ended() - cpu_began)
     finally:
         shutil.rmtree(copy)
     if not report.loaded:
         raise RuntimeError(f"{version} does not load {store}")
-    return report
+    return load

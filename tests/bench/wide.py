@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tests.bench.command import peak_memory, run
-from tests.bench.stores import load_report
+from tests.bench.stores import load_of_copy
 from tests.real_store.harness import Geometry
 
 QUEUE_COUNTS = (8_000, 16_000, 80_000)
@@ -37,6 +37,7 @@ WIDE_HEADINGS = (
     f"{QUEUE_COUNTS[-1]:,} against {QUEUE_COUNTS[-2]:,}",
     f"peak MB, {QUEUE_COUNTS[-1]:,}",
 )
+WHOLE_PROCESS, OF_IT_LOAD, WHOLE_COMMAND = "whole process of the real ", "of it, load by the real ", ", whole command"
 LOADED = ("verify", "recover --dry-run")
 LOAD_HEADINGS = (
     f"{QUEUE_COUNTS[0]:,} queues",
@@ -78,37 +79,36 @@ def wide_rows(work: Path, runs: int) -> list[list[str]]:
 def load_rows(work: Path, runs: int) -> list[list[str]]:
     """Rows that compare verify and recover with the load of a real broker, of the same store and in turns.
 
-    The brokers' times are those of `DefaultMessageStore.load()` in a running JVM. Less the start means: less the same
-    command with a store of 8 queues, which needs neither numba nor kernels. The first row is what no program can do
-    without: each queue's folder listed, each file opened, examined, read and closed.
+    A whole command is compared with the whole process of a broker's JVM that only loads the store. A command less the
+    start is compared with `DefaultMessageStore.load()` in that JVM, and so is the first row. Less the start means: less
+    the same command with a store of 8 queues, which needs no kernels. The first row is what no program can do without:
+    each queue's folder listed, each file opened, examined, read and closed.
     """
     store, small = _wide_store(work, QUEUE_COUNTS[0]), _wide_store(work, QUEUES_OF_TOPIC)
     costs: dict[str, list[Cost]] = defaultdict(list)
     for _ in range(runs):
         costs["a loop that lists and reads the queue files"].append(_bare_loop(store / "consumequeue"))
         for version in BROKERS:
-            report = load_report(store, version, GEOMETRY)
-            costs[f"load by the real {version}"].append(Cost(report.seconds, report.cpu_seconds))
+            load = load_of_copy(store, version, GEOMETRY)
+            costs[f"{WHOLE_PROCESS}{version}"].append(Cost(load.seconds, load.cpu))
+            costs[f"{OF_IT_LOAD}{version}"].append(Cost(load.report.seconds, load.report.cpu_seconds))
         for what in LOADED:
             verb, *options = COMMANDS[what]
             whole, start = (_cost_of([verb, str(one), *options]) for one in (store, small))
-            costs[f"{what}, whole command"].append(whole)
+            costs[f"{what}{WHOLE_COMMAND}"].append(whole)
             costs[f"{what}, less the start"].append(whole.less(start))
     medians = {
         what: Cost(median(one.seconds for one in found), median(one.cpu for one in found))
         for what, found in costs.items()
     }
-    loads = [medians[f"load by the real {version}"] for version in BROKERS]
-    return [
-        [
-            what,
-            f"{found.seconds:.2f}",
-            f"{found.cpu:.2f}",
-            *(f"{load.seconds / found.seconds:.1f}" for load in loads),
-            *(f"{load.cpu / found.cpu:.1f}" for load in loads),
-        ]
-        for what, found in medians.items()
-    ]
+    rows = []
+    for what, found in medians.items():
+        is_whole = what.startswith(WHOLE_PROCESS) or what.endswith(WHOLE_COMMAND)
+        brokers = [medians[f"{WHOLE_PROCESS if is_whole else OF_IT_LOAD}{version}"] for version in BROKERS]
+        seconds = [f"{broker.seconds / found.seconds:.1f}" for broker in brokers]
+        cpu = [f"{broker.cpu / found.cpu:.1f}" for broker in brokers]
+        rows.append([what, f"{found.seconds:.2f}", f"{found.cpu:.2f}", *seconds, *cpu])
+    return rows
 
 
 def _cost_of(arguments: list[str]) -> Cost:
