@@ -8,7 +8,7 @@ and bodies of 1 KiB, C reads 22.7 GB/s, and numba reads 17.7 GB/s. With one thre
 GB/s, and numba reads 6.2 GB/s. A scan spends most of its time on reading files, so C would save little time. C needs a
 compiler, or a wheel of rmqctl for each platform. No tool would check the types in C code. With C, the rules of
 `rmqctl/format` would have to be written in two languages. Numba needs 280 MB of disk. The import of numba takes 0.3 s,
-so numba is imported when the first kernel is compiled (`rmqctl.kernels.native`).
+so only a process that compiles a kernel imports numba (`rmqctl.kernels.native`).
 
 A caller warms up kernels (`rmqctl.kernels.warm_up`) before the first call of a kernel. The warm-up stores the kernels
 in a cache for later runs. For a small input, the warm-up decides that kernels run as plain Python, without numba. Each

@@ -86,6 +86,11 @@ _TYPE_MASK, _TYPE_SHIFT = COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT
 _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START, ZSTD_START))
 
 
+def no_spans() -> Numbers:
+    """Return the room for the positions of property values that kernels need."""
+    return np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+
+
 @inline_kernel
 def table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
     """Return the slot of a queue in the table, or a free slot for the queue."""
@@ -392,8 +397,8 @@ def _describe(
     columns: Rows,
     hashes: Numbers,
     used: int,
+    spans: Numbers,
 ) -> tuple[int, int]:
-    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
         record = rows[row]
         end = record.position + record.size
@@ -460,8 +465,9 @@ def describe(
     hashes, because RocketMQ's IndexService does not index rollback messages.
     """
     reached, filled = _describe(
-        buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used
-    )
+        buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used,
+        no_spans(),
+    )  # fmt: skip
     return int(reached), int(filled)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 import numpy as np
 
-from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, find_values
+from rmqctl.kernels.dispatch_scan import KEYS, TAGS, UNIQUE, find_values, no_spans
 from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
@@ -44,8 +44,7 @@ def _find_values_of(buffer: Bytes, row: Row, spans: Numbers) -> None:
 
 
 @kernel
-def _keep_tag(buffer: Bytes, rows: Rows, tag: Bytes, kept: Flags) -> None:
-    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+def _keep_tag(buffer: Bytes, rows: Rows, tag: Bytes, kept: Flags, spans: Numbers) -> None:
     for i in range(len(rows)):
         if kept[i]:
             _find_values_of(buffer, rows[i], spans)
@@ -53,8 +52,7 @@ def _keep_tag(buffer: Bytes, rows: Rows, tag: Bytes, kept: Flags) -> None:
 
 
 @kernel
-def _keep_key(buffer: Bytes, rows: Rows, key: Bytes, kept: Flags) -> None:
-    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+def _keep_key(buffer: Bytes, rows: Rows, key: Bytes, kept: Flags, spans: Numbers) -> None:
     for i in range(len(rows)):
         if kept[i]:
             _find_values_of(buffer, rows[i], spans)
@@ -83,12 +81,12 @@ def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
 
 def keep_tag(buffer: Bytes, rows: Rows, tag: str, kept: Flags) -> None:
     """Clear `kept` for each row that has no TAGS, or whose TAGS differ from `tag`."""
-    _keep_tag(buffer, rows, _bytes_of(tag), kept)
+    _keep_tag(buffer, rows, _bytes_of(tag), kept, no_spans())
 
 
 def keep_key(buffer: Bytes, rows: Rows, key: str, kept: Flags) -> None:
     """Clear `kept` for each row where `key` is neither UNIQ_KEY nor a word of KEYS."""
-    _keep_key(buffer, rows, _bytes_of(key), kept)
+    _keep_key(buffer, rows, _bytes_of(key), kept, no_spans())
 
 
 def warm_up() -> None:

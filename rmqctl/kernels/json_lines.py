@@ -21,7 +21,7 @@ from rmqctl.format.message import HEADS, RECORD_KEYS, TEXT_KEYS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels.compile import i32, i64, java_hash, u32
-from rmqctl.kernels.dispatch_scan import PROPERTIES_THAT_MATTER, TAGS, find_values
+from rmqctl.kernels.dispatch_scan import TAGS, find_values, no_spans
 from rmqctl.kernels.kernel import inline_kernel, kernel
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
@@ -357,11 +357,9 @@ def _line(
 
 @kernel
 def _write(
-    buffer: Bytes, base: int, rows: Rows, at: int, path: Bytes, skipped: Bytes, body: int, out: Bytes
-) -> tuple[Int, Int]:
-    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
-    names = np.zeros((_NAMES_MAX, 2), np.int64)
-    values = np.zeros(len(_KINDS), np.int64)
+    buffer: Bytes, base: int, rows: Rows, at: int, path: Bytes, skipped: Bytes, body: int, out: Bytes,
+    spans: Numbers, names: Numbers, values: Numbers,
+) -> tuple[Int, Int]:  # fmt: skip
     used = np.int64(0)
     while at < len(rows):
         row = rows[at]
@@ -397,7 +395,10 @@ def write_lines(
     properties. If the lines have bodies, a row needs more room: twice the length of the body. `rows` are rows of
     RECORD_COLUMNS. `path` is a JSON string with its quotes.
     """
-    reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
+    names, values = np.zeros((_NAMES_MAX, 2), np.int64), np.zeros(len(_KINDS), np.int64)
+    reached, used = _write(
+        buffer, base, rows, at, _array(path), _array(skipped_topic), body, out, no_spans(), names, values
+    )
     return int(reached), int(used)
 
 

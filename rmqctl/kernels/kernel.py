@@ -1,21 +1,26 @@
 """Kernels: functions over numpy arrays, compiled by numba or run as plain Python.
 
-numba is imported when the first kernel is compiled (`rmqctl.kernels.native`).
+numba is imported when a kernel is compiled (`rmqctl.kernels.native`), but not when a kernel is loaded from the cache
+(`rmqctl.kernels.machine_code`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from rmqctl.kernels import machine_code
+from rmqctl.kernels.machine_code import Kinds, MachineCode, kinds_of
 from rmqctl.kernels.plain_rows import call_with_plain_rows
 
 KERNELS: list[Kernel] = []
 _LOCK = threading.RLock()
-_IS_KEPT = threading.Event()
+_CACHE: list[Path] = []
 
 
 class Part:
@@ -41,61 +46,69 @@ class Part:
 class Kernel:
     """A function over numpy arrays, which numba compiles at the first call.
 
-    If `has_plain_form` is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is
-    set.
+    If the cache has the machine code of the kernel, the first call loads the machine code instead. If `has_plain_form`
+    is set, the kernel can run as plain Python. The kernel runs as plain Python while `is_plain` is set.
+    `is_compiled_here` is set when this process begins to compile the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], *, has_plain_form: bool) -> None:
         self.has_plain_form = has_plain_form
         self.is_plain = False
+        self.is_compiled_here = False
         self._function = function
-        self._native: Any = None
+        self._loaded: dict[Kinds, Callable[[tuple[Any, ...]], Any]] = {}
         KERNELS.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the kernel."""
         if self.is_plain:
             return call_with_plain_rows(self._function, arguments)
-        return (self._native or self.native)(*arguments)
+        kinds = kinds_of(arguments)
+        return (self._loaded.get(kinds) or self._load(kinds))(arguments)
 
     @property
     def module(self) -> str:
         """Return the name of the kernel's module."""
         return self._function.__module__
 
-    @property
-    def native(self) -> Any:
-        """Return the form of the kernel that numba compiles."""
+    def _load(self, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:
+        """Load the kernel for arguments of these kinds.
+
+        If the cache does not have the kernel, compile the kernel.
+        """
         with _LOCK:
-            if self._native is None:
-                from rmqctl.kernels.native import compile_kernel
+            if kinds not in self._loaded:
+                self._loaded[kinds] = machine_code.load(self._code(kinds), kinds)
+            return self._loaded[kinds]
 
-                self._native = compile_kernel(with_native_parts(self._function))
-                self.use_cache()
-            return self._native
+    def _code(self, kinds: Kinds) -> MachineCode:
+        name = machine_code.file_name(self._function, kinds)
+        found = machine_code.read(_CACHE[0], name) if _CACHE else None
+        if found is None:
+            self.is_compiled_here = True
+            from rmqctl.kernels.native import compile_kernel
 
-    def use_cache(self) -> None:
-        """Use the current cache, unless the kernel is already compiled."""
-        if self._native is not None and not self._native.overloads:
-            from rmqctl.kernels.native import cache_of
-
-            self._native._cache = cache_of(self._native.py_func, is_kept=_IS_KEPT.is_set())
-
-    def is_compiled_here(self) -> bool:
-        """Return whether this process compiled the kernel, or is compiling it."""
-        return self._native is not None and sum(self._native.stats.cache_misses.values()) > 0
+            found = compile_kernel(with_native_parts(self._function), kinds)
+            if _CACHE:
+                with suppress(OSError):  # a full disk: the next process compiles the kernel again
+                    machine_code.write(_CACHE[0], name, found)
+        return found
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Decorate a kernel that numba compiles at its first call."""
+    """Decorate a kernel that numba compiles at its first call.
+
+    The arguments of a kernel are arrays, NamedTuples of arrays, integers and booleans. A kernel must not allocate an
+    array. The result is None, a number, or a tuple of numbers.
+    """
     return Kernel(function, has_plain_form=False)
 
 
 def kernel_or_plain(function: Callable[..., Any]) -> Any:
     """Decorate a kernel that runs either compiled by numba or as plain Python.
 
-    The results must be the same in plain Python and after compilation by numba. In plain Python, numbers do not
-    overflow, and numpy's unsigned types do not accept negative numbers.
+    The rules of `kernel` apply, too. The results must be the same in plain Python and after compilation by numba. In
+    plain Python, numbers do not overflow, and numpy's unsigned types do not accept negative numbers.
     """
     return Kernel(function, has_plain_form=True)
 
@@ -134,27 +147,15 @@ def with_native_parts(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a copy of `function` that calls native forms instead of Parts."""
     names = function.__globals__
     used = {name: names[name] for name in function.__code__.co_names if name in names}
-    native = {name: found.native for name, found in used.items() if isinstance(found, Part | Kernel)}
+    native = {name: found.native for name, found in used.items() if isinstance(found, Part)}
     linked = FunctionType(function.__code__, {**names, **native}, function.__name__, function.__defaults__)
     linked.__qualname__, linked.__module__ = function.__qualname__, function.__module__
     return linked
 
 
-def keep_compiled(folder: str) -> None:
-    """Use a folder as the cache of compiled kernels from now on."""
-    from rmqctl.kernels.native import keep_in
-
-    keep_in(folder)
-    _IS_KEPT.set()
-    for each in KERNELS:
-        each.use_cache()
-
-
-def keep_nothing() -> None:
-    """Stop using the cache of compiled kernels."""
-    _IS_KEPT.clear()
-    for each in KERNELS:
-        each.use_cache()
+def keep_compiled(folder: Path | None) -> None:
+    """Use a folder as the cache of compiled kernels from now on; None: no cache."""
+    _CACHE[:] = [] if folder is None else [folder]
 
 
 def compiling() -> bool:
@@ -162,4 +163,4 @@ def compiling() -> bool:
 
     The result is False if this process only loaded kernels from the cache.
     """
-    return any(each.is_compiled_here() for each in KERNELS)
+    return any(each.is_compiled_here for each in KERNELS)

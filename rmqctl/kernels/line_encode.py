@@ -468,9 +468,8 @@ def _fill_row(
 def _encode(
     b: Bytes, p: Any, defaults: Numbers, table: Rows, pool: Bytes, trailing: bool, body_max: int, record_max: int,
     unique: Bytes, counter: Int, crc32: int, out: Bytes, address: int, rows: Rows, numbers: Numbers,
+    values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers,
 ) -> Any:  # fmt: skip
-    values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
-    pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
     used, count = np.int64(0), np.int64(0)
     while p < len(b) and count < len(rows):
         for key in range(KEY_COUNT):  # loops: numba counts references for each slice
@@ -578,6 +577,8 @@ def encode(
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
         rules.record_max, rules.unique, counter, crc32_address(), out, out.ctypes.data, rows, numbers,
+        np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64), np.zeros((_NAMES_MAX, 4), np.int64),
+        np.zeros(3, np.int64),
     )  # fmt: skip
     return int(reached), int(count), int(counter)
 

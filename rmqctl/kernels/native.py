@@ -10,57 +10,45 @@ from typing import Any
 
 from llvmlite import ir
 
-from rmqctl.kernels.safe_numba import (
-    CompileResultCacheImpl,
-    FunctionCache,
-    NullCache,
-    UserProvidedCacheLocator,
-    config,
-    intrinsic,
-    njit,
-    types,
-)
+from rmqctl.kernels.machine_code import ALIGNED, BOOLEAN, CONTIGUOUS, INTEGER, Kinds, MachineCode
+from rmqctl.kernels.safe_numba import from_dtype, intrinsic, njit, types
 
 BLOCK = 64  # bytes that are compared at once
+# no functions that Python calls, which halves the time to compile, and no counters of references
+_PLAIN_CODE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+_FORMATS = {(64, True): "q", (64, False): "Q", (32, True): "i", (32, False): "I"}  # of the module struct
 
 
-class _Place(UserProvidedCacheLocator):
-    """The location of a compiled kernel in the cache.
+def compile_kernel(function: Callable[..., Any], kinds: Kinds) -> MachineCode:
+    """Compile a kernel for arguments of these kinds (`machine_code.kinds_of`).
 
-    By default, numba chooses the location by the path of the kernel's source file. On Spark's executors, the source
-    file has a different path, so an executor would not find the cached kernel.
+    The kernel must not allocate an array: the arrays of numba need functions that only a process with numba has.
     """
+    dispatcher = njit(nogil=True, **_PLAIN_CODE)(function)
+    signature = tuple(map(_type_of, kinds))
+    dispatcher.compile(signature)
+    found = dispatcher.overloads[signature]
+    result = "".join(map(_format_of, getattr(found.signature.return_type, "types", (found.signature.return_type,))))
+    return MachineCode(found.fndesc.llvm_func_name, result, found.library._get_compiled_object())
 
-    def __init__(self, function: Callable[..., Any], path: str) -> None:
-        super().__init__(function, path)  # type: ignore[no-untyped-call]
-        self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- numba makes the names at run time
 
-    def get_source_stamp(self) -> str:
-        """Return an empty stamp for the source file.
+def _type_of(kind: Any) -> Any:
+    """Return numba's type for arguments of a kind."""
+    if kind == INTEGER:
+        return types.int64
+    if kind == BOOLEAN:
+        return types.boolean
+    if isinstance(kind[0], type):
+        return types.NamedTuple(tuple(map(_type_of, kind[1])), kind[0])  # type: ignore[no-untyped-call]
+    dtype, dimensions, flags = kind
+    return types.Array(from_dtype(dtype), dimensions, "C" if flags & CONTIGUOUS else "A", aligned=bool(flags & ALIGNED))
 
-        numba does not need to check the source file, because each version of the source code has its own cache folder.
-        """
+
+def _format_of(result: Any) -> str:
+    """Return the format, for the module struct, of a result of numba's type."""
+    if result == types.none:
         return ""
-
-    @classmethod
-    def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Return the cache location of a kernel. Raises OSError if the cache is unusable."""
-        place = cls(function, path)
-        place.ensure_cache_path()  # type: ignore[no-untyped-call]
-        return place
-
-
-class _PlacedImpl(CompileResultCacheImpl):
-    _locator_classes = [_Place]  # noqa: RUF012 -- numba's
-
-
-class _Cache(FunctionCache):
-    _impl_class = _PlacedImpl
-
-
-def compile_kernel(function: Callable[..., Any]) -> Any:
-    """Return numba's function for a kernel, which is compiled at the first call."""
-    return njit(nogil=True)(function)
+    return "?" if result == types.boolean else _FORMATS[result.bitwidth, result.signed]
 
 
 def compile_part(function: Callable[..., Any]) -> Any:
@@ -69,21 +57,10 @@ def compile_part(function: Callable[..., Any]) -> Any:
     numba compiles the function again in each kernel that calls the function. The function must not allocate an array,
     and must not return an array or a part of an array.
     """
-    # only kernels call the function, so it needs no wrappers, which halves the time to compile; it is inlined, because
-    # a call with an array (seven words) costs more than what most parts do; and it counts no references to its arrays,
-    # because the kernel has them for as long, and atomic counting was four fifths of the time of `line_encode`
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True, "_nrt": False}
-    return njit(nogil=True, **options)(function)
-
-
-def keep_in(folder: str) -> None:
-    """Use a folder as the cache of compiled kernels from now on."""
-    setattr(config, "CACHE_DIR", folder)  # noqa: B010 -- numba makes the names at run time
-
-
-def cache_of(function: Callable[..., Any], *, is_kept: bool) -> Any:
-    """Return numba's cache for a kernel, or a cache that stores nothing."""
-    return _Cache(function) if is_kept else NullCache()  # type: ignore[no-untyped-call]
+    # it is inlined, because a call with an array (seven words) costs more than what most parts do; and it counts no
+    # references to its arrays, because the kernel has them for as long, and atomic counting was four fifths of the time
+    # of `line_encode`
+    return njit(nogil=True, forceinline=True, **_PLAIN_CODE)(function)
 
 
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:

@@ -19,14 +19,14 @@ import numpy as np
 from rmqctl.format.columns import row_type
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.kernels.compile import i32, i64, java_hash, u32
+from rmqctl.kernels.compile import copy_bytes, i32, i64, java_hash, u32
 from rmqctl.kernels.dispatch_scan import (
     KEYS,
-    PROPERTIES_THAT_MATTER,
     TAGS,
     UNIQUE,
     QueueTable,
     find_values,
+    no_spans,
     property_ends,
     table_slot,
 )
@@ -85,8 +85,8 @@ def _describe(
     host_pool: Bytes,
     with_values: bool,
     columns: Rows,
+    spans: Numbers,
 ) -> int:
-    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
         record = rows[row]
         out = columns[row]
@@ -142,11 +142,13 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     `with_values`, tags_code, is_text and the spans stay 0. `is_text` is set if TAGS is valid UTF-8. If `is_text` is not
     set, `tags_code` (the hash of TAGS) may be wrong.
     """
-    columns = np.zeros(len(rows), ROW_COLUMNS)
+    columns, spans = np.zeros(len(rows), ROW_COLUMNS), no_spans()
     reached = 0
     while reached < len(rows):
         one, two = topics.table, hosts.table
-        reached = int(_describe(buffer, rows, reached, one.rows, one.pool, two.rows, two.pool, with_values, columns))
+        reached = int(
+            _describe(buffer, rows, reached, one.rows, one.pool, two.rows, two.pool, with_values, columns, spans)
+        )
         if reached < len(rows):
             _learn(buffer, rows[reached], topics, hosts)
     return columns
@@ -173,7 +175,7 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
     for i in range(len(starts)):
         start, at, length = starts[i], np.int64(offsets[i]), lengths[i]
         if length > _SHORT:
-            out[at : at + length] = buffer[start : start + length]
+            copy_bytes(buffer, start, out, at, length)
         else:
             for j in range(length):
                 out[at + j] = buffer[start + j]
@@ -269,7 +271,7 @@ def warm_up() -> None:
     """Compile or load each kernel of this module, by a call with empty input."""
     none, no_rows = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS)
     one, columns = QueueTable(), np.empty(0, ROW_COLUMNS)
-    _describe(none, no_rows, 0, one.rows, one.pool, one.rows, one.pool, True, columns)
+    _describe(none, no_rows, 0, one.rows, one.pool, one.rows, one.pool, True, columns, no_spans())
     gather(none, np.zeros(0, np.int64), np.zeros(0, np.int64))
     msg_ids(none, 0, no_rows)
     pairs(none, no_rows)

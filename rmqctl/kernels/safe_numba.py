@@ -34,18 +34,14 @@ def _no_yaml() -> Iterator[None]:
 
 
 with _no_yaml():
-    from numba import config, njit, types
-    from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, UserProvidedCacheLocator
+    from numba import config, from_dtype, njit, types
     from numba.extending import intrinsic
 
 setattr(config, "_config_fname", "")  # noqa: B010 -- when it compiles
 
 __all__ = [
-    "CompileResultCacheImpl",
-    "FunctionCache",
-    "NullCache",
-    "UserProvidedCacheLocator",
     "config",
+    "from_dtype",
     "intrinsic",
     "njit",
     "types",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from rmqctl.kernels.kernel import KERNELS, keep_compiled, keep_nothing
+from rmqctl.kernels.kernel import KERNELS, keep_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,19 +25,8 @@ _LOCK = threading.Lock()
 _READY: set[str] = set()
 _PLAIN: set[str] = set()
 _FIND_FOLDER: list[Callable[[], Path | None]] = []
-# bytes; loading kernels takes as long as 2 MiB of small messages in plain Python, compiling them as long as 16 MiB
-SMALL_INPUT, SMALL_FIRST_INPUT = 2 * 1024 * 1024, 8 * 1024 * 1024
-# errors that numba raises if the cache folder is full or deleted, or if a file in the folder is incomplete
-_CACHE_ERRORS = (
-    OSError,
-    RuntimeError,
-    EOFError,
-    pickle.UnpicklingError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ImportError,
-)
+# bytes; loading kernels takes as long as 256 KiB of small messages in plain Python, compiling them as long as 16 MiB
+SMALL_INPUT, SMALL_FIRST_INPUT = 256 * 1024, 8 * 1024 * 1024
 
 
 def cache_in(folder: Path | None) -> None:
@@ -75,14 +63,9 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
             _run_plain(_PLAIN | (names - _READY))
             return
         _run_plain(_PLAIN - names)
-        try:
-            folder = _folder()
-            if folder is not None:
-                keep_compiled(str(folder))
-            _warm_up(modules)
-        except _CACHE_ERRORS:
-            keep_nothing()
-            _warm_up(modules)
+        keep_compiled(_folder())
+        for module in modules:
+            module.warm_up()
         _READY.update(names)
 
 
@@ -94,7 +77,7 @@ def _is_small(size: int, names: set[str]) -> bool:
 
 def is_cached(folder: Path | None, names: Iterable[str]) -> bool:
     """Return whether the cache in `folder` has kernels of each module in `names`."""
-    return folder is not None and all(any(folder.glob(f"{name.rpartition('.')[2]}.*.nbi")) for name in names)
+    return folder is not None and all(any(folder.glob(f"{name.rpartition('.')[2]}.*.o")) for name in names)
 
 
 def _folder() -> Path | None:
@@ -107,8 +90,3 @@ def _run_plain(names: set[str]) -> None:
     _PLAIN.update(names)
     for kernel in KERNELS:
         kernel.is_plain = kernel.has_plain_form and kernel.module in names
-
-
-def _warm_up(modules: Iterable[KernelModule]) -> None:
-    for module in modules:
-        module.warm_up()

@@ -16,10 +16,10 @@ from rmqctl.kernels import kernel_cache
 from tests.conftest import unpack
 
 BROKEN_SAVE = """
-import numba.core.caching as caching
-def save(self, key, data):
+from pathlib import Path
+def write_bytes(self, data):
     raise OSError(28, "No space left on device")
-caching.IndexDataCacheFile.save = save
+Path.write_bytes = write_bytes
 """
 COMPILED = "import rmqctl.kernels.warm_up; rmqctl.kernels.warm_up.SMALL_FIRST_INPUT = 0; "
 IMPATIENT = "import rmqctl.cli.shared.first_run; rmqctl.cli.shared.first_run.PATIENCE_SECONDS = 0.05"
@@ -43,9 +43,9 @@ def test_the_first_run_says_that_it_compiles_and_the_second_finds_it_ready(store
     assert (first.returncode, second.returncode) == (0, 0)
     assert "compiling for this machine" in first.stderr
     assert "compiles" not in second.stderr
-    kept = list((tmp_path / "cache" / "rmqctl").rglob("*.nbi"))
+    kept = list((tmp_path / "cache" / "rmqctl").rglob("*.o"))
     assert kept
-    assert not list(Path(kernel_cache.__file__).parent.parent.rglob("*.nbi"))
+    assert not list(Path(kernel_cache.__file__).parent.parent.rglob("*.o"))
 
 
 def test_a_full_disk_costs_the_cache_only(store: Path, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_full_disk_costs_the_cache_only(store: Path, tmp_path: Path) -> None:
 
 def test_a_torn_cache_is_compiled_anew(store: Path, tmp_path: Path) -> None:
     assert verify(store, tmp_path).returncode == 0
-    for path in (tmp_path / "cache").rglob("*.nb?"):
+    for path in (tmp_path / "cache").rglob("*.o"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = verify(store, tmp_path)
     assert (found.returncode, "Traceback" in found.stderr) == (0, False)
