@@ -1,8 +1,8 @@
 """Machine code of kernels: kept in files, loaded, called without numba.
 
 numba compiles a kernel to an object file (`rmqctl.kernels.native`). llvmlite loads the object file, and ctypes calls
-the kernel. The import of numba takes several times as long as loading the kernels of a verb. Therefore only a process that
-compiles a kernel imports numba.
+the kernel. The import of numba takes several times as long as loading the kernels of a verb. Therefore only a process
+that compiles a kernel imports numba.
 
 A kernel has one machine code for each combination of types of its arguments. A cache file has a digest of its content,
 the name of the function, the format of the result, and the object file. A file with a wrong digest is not used.

@@ -527,8 +527,9 @@ class QueueCrosscheck:
             )
             path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
             self.findings.append(Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id))
+        extensions = self._store.extensions
         for key, queue in self._store.queues.items():
-            extension = self._store.extensions.get(key)
+            extension = extensions.get(key)
             unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
             problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
             for file in queue.queue.files:

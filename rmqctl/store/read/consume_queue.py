@@ -275,9 +275,10 @@ class ConsumeQueue:
         small = self._small_units()
         if small is None:
             return 0
-        units = [*CQ_UNIT.struct.iter_unpack(small)]
-        is_plain = all(offset >= min_physical_offset and 0 < size < PRE_BLANK_SIZE for offset, size, _ in units)
-        return len(units) if is_plain else 0
+        for offset, size, _ in CQ_UNIT.struct.iter_unpack(small):
+            if offset < min_physical_offset or not 0 < size < PRE_BLANK_SIZE:
+                return 0
+        return len(small) // CQ_UNIT.size
 
     def first_where(self, holds: Callable[[CqUnit], bool], end: int | None = None) -> CqUnit | None:
         """Return the first unit for which `holds` returns True.
