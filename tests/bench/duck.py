@@ -7,4 +7,4 @@ import sys
 
 import duckdb
 
-print(json.dumps(duckdb.sql(sys.argv[1]).fetchall()))
+print(json.dumps(duckdb.execute(sys.argv[1]).fetchall()))

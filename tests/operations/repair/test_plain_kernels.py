@@ -10,7 +10,8 @@ import pytest
 
 from rmqctl.errors import RmqctlError
 from rmqctl.format.profile import PROFILES
-from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
