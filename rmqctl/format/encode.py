@@ -1,7 +1,8 @@
 """Encode a message as a record of the log, byte for byte as a broker does.
 
-`encode` makes the fields that do not depend on the place of the record. `Encoded.placed` adds the fields that CommitLog
-sets under its lock: QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and `__CRC32#`. `rmqctl.format.message` has the layout.
+`record` makes a record whose place in the log is known. `encode` makes the parts that do not depend on the place.
+`Encoded.placed` adds the fields that CommitLog sets under its lock: QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and
+`__CRC32#`. `rmqctl.format.message` has the layout.
 """
 
 from __future__ import annotations
@@ -59,10 +60,9 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     """The parts and the size (bytes) of a record that has no place in the log yet."""
 
     message: MessageExtBrokerInner
-    magic: int
-    hosts: _Hosts
+    topic: TopicField
+    properties: bytes
     body_crc: int
-    tail: bytes
     size: int
     property_crc: bool
 
@@ -71,17 +71,10 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
         The queue offset is in units, the physical offset in bytes, the time in ms since 1970.
         """
-        # unpacked at once, because a field of a named tuple costs as much as all of them
-        _, body, _, _, _, born_timestamp, queue_id, flag, sys_flag, reconsume_times, prepared = self.message
-        host_flags, _, pack, born, store = self.hosts
-        head = pack(
-            self.size, self.magic, self.body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag | host_flags,
-            born_timestamp, born, store_timestamp, store, reconsume_times, prepared, len(body),
+        return record(
+            self.message, self.topic, self.properties, self.body_crc, queue_offset, physical_offset, store_timestamp,
+            property_crc=self.property_crc,
         )  # fmt: skip
-        if not self.property_crc:
-            return b"".join((head, body, self.tail))
-        covered = b"".join((head, body, self.tail[: -crc.PROPERTY_CRC_SIZE]))
-        return covered + crc.property_crc(crc.masked_crc32(covered))
 
 
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
@@ -94,7 +87,7 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
         text += f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
     if not (end_with_separator or property_crc):
         text = text[:-1]
-    raw = text.encode("utf-8", "surrogateescape")
+    raw = text.encode(errors="surrogateescape")
     return raw + bytes(crc.PROPERTY_CRC_SIZE) if property_crc else raw
 
 
@@ -106,12 +99,47 @@ def encode(
     `properties` are the bytes of the field PROPERTIES in the record. With `property_crc`, the last 20 bytes of
     `properties` are reserved for `__CRC32#`. The caller has checked the length of the properties.
     """
-    _, body, _, born_host, store_host, _, _, _, _, _, _ = message
+    head_size = _hosts(message.born_host, message.store_host).head_size
+    size = head_size + len(message.body) + len(topic.raw) + _SHORT.size + len(properties)
+    return Encoded(message, topic, properties, body_crc_of(message.body), size, property_crc)
+
+
+def body_crc_of(body: bytes) -> int:
+    """Return the BODYCRC of a body."""
+    return crc32(body) & CRC_MASK
+
+
+def record(
+    message: MessageExtBrokerInner,
+    topic: TopicField,
+    properties: bytes,
+    body_crc: int,
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+    *,
+    property_crc: bool,
+) -> bytes:
+    """Return the whole record of a message.
+
+    `properties` and `property_crc` are as in `encode`. The queue offset is in units, the physical offset in bytes, the
+    store time in ms since 1970.
+    """
+    # unpacked at once, because a field of a named tuple costs as much as all of them
+    _, body, _, born_host, store_host, born_timestamp, queue_id, flag, sys_flag, reconsume_times, prepared = message
     magic, raw_topic = topic
-    hosts = _hosts(born_host, store_host)
-    tail = b"".join((raw_topic, _SHORT.pack(len(properties)), properties))
-    size = hosts.head_size + len(body) + len(tail)
-    return Encoded(message, magic, hosts, crc32(body) & CRC_MASK, tail, size, property_crc)
+    host_flags, head_size, pack, born, store = _hosts(born_host, store_host)
+    body_size, properties_size = len(body), len(properties)
+    size = head_size + body_size + len(raw_topic) + _SHORT.size + properties_size
+    head = pack(
+        size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag | host_flags, born_timestamp,
+        born, store_timestamp, store, reconsume_times, prepared, body_size,
+    )  # fmt: skip
+    made = b"".join((head, body, raw_topic, _SHORT.pack(properties_size), properties))
+    if not property_crc:
+        return made
+    covered = made[: -crc.PROPERTY_CRC_SIZE]
+    return covered + crc.property_crc(crc.masked_crc32(covered))
 
 
 class TopicField(NamedTuple):

@@ -26,8 +26,10 @@ from rmqctl.format.encode import (
     Encoded,
     MessageExtBrokerInner,
     TopicField,
+    body_crc_of,
     encode,
     properties_to_bytes,
+    record,
     topic_field,
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
@@ -139,56 +141,59 @@ class CommitLogWriter:
         self._written_queues: set[QueueKey] = set()
         self._put_lock = threading.Lock()
         self.waiting_since = 0.0
-        self._topic_fields: dict[str, TopicField] = {}  # of all topics with a put message
+        self._topic_fields: dict[str, TopicField] = {}  # of topics with a put message, without DEFERRED_TOPICS
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
         With `as_it_is`, the message is a copy of a stored message, and its property DELAY is ignored.
+
+        The function has few calls, because most messages become one ordinary record in a file with room. `_put_any`
+        stores all other messages, or returns why a message cannot be stored.
         """
-        if _NOT_PLAIN.isdisjoint(message.properties) and not message.sys_flag & INNER_BATCH:  # `_is_plain`, in place
-            return self._put_plain(message)
+        topic, body, found, _, host, _, queue_id, _, sys_flag, _, _ = message
+        field = self._topic_fields.get(topic)
+        if field is None or sys_flag & INNER_BATCH or not _NOT_PLAIN.isdisjoint(found):  # `_is_plain`, in place
+            return self._put_any(message, as_it_is=as_it_is)
+        raw = properties_to_bytes(found, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
+        if queue_id < 0 or len(raw) > PROPERTIES_LENGTH_MAX or len(body) > self._max_message_size:
+            return self._put_any(message, as_it_is=as_it_is)
+        body_crc, key = body_crc_of(body), (topic, queue_id)
+        takes_offset = not sys_flag or sys_flag & TRANSACTION_MASK not in _NO_UNIT
+        self._put_lock.acquire()  # `with` takes twice as long
+        try:
+            if (file := self.queue.last) is not None:
+                position = file.wrote_position
+                begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
+                stored, at = self._now(), file.file_from_offset + position
+                made = record(message, field, raw, body_crc, begin, at, stored, property_crc=self._property_crc)
+                size = len(made)
+                if position + size + BLANK_SIZE <= file.size:
+                    self.waiting_since = time.monotonic()
+                    file.append(made)
+                    file.store_timestamp = stored
+                    if takes_offset:
+                        self.topic_queue_table[key] = begin + 1
+                    self._written_queues.add(key)
+                    appended = AppendMessageResult(topic, queue_id, takes_offset, at, size, (at,), host, stored, begin)
+                    return PutMessageResult(_PUT_OK, appended)
+        except OSError as error:
+            return _not_written(error)
+        finally:
+            self.waiting_since = 0.0
+            self._put_lock.release()
+        return self._put_any(message, as_it_is=as_it_is)
+
+    def _put_any(self, message: MessageExtBrokerInner, *, as_it_is: bool) -> PutMessageResult:
+        """Store a message of any kind, at any place of the log; see `put_message`."""
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
         if self._is_for_light_queues(message):
             return self._put_multi_dispatch(message)
         if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
             return self._put_inner_batch(message)
-        return self._put_plain(message)
-
-    def _put_plain(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message as one ordinary record.
-
-        The result is the same as that of `_put`. The function has few calls, because most messages take this way.
-        """
         encoded = self._encoded(message)
-        if isinstance(encoded, PutMessageResult):
-            return encoded
-        topic, _, _, _, host, _, queue_id, _, sys_flag, _, _ = message
-        if topic in DEFERRED_TOPICS:
-            return self._put(message, [encoded])
-        size, key = encoded.size, (topic, queue_id)
-        takes_offset = not sys_flag or sys_flag & TRANSACTION_MASK not in _NO_UNIT
-        self._put_lock.acquire()  # `with` takes twice as long
-        try:
-            file = self.queue.last
-            if file is not None and (position := file.wrote_position) + size + BLANK_SIZE <= file.size:
-                begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
-                stored, at = self._now(), file.file_from_offset + position
-                self.waiting_since = time.monotonic()
-                file.append(encoded.placed(begin, at, stored))
-                file.store_timestamp = stored
-                if takes_offset:
-                    self.topic_queue_table[key] = begin + 1
-                self._written_queues.add(key)
-                appended = AppendMessageResult(topic, queue_id, takes_offset, at, size, (at,), host, stored, begin)
-                return PutMessageResult(_PUT_OK, appended)
-        except OSError as error:
-            return _not_written(error)
-        finally:
-            self.waiting_since = 0.0
-            self._put_lock.release()
-        return self._put(message, [encoded])
+        return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """Do the same as `put_message` for each message, but several times faster.
@@ -374,7 +379,8 @@ class CommitLogWriter:
         if field is None:
             remark = f"a topic of {len(topic)} bytes, 4.x takes at most {TOPIC_LENGTH_MAX_V1}"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
-        self._topic_fields[topic] = field
+        if topic not in DEFERRED_TOPICS:
+            self._topic_fields[topic] = field
         return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
