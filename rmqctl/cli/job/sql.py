@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rmqctl.cli.job.job_run import JobRun, Row
+    from rmqctl.spark.question.bounded_splits import Bounds
     from rmqctl.spark.question.log_records import Scan
+    from rmqctl.spark.scan.split import Split
 
 PATIENCE_SECONDS = 2
 LIMIT = 100_000
@@ -63,6 +65,15 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked
     call any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a
     QUERY that runs with your rights.
 
+    If conditions of QUERY compare physicalOffset, storeTimestamp or storeTime with constants, `sql` reads only parts of
+    the log that can have such rows, and says so on stderr. Damage in the other parts is not found, and does not
+    change the exit code. For store times, `sql` leaves out whole log files, as `rmqctl dump --since` does: it looks at
+    the store time of the first message of each file. If these times go back anywhere in the log, `sql` reads all files.
+    If the clock of a broker was wrong only within a file, rows in files that are left out can be missed. To read the
+    whole log, write abs(physicalOffset) or abs(storeTimestamp) in place of the column. A condition on topic does not
+    reduce what `sql` reads: a message can be in the log and not in its queue, and QUERY must find this message, too.
+    With --remote, `sql` always reads the whole log.
+
     Bytes are printed as base64, and times as RFC 3339. If the answer has more than --limit rows, `sql` says so on
     stderr, and prints the first rows. If you need many rows, use `rmqctl job export`.
     """
@@ -97,23 +108,53 @@ def _answered(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]
     from pyspark.sql.utils import is_remote
 
     from rmqctl.spark.question.log_records import ask
-    from rmqctl.spark.question.sql import columns_of, select
+    from rmqctl.spark.question.sql import columns_of, make_views, needed, select
     from rmqctl.spark.scan.coverage import NotAllRead
 
     records = run.records(columns_of(query))
+    only = _splits_within(run, needed(run.spark, query, records.columns))
+    records = records._replace(only=only)
 
     def answer(table: DataFrame) -> tuple[list[str], list[Row]]:
-        _make_views(table)
+        make_views(table)
         return _rows(run, query, limit)
 
     if not is_remote():  # Spark Connect does not tell what was observed in a view
         with suppress(NotAllRead):
             (names, found), read = ask([records], answer, patience=PATIENCE_SECONDS)
             return names, found, read
-    _make_views(records.table(()))
+    make_views(records.table(()))
     select(run.spark, query)  # a bad query ends here, before the log is read
-    _, read = ask([run.groups((), "broker")], lambda groups: groups.count())
+    _, read = ask([run.groups((), "broker")._replace(only=only)], lambda groups: groups.count())
     return *answer(records.table(read[0].splits)), read
+
+
+def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:
+    """Return the splits that can have rows in `bounds`.
+
+    The result is empty if all splits must be read.
+
+    If splits are left out, this is reported on stderr. At least one split is read.
+    """
+    from rmqctl.spark.question.bounded_splits import NO_BOUNDS, splits_within
+    from rmqctl.spark.scan.split import splits_of
+    from rmqctl.spark.scan.split_size import MIB
+
+    if bounds == NO_BOUNDS:
+        return ()
+    size = run.split_mib * MIB
+    all_splits: list[Split] = []
+    splits: list[Split] = []
+    for store in run.stores:
+        all_splits += splits_of(store.commit_log, store.path.root, size)
+        splits += splits_within(store.commit_log, store.path.root, size, bounds)
+    if len(splits) == len(all_splits):
+        return ()
+    remark(
+        f"reading {len(splits)} of {counted(len(all_splits), 'split')}: the others have no rows that the query's "
+        "conditions on physicalOffset and store time allow"
+    )
+    return tuple(splits or all_splits[:1])
 
 
 def _rows(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]]:
@@ -122,14 +163,6 @@ def _rows(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]]:
 
     answer = select(run.spark, query)
     return answer.columns, rows(answer, limit)
-
-
-def _make_views(records: DataFrame) -> None:
-    """Define the views messages and damage for the query."""
-    from rmqctl.spark.question.sql import views
-
-    for name, frame in views(records).items():
-        frame.createOrReplaceTempView(name)
 
 
 def _cell(name: str) -> Any:

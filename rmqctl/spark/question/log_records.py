@@ -46,7 +46,8 @@ class LogRecords(NamedTuple):
     """The log records of the stores at `paths`, with the columns `columns`.
 
     `options` are the options of the data source. The data source must be registered in the session `spark`. `source` is
-    `rocketmq` (records), `rocketmq-groups` (counts of messages) or a format of one job.
+    `rocketmq` (records), `rocketmq-groups` (counts of messages) or a format of one job. If `only` is not empty, only
+    these splits are read, and not the whole log.
     """
 
     spark: SparkSession
@@ -54,17 +55,18 @@ class LogRecords(NamedTuple):
     options: Mapping[str, str]
     columns: Sequence[str]
     source: str = "rocketmq"
+    only: tuple[Split, ...] = ()
 
     def table(self, splits: Sequence[Split], *, ranges: bool = False) -> DataFrame:
         """Return a table of the records in `splits`.
 
-        If `splits` is empty, the data source makes its own splits. With `ranges`, the table also has the rows and
-        columns that a `Proof` needs.
+        If `splits` is empty, the table has the splits `only`. If `only` is empty, too, the data source makes its own
+        splits. With `ranges`, the table also has the rows and columns that a `Proof` needs.
         """
         needed = dict.fromkeys((*(NEEDED if ranges else ("kind",)), *self.columns))
         options = {**self.options, "columns": ",".join(needed), "ranges": str(ranges).lower()}
-        if splits:
-            options["splits"] = splits_to_json(splits)
+        if splits or self.only:
+            options["splits"] = splits_to_json(splits or self.only)
         return self.spark.read.format(self.source).options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
@@ -110,7 +112,7 @@ def ask(
             answer = question(*(table for table, _ in proved))
         if patience is not None and not all(proof.is_there(patience) for _, proof in proved):
             raise NotAllRead("nothing proves that it was read: Spark does not tell")
-        found = [proof.coverage() for _, proof in proved]
+        found = [proof.coverage(one.only) for one, (_, proof) in zip(records, proved, strict=True)]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
             return answer, [Scan(one.counts, one.splits) for one in found]

@@ -13,7 +13,11 @@ from rmqctl.spark.scan.coverage import Coverage, check_pieces, coverage, range_o
 from rmqctl.spark.source.message_schema import KIND_RANGE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, Observation
+
+    from rmqctl.spark.scan.split import Split
 
 POLL_SECONDS = 0.005
 NEEDED = ("kind", "detail")
@@ -28,13 +32,15 @@ class Proof:
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
 
-    def coverage(self) -> Coverage:
+    def coverage(self, only: Sequence[Split] = ()) -> Coverage:
         """Check whether the ranges of the tasks join without gaps.
+
+        If `only` is not empty, the ranges must cover what these splits cover, and not the whole log.
 
         If `joined` of the result is False, the caller must read the stores again, with the `splits` of the result.
         `splits_to_json` turns a list of splits into the option `splits`. Raises Unreadable if a split is missing.
         """
-        return coverage(range_of(detail) for detail in self._observed().get("ranges") or [])
+        return coverage(map(range_of, self._observed().get("ranges") or []), only)
 
     def check_pieces(self, messages: int) -> None:
         """Raise Unreadable if the action did not read all pieces.

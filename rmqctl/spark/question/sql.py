@@ -10,15 +10,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
+from rmqctl.spark.question.bounded_splits import NO_BOUNDS
+from rmqctl.spark.question.plan_bounds import NAMED, bounds_of
 from rmqctl.spark.session.spark_error import one_line, own_error
 from rmqctl.spark.source.index_source import INDEX_COLUMNS
-from rmqctl.spark.source.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
+from rmqctl.spark.source.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, ddl, messages_of
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from rmqctl.spark.question.bounded_splits import Bounds
 
 DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
@@ -38,6 +42,31 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
     messages = messages_of(records).drop("kind", "damage", "detail")
     shown = [name for name in DAMAGE_COLUMNS if name in records.columns]
     return {"messages": messages, "damage": records.where(f.col("kind") == KIND_DAMAGE).select(*shown)}
+
+
+def make_views(records: DataFrame) -> None:
+    """Define the views messages and damage for the next query."""
+    for name, frame in views(records).items():
+        frame.createOrReplaceTempView(name)
+
+
+def needed(spark: SparkSession, query: str, columns: Sequence[str]) -> Bounds:
+    """Return which physical offsets and store times a query needs.
+
+    `columns` are those of `columns_of`. The views messages and damage are defined without rows. Raises BadRequest if
+    Spark does not understand the query. With Spark Connect, the result is NO_BOUNDS, because the plan is not known.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or NAMED.search(query) is None:
+        return NO_BOUNDS
+    schema = ddl(MESSAGE_COLUMNS, dict.fromkeys(("kind", *columns)))
+    make_views(spark.createDataFrame(spark.sparkContext.emptyRDD(), schema))
+    try:
+        return bounds_of(select(spark, query))
+    except PySparkException as error:
+        raise _refused(error) from error
 
 
 def is_named(view: str, query: str) -> bool:

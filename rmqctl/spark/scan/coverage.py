@@ -71,8 +71,11 @@ def range_of(detail: str) -> Range:
     return Range(Split(*told["split"]), told["begin"], told["end"], told["of"], RecordCounts(*told["counts"]))
 
 
-def coverage(ranges: Iterable[Range]) -> Coverage:
+def coverage(ranges: Iterable[Range], only: Sequence[Split] = ()) -> Coverage:
     """Check whether the ranges of one job join in every file, without gaps.
+
+    The ranges must cover each file of the log. If `only` is not empty, the ranges must cover the part of each file that
+    the splits in `only` cover together, and no other file.
 
     Raises NotAllRead if a split is missing. Raises Unreadable if the splits leave out a part of a file, or if two tasks
     report different ranges or counts for one split.
@@ -85,8 +88,11 @@ def coverage(ranges: Iterable[Range]) -> Coverage:
     for found in unique:
         if found.split != sequence_split(found.split.root):
             files[found.split.root, found.split.path].append(found)
-    for of_file in files.values():
-        _check_whole(of_file)
+    parts = _parts(only)
+    for place, of_file in files.items():
+        _check_whole(of_file, parts.pop(place, None))
+    if parts:
+        raise NotAllRead("a part of the log was not read", path=next(iter(parts))[1])
     if not unique:
         raise NotAllRead("nothing proves that it was read: Spark skipped it")
     if len(unique) != unique[0].of:
@@ -122,12 +128,28 @@ def _raise_changed(split: Split) -> NoReturn:
     )
 
 
-def _check_whole(ranges: Sequence[Range]) -> None:
-    """Raise Unreadable if the splits of a file leave out a part of the file."""
+def _parts(splits: Sequence[Split]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return for each file the part [start, stop) that `splits` cover.
+
+    `start` and `stop` are positions in the file.
+    """
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for split in splits:
+        start, stop = found.get((split.root, split.path), (split.start, split.stop))
+        found[split.root, split.path] = min(start, split.start), max(stop, split.stop)
+    return found
+
+
+def _check_whole(ranges: Sequence[Range], part: tuple[int, int] | None) -> None:
+    """Raise Unreadable if the splits of a file leave out a part.
+
+    `part` are the positions [start, stop) in the file to read. If `part` is None, the whole file must be read.
+    """
     first, last = ranges[0].split, ranges[-1].split
+    start, stop = part or (0, last.size + 1)  # at the file's end an item may begin, too
     gaps = [before.split.stop for before, after in pairwise(ranges) if before.split.stop != after.split.start]
-    gaps = [0] if first.start else gaps
-    if not gaps and last.stop <= last.size:  # at the file's end an item may begin, too
+    gaps = [start] if first.start != start or ranges[0].begin != first.file_from_offset + start else gaps
+    if not gaps and last.stop < stop:
         gaps = [last.stop]
     if gaps:
         raise Unreadable("a part of the file was not read", path=first.path, offset=first.file_from_offset + gaps[0])

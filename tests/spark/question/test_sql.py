@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[
         ("SELECT count(*) AS n FROM messages", [{"n": 300}], 1),
         ("SELECT count(*) AS n FROM messages a JOIN messages b USING (physicalOffset)", [{"n": 300}], 1),
         ("SELECT count(DISTINCT d.path) AS n FROM messages m LEFT JOIN damage d USING (physicalOffset)", [{"n": 0}], 1),
-        ("SELECT physicalOffset AS at FROM messages WHERE physicalOffset = 0", [{"at": 0}], 1),
+        ("SELECT physicalOffset AS at FROM messages WHERE abs(physicalOffset) = 0", [{"at": 0}], 1),
         ("SELECT 1 AS x FROM messages LIMIT 1", [{"x": 1}], 2),
         ("SELECT 1 AS x FROM messages WHERE false", [], 2),
     ],
@@ -161,6 +162,77 @@ def test_a_limit_of_rows(golden_stores: dict[str, Path], document: Callable[...,
     assert found.document()["scanned"]["messages"] == 300
     assert found.err.startswith("the answer has more than 2 rows; a higher --limit prints more")
     assert "more than" not in rmqctl("job", "sql", "SELECT 1 AS x", root, "--limit", 1).err
+
+
+PRUNED: dict[str, Callable[[Row, Row, Row], bool]] = {
+    "physicalOffset >= {low[physicalOffset]} AND {high[physicalOffset]} > physicalOffset": lambda row, low, high: (
+        low["physicalOffset"] <= row["physicalOffset"] < high["physicalOffset"]
+    ),
+    "physicalOffset IN ({low[physicalOffset]}, {high[physicalOffset]})": lambda row, low, high: (
+        row["physicalOffset"] in (low["physicalOffset"], high["physicalOffset"])
+    ),
+    "storeTimestamp > {low[storeTimestamp]} AND topic <> 'none'": lambda row, low, high: (
+        row["storeTimestamp"] > low["storeTimestamp"]
+    ),
+    "storeTime BETWEEN '{low[storeTime]}' AND timestamp'{high[storeTime]}'": lambda row, low, high: (
+        low["storeTimestamp"] <= row["storeTimestamp"] <= high["storeTimestamp"]
+    ),
+    "storeTime < timestamp'{low[storeTime]}'": lambda row, low, high: row["storeTimestamp"] < low["storeTimestamp"],
+}
+
+
+@pytest.mark.parametrize("name", ["broker-497", "533-crash"])
+@pytest.mark.parametrize("condition", PRUNED)
+def test_only_splits_that_a_query_needs_are_read(
+    name: str, condition: str, golden_stores: dict[str, Path], rmqctl: Rmqctl
+) -> None:
+    messages = dumped(golden_stores[name])
+    low, high = messages[len(messages) // 2], messages[len(messages) * 5 // 8]
+    query = f"SELECT physicalOffset AS at FROM messages WHERE {condition.format(low=low, high=high)}"
+    found = rmqctl("job", "sql", query, golden_stores[name], "-o", "json")
+    wanted = [row["physicalOffset"] for row in messages if PRUNED[condition](row, low, high)]
+    assert sorted(row["at"] for row in found.document()["rows"]) == wanted
+    files = len(list((golden_stores[name] / "commitlog").iterdir()))
+    said = re.match(r"reading (\d+) of (\d+) splits: ", found.err)
+    assert said is not None, found.err
+    assert 0 < int(said[1]) < int(said[2]) == files
+    assert found.document()["scanned"]["messages"] < len(messages)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT topic AS at FROM messages WHERE physicalOffset > 0 AND size = (SELECT max(size) FROM messages)",
+        "SELECT m.physicalOffset AS at FROM messages m JOIN messages o USING (msgId) WHERE m.physicalOffset > 400000",
+        "SELECT physicalOffset AS at FROM (SELECT * FROM messages LIMIT 7) WHERE physicalOffset > 400000",
+        "SELECT physicalOffset AS at FROM messages WHERE physicalOffset > 400000 OR queueId = 0",
+        "SELECT physicalOffset AS at FROM messages WHERE abs(physicalOffset) > 400000",
+        "SELECT physicalOffset AS at FROM messages WHERE physicalOffset > NULL",
+    ],
+)
+def test_the_whole_log_is_read_if_a_table_has_no_bounds(
+    query: str, golden_stores: dict[str, Path], rmqctl: Rmqctl
+) -> None:
+    found = rmqctl("job", "sql", query, golden_stores["broker-497"], "-o", "json")
+    assert found.document()["scanned"]["messages"] == len(dumped(golden_stores["broker-497"]))
+
+
+def test_bounds_of_two_tables_and_damage(damaged_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    root = damaged_stores["471-basic--body-flip-first-abnormal"]
+    damage = next(row for row in rmqctl("dump", root, "--damaged", "-o", "jsonl").rows() if "damage" in row)
+    place = damage["physicalOffset"]
+    query = (
+        f"SELECT physicalOffset AS at, damage AS what FROM damage WHERE physicalOffset BETWEEN {place} AND {place} "
+        f"UNION ALL SELECT physicalOffset, topic FROM messages WHERE physicalOffset < {place} AND physicalOffset > "
+        f"{place - 3000} LIMIT 99"
+    )
+    found = rmqctl("job", "sql", query, root, "-o", "json")
+    before = [row["physicalOffset"] for row in dumped(root) if place - 3000 < row["physicalOffset"] < place]
+    assert sorted(row["at"] for row in found.document()["rows"]) == sorted([place, *before])
+    assert (found.code, re.match("reading [12] of ", found.err) is not None) == (1, True)
+    nothing = rmqctl("job", "sql", "SELECT topic FROM messages WHERE physicalOffset > 9999999999", root, "-o", "json")
+    assert nothing.document()["rows"] == []
+    assert nothing.err.startswith("reading 0 of ")
 
 
 def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:

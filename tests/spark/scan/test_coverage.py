@@ -54,6 +54,20 @@ def test_records_behind_a_blank_are_none() -> None:
     assert found.splits == (FIRST, SECOND._replace(stop=300), LAST)
 
 
+def test_only_a_part_of_the_log_is_meant() -> None:
+    found = [one._replace(of=2) for one in ranges((0, 110), (100, 205), (205, 310), (310, 400))[1:3]]
+    assert coverage(found, [SECOND, THIRD]).joined
+    assert coverage(found, [SECOND._replace(stop=300)]).joined
+    with pytest.raises(Unreadable, match="a part of the file was not read at offset 1300"):
+        coverage(found, [SECOND, THIRD, LAST])
+    with pytest.raises(Unreadable, match="a part of the file was not read at offset 1000"):
+        coverage(found, [FIRST, SECOND, THIRD])
+    with pytest.raises(Unreadable, match="a part of the log was not read"):
+        coverage(found, [SECOND, THIRD, FIRST._replace(path="/s/commitlog/0", file_from_offset=0)])
+    with pytest.raises(Unreadable, match="a part of the file was not read at offset 1100"):
+        coverage([found[0]._replace(begin=1105), found[1]], [SECOND, THIRD])  # nothing proves where it begins
+
+
 def test_a_task_that_was_run_twice_counts_once() -> None:
     found = ranges((0, 110), (110, 205), (205, 310), (310, 400))
     found = [one._replace(counts=RecordCounts(2, 100, begin=one.begin, end=one.end)) for one in found]
