@@ -81,15 +81,16 @@ def _resolve(version: str, folder: Path) -> None:
         "-DincludeScope=runtime",
         f"-Drocketmq={version}",
     ]
-    _run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(POM), *goal], MAVEN_TIMEOUT)
+    run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(POM), *goal], MAVEN_TIMEOUT)
 
 
 def _compile(sources: Iterable[Path], lib: Path, folder: Path) -> None:
     options = ["-nowarn", "-proc:none", "-encoding", "UTF-8", "-cp", f"{lib}/*", "-d", str(folder)]
-    _run("compiling the Java programs", [tool("javac"), *options, *map(str, sources)], JAVAC_TIMEOUT)
+    run("compiling the Java programs", [tool("javac"), *options, *map(str, sources)], JAVAC_TIMEOUT)
 
 
-def _run(what: str, command: list[str], timeout: float) -> None:
+def run(what: str, command: list[str], timeout: float) -> None:
+    """Run a program to its end. Raises RuntimeError with the end of its log if it fails."""
     try:
         subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=True, text=True

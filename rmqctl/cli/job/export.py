@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +18,12 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.logfile.system.remote_storage import place_of, root_text
 from rmqctl.spark.scan.split_size import MIB
 
+if TYPE_CHECKING:
+    from rmqctl.cli.job.job_run import JobRun, Row
+    from rmqctl.spark.question.log_records import Scan
+
 FILE_MIB, FILE_MIB_MAX = 128, 4096
+ICEBERG = "iceberg"
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class ExportOptions:
 
 @click.command(
     cls=Verb,
-    short_help="Messages as Parquet, JSON Lines or CSV.",
+    short_help="Messages as Parquet, JSON Lines, CSV or Iceberg.",
     exit_codes=SCAN_VERB,
     examples="""
         # all messages as Parquet, by topic and day
@@ -42,6 +48,8 @@ class ExportOptions:
         rmqctl job export store --to messages --format jsonl
         # one more broker's messages, to a bucket that has those of others
         rmqctl job export store --to s3://incident/messages --mode append
+        # all messages to a table of the Iceberg catalog `lake` of the Spark session
+        rmqctl job export store --format iceberg --to lake.incident.messages
     """,
 )
 @stores_argument
@@ -51,15 +59,16 @@ class ExportOptions:
     required=True,
     metavar="DIR",
     type=FolderOrUrl(),
-    help="The folder for the exported files: a path, or a URL such as s3://BUCKET/DIR, gs://, abfs:// or hdfs://.",
+    help="The folder for the exported files: a path, or a URL such as s3://BUCKET/DIR, gs://, abfs:// or hdfs://. With "
+    "--format iceberg: CATALOG.DATABASE.TABLE.",
 )
 @click.option(
     "--mode",
     type=click.Choice(("error", "overwrite", "append")),
     default="error",
     show_default=True,
-    help="What to do if DIR has files: end with an error, replace the files of earlier exports, or keep them and add "
-    "files.",
+    help="What to do if DIR has files, or if the table exists: end with an error, replace what earlier exports have "
+    "written, or keep it and add messages.",
 )
 @click.option(
     "--file-mib",
@@ -69,7 +78,11 @@ class ExportOptions:
     help="The size, in MiB, that a file should have. Smaller files of a topic and day are merged.",
 )
 @click.option(
-    "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True
+    "--format",
+    "file_format",
+    type=click.Choice(("parquet", "jsonl", "csv", ICEBERG)),
+    default="parquet",
+    show_default=True,
 )
 @click.option(
     "--body",
@@ -84,7 +97,9 @@ class ExportOptions:
 @progress_option
 @options_in(asked=JobOptions, chosen=ExportOptions)
 def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptions, chosen: ExportOptions) -> int:
-    """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
+    """Write the messages of the log to files, or to an Iceberg table.
+
+    The files are Parquet, JSON Lines or CSV.
 
     `export` writes Parquet files to folders topic=T/day=D (days in UTC). Damaged messages are not exported. If a
     character is not allowed in a folder name, `export` writes %XX instead, as Hive does. Programs that read Hive's
@@ -103,6 +118,15 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
 
     With --mode overwrite, only files of earlier exports are replaced: `export` refuses a DIR that has other files.
     `export` exits with 1 if the log is damaged.
+
+    With --format iceberg, --to is a table of a catalog of the Spark session. The settings of Spark define the catalog:
+    spark.sql.catalog.CATALOG=org.apache.iceberg.spark.SparkCatalog, with its type and warehouse, and
+    spark.jars.packages for Iceberg's runtime for this version of Spark. Set them in spark-defaults.conf, or by
+    spark-submit. `export` first reads the log and proves that it has read all of it. Then `export` reads the log again,
+    writes what the first reading has found, and commits the table in one step. If the log changes in between, or if the
+    export is killed, the table stays as it was. A new table is divided by topic and by day of storeTime, and has the
+    columns of the Parquet files. --mode append adds to any table that has these columns. --mode overwrite replaces only
+    a table that an export has made. The table keeps its earlier snapshots.
     """
     from rmqctl.spark.question.export.earlier_files import Mode
     from rmqctl.spark.question.export.export import write
@@ -110,6 +134,8 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     from rmqctl.spark.question.export.part_files import Sink
     from rmqctl.spark.question.export.target import remove_leftovers, target_of
 
+    if chosen.file_format == ICEBERG:
+        return _to_table(stores, str(target), output, asked, chosen)
     _check_outside(target, stores)
     file_format = ExportFormat(chosen.file_format, body=chosen.body == "binary", raw=chosen.raw)
     left = remove_leftovers(target)
@@ -119,22 +145,40 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
         remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
     with target_of(target, Mode(chosen.mode), file_format.suffix) as there, job_run("export", stores, asked) as run:
         found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
-        if run.is_partial or found.scan.counts.unreadable:
-            raise Unreadable(
-                "a part of the log could not be read: nothing was exported", hint="`rmqctl verify` says which"
-            )
+        _check_read(run, found.scan)
         there.publish(found.files)
-    document = {
-        "stores": run.names,
-        "to": root_text(target.absolute()),
-        "format": file_format.name,
-        "fileCount": len(found.files),
-    } | scanned(found.scan)
+    to = root_text(target.absolute())
+    return _finish(run, found.scan, {"to": to, "format": file_format.name, "fileCount": len(found.files)}, output)
+
+
+def _to_table(stores: tuple[Path, ...], name: str, output: str, asked: JobOptions, chosen: ExportOptions) -> int:
+    """Write the messages to an Iceberg table. Return the exit code."""
+    from rmqctl.spark.question.export.earlier_files import Mode
+    from rmqctl.spark.question.export.iceberg import Table, check, count, write
+
+    table = Table(name, Mode(chosen.mode), chosen.body == "binary", chosen.file_mib * MIB)
+    with job_run("export", stores, asked) as run:
+        exists = check(run.spark, table)
+        read = count(run.records(()))
+        _check_read(run, read.scan)
+        files = write(run.records(()), table, read, exists=exists)
+    return _finish(run, read.scan, {"to": name, "format": ICEBERG, "fileCount": files}, output)
+
+
+def _check_read(run: JobRun, read: Scan) -> None:
+    """Check that the whole log was read. Raises Unreadable."""
+    if run.is_partial or read.counts.unreadable:
+        raise Unreadable("a part of the log could not be read: nothing was exported", hint="`rmqctl verify` says which")
+
+
+def _finish(run: JobRun, read: Scan, written: Row, output: str) -> int:
+    """Print what was written and read. Return the exit code."""
+    document = {"stores": run.names} | written | scanned(read)
     if output == "json":
         print_document("job.export", document)
     else:
         print_fields((document | {"stores": ", ".join(run.names)}).items())
-    return finish(run, [found.scan])
+    return finish(run, [read])
 
 
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:

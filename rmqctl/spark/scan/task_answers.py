@@ -54,6 +54,12 @@ def answers(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> dict[int, 
     return {answer.number: partial(Small.value, Small(answer.size, answer.small)) for answer in found}
 
 
+def results(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make all calls as `answers` does, and return their results in order."""
+    found = answers(spark, calls)
+    return [found[number]() for number in range(len(calls))]
+
+
 class Small(NamedTuple):
     """A value that was packed and compressed; `size` is the number of packed bytes."""
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.spark.scan.coverage import Range, range_of
 from rmqctl.spark.scan.pieces import Pieces, pieces_from_json
+from rmqctl.spark.scan.record_counts import RecordCounts
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 from rmqctl.spark.source.message_schema import DIVISIONS, Blocks, Division, Sends, Unconfirmed
@@ -30,11 +32,13 @@ class Task(NamedTuple):
     """The input of one task.
 
     `part` is a split, pieces of a file, or the damage between files. `of` is the number of tasks. Spark copies the
-    reader before the number of tasks is known, so each task has the number.
+    reader before the number of tasks is known, so each task has the number. If `expected` is set, the task fails if it
+    reads another range, or if the range has other counts.
     """
 
     part: Split | Pieces | Wrong
     of: int
+    expected: Range | None = None
 
 
 class Wrong(NamedTuple):
@@ -54,8 +58,10 @@ class MessageSource:
 
     The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
     the log that each task reads. The option `ranges` adds a row of kind 'range' for each split. The option `splits` has
-    the splits to read, in the form of `splits_to_json`. The option `pieces` has pieces of files to read in place of
-    splits, in the form of `pieces_to_json`. If neither option is set, the source makes the splits.
+    the splits to read, in the form of `splits_to_json`. The option `expected` has the splits to read, with what an
+    earlier reading found in them, in the form of `ranges_to_json`; it needs the option `ranges`. The option `pieces`
+    has pieces of files to read in place of splits, in the form of `pieces_to_json`. If none of these options is set,
+    the source makes the splits.
 
     Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
     """
@@ -67,6 +73,8 @@ class MessageSource:
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
         self._pieces = pieces_from_json(options["pieces"]) if "pieces" in options else None
+        self._expected = ranges_from_json(options["expected"]) if "expected" in options else {}
+        self._given = [*self._expected] or self._given
         self._wanted: Filter | None = None
         self._summary: Summary | None = None
 
@@ -97,7 +105,11 @@ class MessageSource:
         splits = splits if self._given is None else self._given
         if self._ranges and not splits:  # also report that a log without files was read
             splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
-        return _numbered([*wrong, *filter(self._may_have, splits)])
+        tasks = _numbered([*wrong, *filter(self._may_have, splits)])
+        return [
+            task._replace(expected=self._expected.get(task.part)) if isinstance(task.part, Split) else task
+            for task in tasks
+        ]
 
     def read(self, task: Task) -> Iterator[Any]:
         """Return the record batches of a task."""
@@ -107,7 +119,8 @@ class MessageSource:
         reading = RowReading(
             self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted, self._summary
         )
-        return part_batches(task.part, reading)
+        batches = part_batches(task.part, reading)
+        return batches if task.expected is None else _checked(batches, task.expected)
 
     def _may_have(self, split: Split) -> bool:
         """Return whether a split may have messages that the filter selects.
@@ -184,6 +197,47 @@ def part_batches(part: Split | Pieces | Wrong, reading: RowReading, *, exact: bo
     if isinstance(part, Pieces):
         return piece_batches(part, reading)
     return split_batches(part, reading, exact=exact)
+
+
+def _checked(batches: Iterator[Any], expected: Range) -> Iterator[Any]:
+    """Yield the record batches of a task, which end with the row of its range.
+
+    Raises Unreadable if the range is not the `expected` one.
+    """
+    detail = None
+    for batch in batches:
+        detail = batch.column("detail")[len(batch) - 1].as_py()
+        yield batch
+    found = range_of(detail or "")
+    if (found.begin, found.end, found.counts) != (expected.begin, expected.end, expected.counts):
+        raise Unreadable(
+            "the log has changed since it was read for the first time",
+            path=expected.split.path,
+            hint="try again on a copy of the store",
+        )
+
+
+def ranges_to_json(ranges: Sequence[Range]) -> str:
+    """Return the ranges of splits as JSON text for the option `expected`."""
+    return json.dumps([found for found in ranges if found.split.path])
+
+
+def ranges_from_json(text: str) -> dict[Split, Range]:
+    """Return the ranges from a text that `ranges_to_json` made, by their splits.
+
+    Raises BadRequest if the text is not a list of ranges.
+    """
+    try:
+        found = [
+            Range(Split(*split), begin, end, of, RecordCounts(*counts))
+            for split, begin, end, of, counts in json.loads(text)
+        ]
+    except (TypeError, ValueError) as error:
+        raise BadRequest(
+            "the option `expected` is no list of ranges",
+            hint="rmqctl.spark.source.message_source.ranges_to_json makes one",
+        ) from error
+    return {one.split: one for one in found}
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:

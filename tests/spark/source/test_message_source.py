@@ -21,7 +21,7 @@ from rmqctl.format import properties
 from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
-from rmqctl.spark.source.message_source import MessageSource, splits_to_json
+from rmqctl.spark.source.message_source import MessageSource, ranges_to_json, splits_to_json
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, Record, encode, write_log
@@ -237,3 +237,19 @@ def test_a_file_that_a_task_does_not_see(what: str, tmp_path: Path) -> None:
         path.write_bytes(b"x" * 65_536)
     with pytest.raises(Unreadable, match="an executor finds there"):
         [list(source.read(task)) for task in tasks]
+
+
+def test_a_second_reading_must_find_what_the_first_has_found(tmp_path: Path) -> None:
+    write_log(tmp_path, [Record(body=b"body")] * 4, file_size=4096)
+    options = {"path": str(tmp_path), "ranges": "true"}
+    first = MessageSource(options, ("kind", "detail"))
+    rows = [row for task in first.tasks() for batch in first.read(task) for row in batch.to_pylist()]
+    ranges = [range_of(row["detail"]) for row in rows if row["kind"] == "range"]
+    second = MessageSource(options | {"expected": ranges_to_json(ranges)}, ("kind", "detail"))
+    again = [row for task in second.tasks() for batch in second.read(task) for row in batch.to_pylist()]
+    assert again == rows
+    write_log(tmp_path, [Record(body=b"body")] * 5, file_size=4096)
+    with pytest.raises(Unreadable, match="the log has changed since it was read for the first time"):
+        list(second.read(second.tasks()[0]))
+    with pytest.raises(BadRequest, match="no list of ranges"):
+        MessageSource(options | {"expected": "[1]"}, ("kind",))

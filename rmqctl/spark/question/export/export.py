@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.spark.question.export.export_task import export_part, merge_files, to_merge
 from rmqctl.spark.question.export.part_files import PartFile, Sink
 from rmqctl.spark.question.log_records import Scan
 from rmqctl.spark.question.proof import NEEDED
 from rmqctl.spark.scan.coverage import coverage
-from rmqctl.spark.scan.task_answers import answers
+from rmqctl.spark.scan.task_answers import results
 from rmqctl.spark.source.message_source import MessageSource, splits_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from rmqctl.spark.question.log_records import LogRecords
-
-T = TypeVar("T")
 
 
 class Export(NamedTuple):
@@ -46,7 +44,7 @@ def write(records: LogRecords, sink: Sink) -> Export:
     options = {**records.options, "paths": json.dumps(list(records.paths)), "ranges": "true"}
     while True:
         source = MessageSource(options, columns)
-        found = _results(records.spark, [partial(export_part, source, task, sink) for task in source.tasks()])
+        found = results(records.spark, [partial(export_part, source, task, sink) for task in source.tasks()])
         read = coverage(one.range for one in found)
         if read.joined:
             files = [file for one in found for file in one.files]
@@ -58,11 +56,6 @@ def _merged(spark: SparkSession, files: Sequence[PartFile], sink: Sink) -> list[
     """Merge small files, and return the files of the export, sorted by partition."""
     groups = to_merge(files, sink.file_size)
     gone = {file for group in groups for file in group}
-    merged = _results(spark, [partial(merge_files, group, sink) for group in groups]) if groups else []
+    merged = results(spark, [partial(merge_files, group, sink) for group in groups]) if groups else []
     kept = [*(file for file in files if file not in gone), *(file for group in merged for file in group)]
     return sorted(kept, key=lambda file: file.partition)
-
-
-def _results(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
-    found = answers(spark, calls)
-    return [found[number]() for number in range(len(calls))]

@@ -224,7 +224,7 @@ def test_tasks_that_run_twice(
         second = [call() for call in calls]
         return {number: partial((first, second)[number % 2].__getitem__, number) for number in range(len(calls))}
 
-    monkeypatch.setattr("rmqctl.spark.question.export.export.answers", twice)
+    monkeypatch.setattr("rmqctl.spark.scan.task_answers.answers", twice)
     root, target = golden_stores["broker-533"], tmp_path / "out"
     found = document("export", root, "--to", place.format(target), "--format", file_format)
     paths = [path for path in target.rglob("part-*") if path.is_file()]
