@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.cli.job.export_target import MODES, export_target
 from rmqctl.cli.job.job_run import JobOptions, finish, job_run, scanned
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
-from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
-from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.logfile.system.remote_storage import place_of, root_text
+from rmqctl.errors import Unreadable
+from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.spark.scan.split_size import MIB
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ExportOptions:
 )
 @click.option(
     "--mode",
-    type=click.Choice(("error", "overwrite", "append")),
+    type=MODES,
     default="error",
     show_default=True,
     help="What to do if DIR has files, or if the table exists: end with an error, replace what earlier exports have "
@@ -128,22 +129,15 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     columns of the Parquet files. --mode append adds to any table that has these columns. --mode overwrite replaces only
     a table that an export has made. The table keeps its earlier snapshots.
     """
-    from rmqctl.spark.question.export.earlier_files import Mode
     from rmqctl.spark.question.export.export import write
     from rmqctl.spark.question.export.export_format import ExportFormat
     from rmqctl.spark.question.export.part_files import Sink
-    from rmqctl.spark.question.export.target import remove_leftovers, target_of
 
     if chosen.file_format == ICEBERG:
         return _to_table(stores, str(target), output, asked, chosen)
-    _check_outside(target, stores)
     file_format = ExportFormat(chosen.file_format, body=chosen.body == "binary", raw=chosen.raw)
-    left = remove_leftovers(target)
-    for folder in left.removed:
-        remark(f"{folder}: removed, a killed export had left it")
-    for folder in left.unknown:
-        remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
-    with target_of(target, Mode(chosen.mode), file_format.suffix) as there, job_run("export", stores, asked) as run:
+    place = export_target(target, stores, chosen.mode, file_format.suffix)
+    with place as there, job_run("export", stores, asked) as run:
         found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
         _check_read(run, found.scan)
         there.publish(found.files)
@@ -179,14 +173,3 @@ def _finish(run: JobRun, read: Scan, written: Row, output: str) -> int:
     else:
         print_fields((document | {"stores": ", ".join(run.names)}).items())
     return finish(run, [read])
-
-
-def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
-    """Check that the export does not write into a store. Raises BadRequest."""
-    for store in stores:
-        if place_of(target).is_relative_to(place_of(store)):
-            raise BadRequest(
-                "is inside the store",
-                path=root_text(target),
-                hint="choose a folder outside the store: rmqctl never writes into a store that it inspects",
-            )

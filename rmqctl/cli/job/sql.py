@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl.cli.job.export_target import MODES, export_target
 from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
-from rmqctl.cli.output.render import remark
+from rmqctl.cli.output.render import print_document, print_fields, remark
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import POSITIVE, output_option, progress_option
+from rmqctl.cli.shared.options import POSITIVE, LocalPath, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
     from rmqctl.cli.job.job_run import JobRun, Row
     from rmqctl.spark.question.bounded_splits import Bounds
+    from rmqctl.spark.question.export.part_files import PartFile
     from rmqctl.spark.question.log_records import Scan
     from rmqctl.spark.scan.split import Split
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 2
 LIMIT = 100_000
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options of `job sql` for an answer that is written to files."""
+
+    target: Path | None
+    file_format: str
+    mode: str
 
 
 @click.command(
@@ -40,16 +56,49 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
         rmqctl job sql "SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'" store
         # the damaged places
         rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store
+        # an answer with many rows, as Parquet
+        rmqctl job sql "SELECT physicalOffset, body FROM messages WHERE topic = 'orders'" store --to orders
     """,
 )
 @click.argument("query")
 @stores_argument
-@click.option("--limit", type=POSITIVE, default=LIMIT, show_default=True, help="Print at most this many rows.")
+@click.option(
+    "--limit",
+    type=POSITIVE,
+    default=LIMIT,
+    show_default=True,
+    help="Print at most this many rows. With --to, all rows are written.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="DIR",
+    type=LocalPath(),
+    help="Write the rows to files in this folder, and print only where. All executors must see DIR under this path.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(("parquet", "jsonl", "csv")),
+    default="parquet",
+    show_default=True,
+    help="The format of the files in DIR.",
+)
+@click.option(
+    "--mode",
+    type=MODES,
+    default="error",
+    show_default=True,
+    help="What to do if DIR has files: end with an error, replace what `job export` or `job sql` has written, or keep "
+    "it and add files.",
+)
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-@options_in(asked=JobOptions)
-def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked: JobOptions) -> int:
+@options_in(asked=JobOptions, files=FileOptions)
+def command(
+    query: str, stores: tuple[Path, ...], limit: int, output: str, asked: JobOptions, files: FileOptions
+) -> int:
     """Run QUERY, a SELECT in Spark SQL, on views of the stores.
 
     The views are messages, damage, queues and index, with the following columns.
@@ -75,7 +124,9 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked
     With --remote, `sql` always reads the whole log.
 
     Bytes are printed as base64, and times as RFC 3339. If the answer has more than --limit rows, `sql` says so on
-    stderr, and prints the first rows. If you need many rows, use `rmqctl job export`.
+    stderr, and prints the first rows. With --to, Spark writes all rows to files. DIR gets the files in one step when
+    the whole answer is there, as in `rmqctl job export`. If the query fails, or if `sql` is killed, DIR stays as it
+    was. CSV files cannot have bytes, maps or lists: let QUERY make texts of them, for example by base64(body).
     """
     from rmqctl.spark.question.sql import is_named
 
@@ -85,9 +136,11 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
                 run.table(source).createOrReplaceTempView(name)
+        if files.target is not None:
+            return _to_files(run, query, stores, output, files, files.target)
         read: list[Scan] = []
-        if is_named("messages", query) or is_named("damage", query):
-            names, found, read = _answered(run, query, limit + 1)
+        if _needs_log(query):
+            (names, found), read = _answered(run, query, lambda: _rows(run, query, limit + 1))
         else:
             names, found = _rows(run, query, limit + 1)
     is_cut = len(found) > limit
@@ -95,15 +148,48 @@ def command(query: str, stores: tuple[Path, ...], limit: int, output: str, asked
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
     print_result(run, document, "rows", output, names, {name: _cell(name) for name in names})
     if is_cut:
-        remark(f"the answer has more than {counted(limit, 'row')}; a higher --limit prints more, and `job export` all")
+        remark(f"the answer has more than {counted(limit, 'row')}; a higher --limit prints more, and --to writes all")
     return finish(run, read)
 
 
-def _answered(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row], list[Scan]]:
-    """Return the answer to a query on the log, and what was read.
+def _needs_log(query: str) -> bool:
+    from rmqctl.spark.question.sql import is_named
 
-    The answer has at most `limit` rows. Most queries read the whole log once. Some need only a part of it, such as
-    `LIMIT 10`. Then the whole log is read before, to find its splits.
+    return is_named("messages", query) or is_named("damage", query)
+
+
+def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, files: FileOptions, target: Path) -> int:
+    """Write the answer to a query to files. Return the exit code."""
+    from rmqctl.spark.question.export.export_format import SUFFIXES
+    from rmqctl.spark.question.sql import select, written
+
+    read: list[Scan] = []
+    with export_target(target, stores, files.mode, SUFFIXES[files.file_format]) as there:
+
+        def write() -> list[PartFile]:
+            return written(select(run.spark, query), there.staging, files.file_format)
+
+        if _needs_log(query):
+            found, read = _answered(run, query, write)
+        else:
+            found = write()
+        there.publish(found)
+    document = {"to": str(target.absolute()), "format": files.file_format, "fileCount": len(found)}
+    document = {"stores": run.names} | document | ({"scanned": scanned(read[0])} if read else {})
+    if output == "json":
+        print_document("job.sql", document)
+    else:
+        print_fields((document | {"stores": ", ".join(run.names)}).items())
+    return finish(run, read)
+
+
+def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list[Scan]]:
+    """Return what `answer` makes of a query on the log, and what was read.
+
+    `answer` may be called several times, and the last result counts. The views are defined before.
+
+    Most queries read the whole log once. Some need only a part of it, such as `LIMIT 10`. Then the whole log is read
+    before, to find its splits.
     """
     from pyspark.sql.utils import is_remote
 
@@ -115,18 +201,18 @@ def _answered(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]
     only = _splits_within(run, needed(run.spark, query, records.columns))
     records = records._replace(only=only)
 
-    def answer(table: DataFrame) -> tuple[list[str], list[Row]]:
+    def answered(table: DataFrame) -> T:
         make_views(table)
-        return _rows(run, query, limit)
+        return answer()
 
     if not is_remote():  # Spark Connect does not tell what was observed in a view
         with suppress(NotAllRead):
-            (names, found), read = ask([records], answer, patience=PATIENCE_SECONDS)
-            return names, found, read
+            found, read = ask([records], answered, patience=PATIENCE_SECONDS)
+            return found, read
     make_views(records.table(()))
     select(run.spark, query)  # a bad query ends here, before the log is read
     _, read = ask([run.groups((), "broker")._replace(only=only)], lambda groups: groups.count())
-    return *answer(records.table(read[0].splits)), read
+    return answered(records.table(read[0].splits)), read
 
 
 def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
 from rmqctl.spark.question.bounded_splits import NO_BOUNDS
+from rmqctl.spark.question.export.answer_files import write_answer
 from rmqctl.spark.question.plan_bounds import NAMED, bounds_of
 from rmqctl.spark.session.spark_error import one_line, own_error
 from rmqctl.spark.source.index_source import INDEX_COLUMNS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rmqctl.spark.question.bounded_splits import Bounds
+    from rmqctl.spark.question.export.part_files import PartFile
 
 DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
@@ -126,6 +128,19 @@ def rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
         spark.conf.set(FIRST_TASKS, max(spark.sparkContext.defaultParallelism, 1))
     try:
         return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in frame.limit(limit).collect()]
+    except PySparkException as error:
+        raise _refused(error) from error
+
+
+def written(frame: DataFrame, staging: str, file_format: str) -> list[PartFile]:
+    """Write all rows to files below `staging`, as `write_answer` does.
+
+    Raises the errors of `rows`.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        return write_answer(frame, staging, file_format)
     except PySparkException as error:
         raise _refused(error) from error
 

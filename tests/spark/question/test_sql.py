@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -253,3 +254,39 @@ def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> Non
     )
     keyed = sum("UNIQ_KEY" in row["properties"] or "KEYS" in row["properties"] for row in dumped(root))
     assert rmqctl("job", "sql", joined, root, "-o", "jsonl").rows() == [{"n": keyed}]
+
+
+def test_an_answer_in_files(golden_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]) -> None:
+    from pyarrow import dataset
+
+    root = golden_stores["broker-497"]
+    query = "SELECT physicalOffset, body, properties FROM messages ORDER BY physicalOffset"
+    found = document("sql", query, root, "--to", tmp_path / "out", "--limit", 1)
+    rows = dataset.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
+    wanted = dumped(root, "hex")
+    assert sorted((row["physicalOffset"], row["body"].hex()) for row in rows) == [
+        (row["physicalOffset"], row["body"]) for row in wanted
+    ]
+    assert (found["code"], found["scanned"]["messages"], found["format"]) == (0, len(wanted), "parquet")
+    assert found["fileCount"] == len(list((tmp_path / "out").glob("part-*.parquet")))
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_files_of_text_and_what_is_refused(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = golden_stores["533-basic"]
+    to = (root, "--to", tmp_path / "out", "--format", "csv")
+    formula = "SELECT '=1+1' AS a, concat('x\"', char(10)) AS b, CAST(NULL AS string) AS c FROM messages LIMIT 1"
+    assert rmqctl("job", "sql", formula, *to).code == 0
+    path = next((tmp_path / "out").glob("part-*.csv"))
+    with path.open(newline="") as file:
+        assert list(csv.DictReader(file)) == [{"a": "'=1+1", "b": 'x"\n', "c": ""}]
+    before = sorted((tmp_path / "out").iterdir())
+    for query, mode, said in (
+        ("SELECT topic FROM messages", "error", "already exists"),
+        ("SELECT properties FROM messages", "overwrite", "CSV"),
+        ("SELECT 1/0 AS x FROM messages", "overwrite", "ivision by zero"),
+    ):
+        result = rmqctl("job", "sql", query, *to, "--mode", mode)
+        assert (result.code, result.out, said in result.err) == (2, "", True), result.err
+        assert sorted((tmp_path / "out").iterdir()) == before
+    assert not list(tmp_path.glob(".out.*"))

@@ -25,7 +25,7 @@ PARQUET, JSONL, CSV = "parquet", "jsonl", "csv"
 SUFFIXES = {PARQUET: ".parquet", JSONL: ".json", CSV: ".csv"}  # as Spark names its files
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")  # what Hive and Spark escape
-_FORMULA = ("=", "+", "-", "@")
+FORMULA = ("=", "+", "-", "@")
 
 
 class ExportFormat(NamedTuple):
@@ -81,7 +81,7 @@ def _json(value: dict[str, Any]) -> str:
 def without_formulas(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with a `'` before each text that begins with = + - or @."""
     return {
-        name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        name: f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
         for name, value in row.items()
     }
 

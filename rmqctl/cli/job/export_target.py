@@ -1,0 +1,47 @@
+"""The folder to which `job export` and `job sql` write, with its options."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.render import remark
+from rmqctl.errors import BadRequest
+from rmqctl.logfile.system.remote_storage import place_of, root_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.spark.question.export.local_target import LocalTarget
+    from rmqctl.spark.question.export.remote_target import RemoteTarget
+
+MODES = click.Choice(("error", "overwrite", "append"))
+
+
+@contextmanager
+def export_target(target: Path, stores: Sequence[Path], mode: str, suffix: str) -> Iterator[LocalTarget | RemoteTarget]:
+    """Remove what killed exports have left, and yield the target of an export.
+
+    `suffix` is the end of the names of files. Raises BadRequest if the target is inside a store, or if `mode` does not
+    allow the export. Raises OSError.
+    """
+    from rmqctl.spark.question.export.earlier_files import Mode
+    from rmqctl.spark.question.export.target import remove_leftovers, target_of
+
+    for store in stores:
+        if place_of(target).is_relative_to(place_of(store)):
+            raise BadRequest(
+                "is inside the store",
+                path=root_text(target),
+                hint="choose a folder outside the store: rmqctl never writes into a store that it inspects",
+            )
+    left = remove_leftovers(target)
+    for folder in left.removed:
+        remark(f"{folder}: removed, a killed export had left it")
+    for folder in left.unknown:
+        remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
+    with target_of(target, Mode(mode), suffix) as there:
+        yield there
