@@ -25,8 +25,9 @@ _LOCK = threading.Lock()
 _READY: set[str] = set()
 _PLAIN: set[str] = set()
 _FIND_FOLDER: list[Callable[[], Path | None]] = []
-# bytes; loading kernels takes as long as 512 KiB of messages in plain Python, compiling them as long as 16 MiB
-SMALL_INPUT, SMALL_FIRST_INPUT = 512 * 1024, 8 * 1024 * 1024
+# bytes on the disk, of which 1 MiB of a log may be zeros that are not used yet; loading kernels takes as long as
+# 256 KiB of small messages in plain Python, compiling them as long as 16 MiB
+SMALL_INPUT, SMALL_FIRST_INPUT = 1280 * 1024, 8 * 1024 * 1024
 
 
 def cache_in(folder: Path | None) -> None:
