@@ -165,7 +165,7 @@ _ENGINES: list[Any] = []  # the machine code is in memory for as long as its eng
 def _caller(address: int, code: MachineCode, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:
     types: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
     for kind in kinds:
-        types += _types_of(kind)
+        types += types_of(kind)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(address)
     unpack = struct.Struct(code.result).unpack_from
     is_tuple = len(code.result) > 1
@@ -183,12 +183,12 @@ def _caller(address: int, code: MachineCode, kinds: Kinds) -> Callable[[tuple[An
     return run
 
 
-def _types_of(kind: Any) -> list[Any]:
+def types_of(kind: Any) -> list[Any]:
     """Return the types, in C, of the words that pass an argument."""
     if kind in (INTEGER, BOOLEAN):
         return [ctypes.c_int64 if kind == INTEGER else ctypes.c_bool]
     if isinstance(kind[0], type):
-        return [each for part in kind[1] for each in _types_of(part)]
+        return [each for part in kind[1] for each in types_of(part)]
     _, dimensions, _ = kind
     pointer, word = ctypes.c_void_p, ctypes.c_int64
     return [pointer, pointer, word, word, pointer, *[word] * 2 * dimensions]

@@ -10,8 +10,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from rmqctl.kernels.calling_convention import check_convention, check_words
 from rmqctl.kernels.machine_code import ALIGNED, BOOLEAN, CONTIGUOUS, INTEGER, Kinds, MachineCode
-from rmqctl.kernels.safe_numba import from_dtype, intrinsic, njit, types
+from rmqctl.kernels.safe_numba import from_dtype, intrinsic, njit, numba_version, types
 
 BLOCK = 64  # bytes that are compared at once
 # no functions that Python calls, which halves the time to compile, and no counters of references
@@ -23,13 +24,22 @@ def compile_kernel(function: Callable[..., Any], kinds: Kinds) -> MachineCode:
     """Compile a kernel for arguments of these kinds (`machine_code.kinds_of`).
 
     The kernel must not allocate an array: the arrays of numba need functions that only a process with numba has.
+
+    Raises BadRequest if this version of numba compiles in another way than `machine_code` calls.
     """
+    check_convention(_compiled, numba_version)
+    return _compiled(function, kinds)
+
+
+def _compiled(function: Callable[..., Any], kinds: Kinds) -> MachineCode:
     dispatcher = njit(nogil=True, **_PLAIN_CODE)(function)
     signature = tuple(map(_type_of, kinds))
     dispatcher.compile(signature)
     found = dispatcher.overloads[signature]
+    name = found.fndesc.llvm_func_name
+    check_words([str(word.type) for word in found.library.get_function(name).arguments], kinds, numba_version)
     result = "".join(map(_format_of, getattr(found.signature.return_type, "types", (found.signature.return_type,))))
-    return MachineCode(found.fndesc.llvm_func_name, result, found.library._get_compiled_object())
+    return MachineCode(name, result, found.library._get_compiled_object())
 
 
 def _type_of(kind: Any) -> Any:

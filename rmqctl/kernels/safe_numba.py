@@ -34,6 +34,7 @@ def _no_yaml() -> Iterator[None]:
 
 
 with _no_yaml():
+    from numba import __version__ as numba_version
     from numba import config, from_dtype, njit, types
     from numba.extending import intrinsic
 
@@ -44,5 +45,6 @@ __all__ = [
     "from_dtype",
     "intrinsic",
     "njit",
+    "numba_version",
     "types",
 ]
