@@ -282,7 +282,7 @@ class QueueBuilder:
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._builder.keys[number]
         place = offset
-        if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
+        if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row, key):
             following = self._numbers.following(messages, row, key)
             place = first_number(offset, following, self._place_before(key, messages[row]))
         front = (

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 FOLLOWING_MAX = 4
 LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which later messages are searched
 PART = 1024 * 1024  # bytes of the log that are kept or dropped together
-FEW_ROWS, NEAR_ROWS = 64, 4096
+NEAR = 1024 * 1024  # bytes of the log in which the next message of a queue is near
+FEW_ROWS = 64
 _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 
@@ -94,17 +95,22 @@ class QueueNumbers:
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
-    def goes_on(self, messages: Rows, row: int) -> bool:
+    def goes_on(self, messages: Rows, row: int, key: QueueKey) -> bool:
         """Return whether the queue's next message continues from QUEUEOFFSET.
 
-        If the next NEAR_ROWS rows have no message of the queue, the result is True if the log before `row` has room for
-        QUEUEOFFSET messages.
+        If the next NEAR bytes of the log have no message of the queue, the result is True if the log before `row` has
+        room for QUEUEOFFSET messages. The result does not depend on where `messages` ends. Raises OSError.
         """
-        number = int(messages[row]["queue_offset"])
-        near = next_of_queue(messages, row, NEAR_ROWS)
-        if near >= 0:
-            return number + 1 == int(messages[near]["queue_offset"])
-        return 0 <= number * MIN_SIZE <= int(messages[row]["physical_offset"])
+        number, at = int(messages[row]["queue_offset"]), int(messages[row]["physical_offset"])
+        limit = min(at + int(messages[row]["size"]) + NEAR, self._end)
+        near = messages[: bisect_left(messages["physical_offset"], limit)]
+        found = next_of_queue(near, row, len(near))
+        if found >= 0:
+            return number + 1 == int(near[found]["queue_offset"])
+        behind = int(messages[-1]["physical_offset"]) + int(messages[-1]["size"])
+        further = self._ahead.of_queue(key, behind, limit) if len(near) == len(messages) and behind < limit else ()
+        after = next(iter(further), None)
+        return number + 1 == after.number if after is not None else 0 <= number * MIN_SIZE <= at
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:

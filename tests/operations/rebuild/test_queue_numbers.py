@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rmqctl.operations.rebuild.queue_numbers import Following, first_number, is_misnumbered
+from rmqctl.operations.rebuild.rebuild import Rebuild
+from rmqctl.operations.rebuild.selection import Selection
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
 
 
@@ -80,3 +84,32 @@ def test_one_record_moves_no_queue(
     assert rmqctl("queue", store, "-o", "jsonl").rows() == wanted
     [finding] = rmqctl("verify", store, "-o", "json").document()["findings"]
     assert (finding["code"], finding["physicalOffset"]) == ("bad-queue-offset", at)
+
+
+def test_the_first_message_of_a_queue_is_judged_alike_where_its_record_run_ends(tmp_path: Path) -> None:
+    """The log before it has room for the messages that its wrong QUEUEOFFSET tells of."""
+    root = unpack("497-basic", tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        first = store.unit("audit-log", 3, 0)
+    assert first is not None
+    file, position = divmod(first.physical_offset, 65536)
+    with (root / "commitlog" / f"{file * 65536:020d}").open("r+b") as log:
+        log.seek(position + 20)
+        log.write((441).to_bytes(8, "big"))
+    made = set()
+    for size in (65536, position + first.size, position + 1, position, 1000):
+        staging = tmp_path / f"runs-{size}"
+        with closing(ReadOnlyStore(root)) as store:
+            log_scan = store.commit_log.scan_columns
+            rebuild = Rebuild(
+                store,
+                Selection(),
+                staging,
+                scan=lambda summary, builder, scan=log_scan, size=size: scan(  # type: ignore[misc]
+                    summary, builder.take, threads=1, segment_size=size
+                ),
+            )
+            rebuild.run()
+            rebuild.check()
+        made.add(tree_hash(staging))
+    assert len(made) == 1
