@@ -1,21 +1,32 @@
-"""Iceberg's runtime for a version of Spark, resolved with Maven."""
+"""Iceberg's runtime, and the newest Spark that it has a build for: its build for 4.1 does not load in 4.3."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.real_store.java_build import MAVEN_TIMEOUT, cache_home, made, run, tool
 
-VERSION = "1.12.0"
-OF_SPARK = ("4.0", "4.1")  # Iceberg has no build for later versions yet, and that for 4.1 does not load in 4.3
+VERSION, SPARK = "1.12.0", "4.1"
+ARTIFACT = f"iceberg-spark-runtime-{SPARK}_2.13"
 
 
-def iceberg_jar(spark: str) -> Path:
-    """The jar for a version of Spark such as 4.1, kept where the real RocketMQ's jars are kept. Raises RuntimeError."""
-    artifact = f"iceberg-spark-runtime-{spark}_2.13"
+def iceberg_jar() -> Path:
+    """The jar, resolved with Maven, kept where the real RocketMQ's jars are kept. Raises RuntimeError."""
 
     def resolve(folder: Path) -> None:
-        goal = [f"-Dartifact=org.apache.iceberg:{artifact}:{VERSION}", f"-DoutputDirectory={folder}"]
+        goal = [f"-Dartifact=org.apache.iceberg:{ARTIFACT}:{VERSION}", f"-DoutputDirectory={folder}"]
         run("resolving Iceberg with Maven", [tool("mvn"), "-B", "-q", "dependency:copy", *goal], MAVEN_TIMEOUT)
 
-    return made(cache_home() / "iceberg" / f"{artifact}-{VERSION}", resolve) / f"{artifact}-{VERSION}.jar"
+    return made(cache_home() / "iceberg" / f"{ARTIFACT}-{VERSION}", resolve) / f"{ARTIFACT}-{VERSION}.jar"
+
+
+def pyspark() -> Path:
+    """A folder for PYTHONPATH with this version of PySpark, kept beside the jars."""
+
+    def install(folder: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), f"pyspark=={SPARK}.*"]
+        subprocess.run(command, check=True)
+
+    return made(cache_home() / "iceberg" / f"pyspark-{SPARK}", install)

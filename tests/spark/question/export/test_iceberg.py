@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Rmqctl
 from tests.spark.question.conftest import dumped
-from tests.support.iceberg_jar import OF_SPARK, iceberg_jar
+from tests.support.iceberg import iceberg_jar, pyspark
 from tests.support.spark_process import LOOPBACK, in_one_session
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def test_what_is_refused(
     assert spark_version() in result.err or "--to CATALOG" in result.err
 
 
-@pytest.mark.skipif(spark_version() not in OF_SPARK, reason="Iceberg has no build for this version of Spark")
 def test_a_table(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    """With the newest Spark that Iceberg has a build for."""
     first, second = golden_stores["broker-497"], golden_stores["533-basic"]
     settings = {
-        "spark.jars": iceberg_jar(spark_version()),
+        "spark.jars": iceberg_jar(),
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": tmp_path / "warehouse",
@@ -66,7 +66,7 @@ def test_a_table(golden_stores: dict[str, Path], tmp_path: Path) -> None:
         ["job", "export", second, *to, "--mode", "overwrite"],
         ["job", "sql", READ, first, "-o", "json"],
     ]
-    environ = {**os.environ, **LOOPBACK, "SPARK_CONF_DIR": str(tmp_path)}
+    environ = {**os.environ, **LOOPBACK, "SPARK_CONF_DIR": str(tmp_path), "PYTHONPATH": str(pyspark())}
     made, again, appended, both, replaced, last = (
         done.result for done in in_one_session(lines, environ, master="local[2]")
     )
