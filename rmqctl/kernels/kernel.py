@@ -98,8 +98,9 @@ class Kernel:
 def kernel(function: Callable[..., Any]) -> Any:
     """Decorate a kernel that numba compiles at its first call.
 
-    The arguments of a kernel are arrays, NamedTuples of arrays, integers and booleans. A kernel must not allocate an
-    array. The result is None, a number, or a tuple of numbers.
+    The arguments of a kernel are arrays, NamedTuples of arrays, integers of int64 and booleans. A kernel must not
+    allocate an array. Arrays that the kernel writes must be writable, which nothing checks. The result is None, a
+    number, or a tuple of numbers.
     """
     return Kernel(function, has_plain_form=False)
 

@@ -4,8 +4,9 @@ numba compiles a kernel to an object file (`rmqctl.kernels.native`). llvmlite lo
 the kernel. The import of numba takes several times as long as loading the kernels of a verb. Therefore only a process
 that compiles a kernel imports numba.
 
-A kernel has one machine code for each combination of types of its arguments. A cache file has a digest of its content,
-the name of the function, the format of the result, and the object file. A file with a wrong digest is not used.
+A kernel has one machine code for each combination of types of its arguments. A cache file has a digest of its name and
+content, the name of the function, the format of the result, and the object file. A file with a wrong digest is not
+used.
 
 A function that numba compiles has the calling convention of C. The function returns a status, which is 0 if no error
 was raised. The first two arguments are the addresses of the result and of an exception. An array is passed as two
@@ -17,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DIGEST_SIZE = 16
-_Result = ctypes.c_byte * 64  # at least as many bytes as any result
 _SEPARATOR = b"\n"
 # kinds of arguments; the kind of an array is (dtype, number of dimensions, flags of its layout), and the kind of a
 # NamedTuple of arrays is (its class, the kinds of the arrays)
@@ -48,23 +49,23 @@ class MachineCode(NamedTuple):
     result: str
     object_file: bytes
 
-    def to_bytes(self) -> bytes:
-        """Return the content of a cache file."""
+    def to_bytes(self, name: str) -> bytes:
+        """Return the content of a cache file with the name `name`."""
         content = _SEPARATOR.join((self.symbol.encode(), self.result.encode(), self.object_file))
-        return _digest_of(content) + content
+        return _digest_of(name, content) + content
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> MachineCode | None:
+    def from_bytes(cls, name: str, raw: bytes) -> MachineCode | None:
         """Return the machine code in a cache file, or None if it is damaged."""
         content = raw[_DIGEST_SIZE:]
-        if _digest_of(content) != raw[:_DIGEST_SIZE]:
+        if _digest_of(name, content) != raw[:_DIGEST_SIZE]:
             return None
         symbol, result, object_file = content.split(_SEPARATOR, 2)
         return cls(symbol.decode(), result.decode(), object_file)
 
 
-def _digest_of(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_DIGEST_SIZE).digest()
+def _digest_of(name: str, content: bytes) -> bytes:
+    return blake2b(name.encode() + _SEPARATOR + content, digest_size=_DIGEST_SIZE).digest()
 
 
 def kinds_of(arguments: tuple[Any, ...]) -> Kinds:
@@ -92,9 +93,17 @@ def file_name(function: Callable[..., Any], kinds: Kinds) -> str:
 
     Machine code for another processor has another file name, because several machines may have the same home.
     """
-    source = repr((function.__code__.co_code, _described(kinds), *_compiler()))
-    digest = blake2b(source.encode(), digest_size=8).hexdigest()
-    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}.{digest}.o"
+    digest = _short_digest((function.__code__.co_code, _described(kinds)))
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}.{digest}.{_machine()}.o"
+
+
+def files_of_module(module: str) -> str:
+    """Return the pattern of the names of a module's cache files for this machine."""
+    return f"{module.rpartition('.')[2]}.*.{_machine()}.o"
+
+
+def _short_digest(what: object) -> str:
+    return blake2b(repr(what).encode(), digest_size=8).hexdigest()
 
 
 def _described(kind: Any) -> Any:
@@ -104,8 +113,8 @@ def _described(kind: Any) -> Any:
 
 
 @cache
-def _compiler() -> tuple[str, ...]:
-    """Return the processor, and the version of the compiler.
+def _machine() -> str:
+    """Return a digest of the processor and of the versions of Python and LLVM.
 
     The version of numba does not matter, because the machine code calls nothing of numba.
     """
@@ -113,7 +122,7 @@ def _compiler() -> tuple[str, ...]:
     import llvmlite.binding as llvm
 
     processor = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    return *processor, str(llvmlite.__version__)
+    return _short_digest((*processor, sys.version_info[:2], str(llvmlite.__version__)))
 
 
 def read(folder: Path, name: str) -> MachineCode | None:
@@ -122,7 +131,7 @@ def read(folder: Path, name: str) -> MachineCode | None:
     The result is None if the file does not exist, cannot be read, or is damaged.
     """
     try:
-        return MachineCode.from_bytes((folder / name).read_bytes())
+        return MachineCode.from_bytes(name, (folder / name).read_bytes())
     except OSError:
         return None
 
@@ -134,7 +143,7 @@ def write(folder: Path, name: str, code: MachineCode) -> None:
     """
     part = folder / f"{name}.{os.getpid()}"
     try:
-        part.write_bytes(code.to_bytes())
+        part.write_bytes(code.to_bytes(name))
         part.rename(folder / name)
     except OSError:
         part.unlink(missing_ok=True)
@@ -167,17 +176,18 @@ def _caller(address: int, code: MachineCode, kinds: Kinds) -> Callable[[tuple[An
     for kind in kinds:
         types += types_of(kind)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(address)
-    unpack = struct.Struct(code.result).unpack_from
+    layout = struct.Struct(code.result)
     is_tuple = len(code.result) > 1
+    result_type = ctypes.c_byte * max(layout.size, 1)
 
     def run(arguments: tuple[Any, ...]) -> Any:
-        result, error = _Result(), ctypes.c_void_p()
+        result, error = result_type(), ctypes.c_void_p()
         words: list[Any] = [ctypes.byref(result), ctypes.byref(error)]
         for argument in arguments:
             words += _words_of(argument)
         if call(*words):
             raise ArithmeticError(f"the kernel {code.symbol} raised an exception")
-        found = unpack(result)
+        found = layout.unpack_from(result)
         return found if is_tuple else found[0] if found else None
 
     return run

@@ -44,14 +44,15 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
         return
     if not state.has_files:
         state.has_files = 1
-        state.base = queue_offset - queue_offset % units_a_file
+        in_file = queue_offset % units_a_file
+        state.base = total(queue_offset, -in_file)
         state.first_base = state.base
         state.wrote = 0
         state.appended_from = -1
         state.pre_blank_end = queue_offset
         if queue_offset != 0:
             state.min_offset = queue_offset
-            state.wrote = queue_offset - state.base
+            state.wrote = in_file
     elif state.wrote == units_a_file:
         state.base = total(state.base, units_a_file)
         state.wrote = 0

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.kernels.kernel import KERNELS, keep_compiled
+from rmqctl.kernels.machine_code import files_of_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,7 +79,7 @@ def _is_small(size: int, names: set[str]) -> bool:
 
 def is_cached(folder: Path | None, names: Iterable[str]) -> bool:
     """Return whether the cache in `folder` has kernels of each module in `names`."""
-    return folder is not None and all(any(folder.glob(f"{name.rpartition('.')[2]}.*.o")) for name in names)
+    return folder is not None and all(any(folder.glob(files_of_module(name))) for name in names)
 
 
 def _folder() -> Path | None:

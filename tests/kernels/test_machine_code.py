@@ -65,8 +65,9 @@ def test_what_is_no_argument() -> None:
 
 
 def test_a_damaged_file_has_no_code() -> None:
-    raw = MachineCode("name", "qq", b"code\nwith lines").to_bytes()
-    assert MachineCode.from_bytes(raw) == ("name", "qq", b"code\nwith lines")
+    raw = MachineCode("name", "qq", b"code\nwith lines").to_bytes("file.o")
+    assert MachineCode.from_bytes("file.o", raw) == ("name", "qq", b"code\nwith lines")
     damaged = [raw[:length] for length in range(len(raw))]
     damaged += [bytes((*raw[:at], raw[at] ^ 1, *raw[at + 1 :])) for at in range(len(raw))]
-    assert not any(map(MachineCode.from_bytes, damaged))
+    assert not any(MachineCode.from_bytes("file.o", one) for one in damaged)
+    assert MachineCode.from_bytes("other.o", raw) is None

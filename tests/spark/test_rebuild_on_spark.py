@@ -194,9 +194,12 @@ def test_without_the_right_to_write_the_driver_writes(
 def test_what_makes_no_sense(tmp_path: Path, rmqctl: Rmqctl) -> None:
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     (tmp_path / "broker.conf").write_text("")
+    link = tmp_path / "link"
+    link.symlink_to(first)
     for options in (
         ["-o", "json"],
         ["--broker-conf", tmp_path / "broker.conf"],
+        [link],
         ["--master", "local[2]", "--remote", "sc://localhost"],
     ):
         assert rmqctl("job", "rebuild", first, second, "--dry-run", *options).code == 2

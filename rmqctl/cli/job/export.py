@@ -134,7 +134,9 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
     from rmqctl.spark.question.export.part_files import Sink
 
     if chosen.file_format == ICEBERG:
-        return _to_table(stores, str(target), output, asked, chosen)
+        if chosen.raw:
+            raise click.UsageError("--raw is for --format csv")
+        return _to_table(stores, root_text(target), output, asked, chosen)
     file_format = ExportFormat(chosen.file_format, body=chosen.body == "binary", raw=chosen.raw)
     place = export_target(target, stores, chosen.mode, file_format.suffix)
     with place as there, job_run("export", stores, asked) as run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +34,7 @@ from rmqctl.cli.views.change.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.system.remote_storage import is_remote, root_text
 from rmqctl.spark.scan.split_size import MIB
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,6 +117,7 @@ def command(
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
+    _check_different(stores)
     selected = selection(what, RebuildOptions(all_topics=all_topics))
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
@@ -130,6 +132,20 @@ def command(
             headed = len(stores) > 1 and output == "table"
             codes.update(_rebuild_all(ready, opened, how, spark, split_mib * MIB, headed=headed))
     return max(codes.values(), key=_badness)
+
+
+def _check_different(stores: Sequence[Path]) -> None:
+    """Raise UsageError if two paths lead to the same store.
+
+    A lock does not keep two changes of this process apart.
+    """
+    found: dict[tuple[int, int], Path] = {}
+    for store in dict.fromkeys(stores):
+        with suppress(OSError):  # reported when the store is opened
+            stat = store.stat()
+            first = found.setdefault((stat.st_dev, stat.st_ino), store)
+            if first != store:
+                raise click.UsageError(f"{quoted(first)} and {quoted(store)} are the same store: give it once")
 
 
 @contextmanager

@@ -115,7 +115,8 @@ def command(
     QUERY that runs with your rights.
 
     If conditions of QUERY compare physicalOffset, storeTimestamp or storeTime with constants, `sql` reads only parts of
-    the log that can have such rows, and says so on stderr. Damage in the other parts is not found, and does not
+    the log that can have such rows, and says so on stderr. Functions that number the rows of Spark's partitions, such
+    as monotonically_increasing_id(), then give other numbers. Damage in the other parts is not found, and does not
     change the exit code. For store times, `sql` leaves out whole log files, as `rmqctl dump --since` does: it looks at
     the store time of the first message of each file. If these times go back anywhere in the log, `sql` reads all files.
     If the clock of a broker was wrong only within a file, rows in files that are left out can be missed. To read the
@@ -126,12 +127,15 @@ def command(
     Bytes are printed as base64, and times as RFC 3339. If the answer has more than --limit rows, `sql` says so on
     stderr, and prints the first rows. With --to, Spark writes all rows to files. DIR gets the files in one step when
     the whole answer is there, as in `rmqctl job export`. If the query fails, or if `sql` is killed, DIR stays as it
-    was. CSV files cannot have bytes, maps or lists: let QUERY make texts of them, for example by base64(body).
+    was. In CSV files, bytes are base64. CSV files cannot have maps or lists: let QUERY make texts of them, for example
+    by to_json(properties).
     """
     from rmqctl.spark.question.sql import is_named
 
     if query and " " not in query and Path(query).is_dir():
         raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
+    if files.target is not None and output not in ("table", "json"):
+        raise click.UsageError("with --to, -o is table or json: --format is the format of the files")
     with job_run("sql", stores, asked) as run:
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
@@ -175,11 +179,11 @@ def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, fi
             found = write()
         there.publish(found)
     document = {"to": str(target.absolute()), "format": files.file_format, "fileCount": len(found)}
-    document = {"stores": run.names} | document | ({"scanned": scanned(read[0])} if read else {})
+    counts = scanned(read[0]) if read else {}
     if output == "json":
-        print_document("job.sql", document)
+        print_document("job.sql", {"stores": run.names} | document | ({"scanned": counts} if read else {}))
     else:
-        print_fields((document | {"stores": ", ".join(run.names)}).items())
+        print_fields(({"stores": ", ".join(run.names)} | document | counts).items())
     return finish(run, read)
 
 
@@ -236,11 +240,12 @@ def _splits_within(run: JobRun, bounds: Bounds) -> tuple[Split, ...]:
         splits += splits_within(store.commit_log, store.path.root, size, bounds)
     if len(splits) == len(all_splits):
         return ()
+    splits = splits or all_splits[:1]
     remark(
         f"reading {len(splits)} of {counted(len(all_splits), 'split')}: the others have no rows that the query's "
         "conditions on physicalOffset and store time allow"
     )
-    return tuple(splits or all_splits[:1])
+    return tuple(splits)
 
 
 def _rows(run: JobRun, query: str, limit: int) -> tuple[list[str], list[Row]]:

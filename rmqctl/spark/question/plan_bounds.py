@@ -24,6 +24,7 @@ US_PER_MS = 1000
 _TABLE = "LogicalRDD"  # what `empty_table` is in a plan
 _PASSED = ("Filter", "Project")  # a condition above these is still about each row of the table
 _NUMBERS = ("physicalOffset", "storeTimestamp")
+_NAMES = {name.lower(): name for name in (*_NUMBERS, "storeTime")}  # Spark keeps the case that the query has
 _TURNED = {
     "GreaterThan": "LessThan", "GreaterThanOrEqual": "LessThanOrEqual", "LessThan": "GreaterThan",
     "LessThanOrEqual": "GreaterThanOrEqual", "EqualTo": "EqualTo",
@@ -112,11 +113,13 @@ def _conjunction(conditions: Iterable[_Node], zone: str) -> Bounds:
         column = _column_of(one)
         if column is None or one.kind not in (*_TURNED, "In"):
             continue
+        if one.kind == "In" and one.children[0].kind == "Literal":  # constant IN (column, ...)
+            continue
         turned = one.kind in _TURNED and one.children[0].kind == "Literal"
         kind = _TURNED[one.kind] if turned else one.kind
-        name = column.fields["name"]
+        name = _NAMES.get(column.fields["name"].lower(), "")
         values = [_range(name, child.fields, zone) for child in one.children if child.kind == "Literal"]
-        if name not in (*_NUMBERS, "storeTime") or not values or None in values:
+        if not name or not values or None in values:
             continue
         known = [value for value in values if value is not None]
         low = min(value[0] for value in known) + (kind == "GreaterThan" and name in _NUMBERS)

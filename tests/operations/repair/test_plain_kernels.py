@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rmqctl.operations.rebuild.selection import Selection
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
-from tests.conftest import tree_hash
+from tests.conftest import tree_hash, unpack
 from tests.support.plain_kernels import plain_kernels
 
 
@@ -42,3 +43,16 @@ def test_plain_and_compiled_kernels_agree(name: str, tmp_path: Path) -> None:
     compiled = planned(root, profile), rebuilt(root, tmp_path / "compiled")
     with plain_kernels():
         assert (planned(root, profile), rebuilt(root, tmp_path / "plain")) == compiled
+
+
+def test_a_queue_offset_at_the_end_of_int64(tmp_path: Path) -> None:
+    """The first file of the queue would begin below the smallest int64."""
+    root = unpack("497-basic", tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    log = next((root / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(20)
+        file.write(bytes.fromhex("8000000000000000"))
+    compiled = planned(root, "4.9"), rebuilt(root, tmp_path / "compiled")
+    with plain_kernels():
+        assert (planned(root, "4.9"), rebuilt(root, tmp_path / "plain")) == compiled

@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.errors import Unreadable
 from rmqctl.spark.question.export.export_format import CSV, FORMULA, JSONL, SUFFIXES
 from rmqctl.spark.question.export.part_files import PartFile
 
@@ -28,23 +29,30 @@ def write_answer(answer: DataFrame, staging: str, file_format: str) -> list[Part
     """Write all rows of an answer to new files, and return the files.
 
     The files are below `staging`, a folder of this host. Every executor must have access to the folder under the same
-    path. `file_format` is a name of SUFFIXES. In CSV, a text that looks like a formula gets a `'`. Raises the errors of
-    Spark and OSError.
+    path. `file_format` is a name of SUFFIXES. In CSV, bytes are base64, and a text or a name that looks like a formula
+    gets a `'`. Raises Unreadable if the files of the executors are not in the folder. Raises the errors of Spark and
+    OSError.
     """
     folder = Path(staging) / uuid.uuid4().hex
     if file_format == CSV:
-        answer = answer.select(*(_without_formula(name, kind) for name, kind in answer.dtypes))
+        answer = answer.select(*(_for_csv(name, kind) for name, kind in answer.dtypes))
     writer = answer.write.format("json" if file_format == JSONL else file_format)
-    writer.options(**_OPTIONS.get(file_format, {})).save(folder.as_uri())
+    writer.options(**_OPTIONS.get(file_format, {})).save(f"file:{folder}")  # Spark does not decode a URI
     found = sorted(folder.glob(f"part-*{SUFFIXES[file_format]}"))
+    if not found:  # Spark writes at least one file
+        raise Unreadable(
+            "the files that Spark wrote are not there", path=staging, hint="all executors must see DIR under this path"
+        )
     return [PartFile(str(path), "", 0, path.stat().st_size) for path in found]
 
 
-def _without_formula(name: str, kind: str) -> Column:
+def _for_csv(name: str, kind: str) -> Column:
     from pyspark.sql import functions as f
 
     column = f.col(f"`{name.replace('`', '``')}`")
-    if kind != "string":
-        return column
-    is_formula = f.substring(column, 1, 1).isin(*FORMULA)
-    return f.when(is_formula, f.concat(f.lit("'"), column)).otherwise(column).alias(name)
+    if kind == "string":
+        is_formula = f.substring(column, 1, 1).isin(*FORMULA)
+        column = f.when(is_formula, f.concat(f.lit("'"), column)).otherwise(column)
+    elif kind == "binary":
+        column = f.translate(f.base64(column), "\r\n", "")  # some versions of Spark break the line
+    return column.alias(f"'{name}" if name.startswith(tuple(FORMULA)) else name)
