@@ -33,12 +33,14 @@ ROWS_OF_TABULATE = 1000  # for more rows, tabulate takes ten times the time and 
 LARGE_DOCUMENT = 256 * 1024  # characters
 RAW_CSV = "rmqctl.cli.output.render.raw_csv"
 _IMPORTED_LATE = (
-    "csv", "difflib", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
+    "csv", "difflib", "numpy.ma", "rich.cells", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate",
 )  # fmt: skip
 
 
 def import_late_ones() -> None:
     """Import rich and the other modules in _IMPORTED_LATE.
+
+    rmqctl imports them when it needs them, and numpy.unique imports numpy.ma.
 
     Call this function before the process changes to a user without the right to read the modules.
     """

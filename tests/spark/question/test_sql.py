@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import csv
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rmqctl.cli.job.job_run import JobRun
 from rmqctl.spark.question.log_records import LogRecords
-from rmqctl.spark.question.sql import columns_of
+from rmqctl.spark.question.sql import columns_of, needed
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
 from tests.conftest import Rmqctl
 from tests.spark.question.conftest import dumped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -217,6 +221,16 @@ def test_the_whole_log_is_read_if_a_table_has_no_bounds(
 ) -> None:
     found = rmqctl("job", "sql", query, golden_stores["broker-497"], "-o", "json")
     assert found.document()["scanned"]["messages"] == len(dumped(golden_stores["broker-497"]))
+
+
+def test_the_present_time_moves_on_until_the_query_runs(spark: SparkSession) -> None:
+    before = time.time() * 1000
+    query = "SELECT topic FROM messages WHERE storeTime BETWEEN now() - INTERVAL 1 HOUR AND now()"
+    found = needed(spark, query, ["topic", "storeTime"])
+    assert found.since is not None
+    assert found.until is not None
+    assert before - 3_600_001 <= found.since < before
+    assert found.until >= before + 60_000
 
 
 def test_bounds_of_two_tables_and_damage(damaged_stores: dict[str, Path], rmqctl: Rmqctl) -> None:

@@ -84,18 +84,23 @@ def test_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = created(tmp_path / "s", PROFILE_5_3)
     put(store, 0, 90)
     store.dispatch()
-    first = store.reader.get_message("OrderPaid", 0, 0, 1).messages[0].store_timestamp
+    stored = [
+        message.store_timestamp
+        for number in range(30)
+        for message in store.reader.get_message("OrderPaid", 0, number, 1).messages
+    ]
+    assert len(set(stored)) == 30
     times = {
         0: 0,
-        first: 0,
-        first + 1: 1,
-        first + 3000 * 15: 15,
-        first + 3000 * 15 - 1500: 15,
-        first + 3000 * 29: 29,
+        stored[0]: 0,
+        stored[0] + 1: 1,
+        stored[15]: 15,
+        (stored[14] + stored[15]) // 2: 15,
+        stored[29]: 29,
         10**12: 30,
     }
     assert {time: store.reader.get_offset_in_queue_by_time("OrderPaid", 0, time) for time in times} == times
-    assert store.reader.get_offset_in_queue_by_time("Unknown", 0, first) == 0
+    assert store.reader.get_offset_in_queue_by_time("Unknown", 0, stored[0]) == 0
     store.close()
 
 
