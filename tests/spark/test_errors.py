@@ -107,8 +107,8 @@ def test_executors_without_our_libraries(tmp_path: Path) -> None:
     stub, settings = tmp_path / "stub", tmp_path / "conf"
     stub.mkdir()
     settings.mkdir()
-    (stub / "numba.py").write_text("raise ModuleNotFoundError(\"No module named 'numba'\", name='numba')\n")
+    (stub / "llvmlite.py").write_text("raise ModuleNotFoundError(\"No module named 'llvmlite'\", name='llvmlite')\n")
     (settings / "spark-defaults.conf").write_text(f"spark.executorEnv.PYTHONPATH {stub}\n")
     environ = {**os.environ, **LOOPBACK, "SPARK_CONF_DIR": str(settings)}
     found = ended(started_rmqctl(("job", "verify", unpack("533-basic", tmp_path), "--master", "local[1]"), environ))
-    is_one_line(found, 4, r"No module named 'numba' \([^\n]*pip install \.")
+    is_one_line(found, 4, r"No module named 'llvmlite' \([^\n]*pip install \.")

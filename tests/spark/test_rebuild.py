@@ -95,7 +95,8 @@ def test_many_ranges_of_one_queue(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """A pile has several ranges of a queue, also such as do not follow each other."""
     root, lines = tmp_path / "store", tmp_path / "lines"
     lines.write_text("".join(json.dumps({"topic": "a", "queueId": n % 2, "body": "x"}) + "\n" for n in range(3000)))
-    options = ["--create", "--consumequeue-file-size", "1000", "--from", lines]
+    sizes = ["--commitlog-file-size", "1048576", "--consumequeue-file-size", "1000"]
+    options = ["--create", *sizes, "--from", lines]
     assert rmqctl("append", root, *options).code == 0
     assert same_by_splits(root, tmp_path, 20_000)
 
