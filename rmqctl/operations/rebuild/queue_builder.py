@@ -42,7 +42,6 @@ from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PL
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
 from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered, may_be_fillers
-from rmqctl.operations.rebuild.selection import is_folder_name
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -69,7 +68,7 @@ _ROOM_OF_UNIT = CQ_UNIT.size + 8  # the unit and its message's store time
 
 
 class QueueBuilder:
-    """Builds the queues for which `is_wanted` returns True.
+    """Builds the queues for which `builds` returns True.
 
     `open_queue` returns the receiver of a queue's units. If a queue begins again at queue offset 0, `open_queue` is
     called again. `before` is the existing store. `delay_of` returns the delay (ms) of a queue of SCHEDULE_TOPIC_XXXX.
@@ -83,7 +82,7 @@ class QueueBuilder:
         self,
         before: ReadOnlyStore,
         builder: DispatchRequestBuilder,
-        is_wanted: Callable[[QueueKey], bool],
+        builds: Callable[[QueueKey], bool],
         open_queue: Callable[[QueueCounts], BuiltQueue],
         delay_of: Callable[[int], int],
         message_at: Callable[[int], Message | None] | None = None,
@@ -94,7 +93,7 @@ class QueueBuilder:
         self._before = before
         self._log_begin = before.commit_log.min_offset
         self._builder = builder
-        self._is_wanted = is_wanted
+        self._builds = builds
         self._open_queue = open_queue
         self._delay_of = delay_of
         self._message_at = message_at or before.commit_log.message_at
@@ -282,7 +281,7 @@ class QueueBuilder:
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._builder.keys[number]
         place = offset
-        if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row, key):
+        if own and self._builds(key) and not self._numbers.goes_on(messages, row, key):
             following = self._numbers.following(messages, row, key)
             place = first_number(offset, following, self._place_before(key, messages[row]))
         front = (
@@ -312,7 +311,7 @@ class QueueBuilder:
             front = 0
         elif isinstance(before, ConsumeQueue):
             front = min(before.min_offset(self._log_begin), place)
-        if front == place or not self._is_wanted(key):
+        if front == place or not self._builds(key):
             return place
         known = 0
         if isinstance(before, ConsumeQueue):
@@ -368,7 +367,7 @@ class QueueBuilder:
         key = self._builder.keys[number]
         if offset < 0:
             return False
-        if not is_folder_name(key) or not self._is_wanted(key):
+        if not self._builds(key):
             self._states[number]["kind"] = LEFT_OUT
             return False
         self._begin(number, self._open_queue(QueueCounts(*key, min_offset=offset, max_offset=offset)))

@@ -210,7 +210,7 @@ class Rebuild:
         self.on_messages: Callable[[DispatchColumns], None] = lambda _: None
         self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
         self._queues = QueueBuilder(
-            store, self.builder, self.wanted.is_plain, self._open_queue, delays_of(store), self._message_at, end
+            store, self.builder, self.wanted.builds, self._open_queue, delays_of(store), self._message_at, end
         )
         self._batches = BatchQueueBuilder(store, self.builder, self.wanted.is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
@@ -305,9 +305,9 @@ class Rebuild:
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
-            all(map(self.wanted.is_plain, plain))
+            all(map(self.wanted.builds, plain))
             and all(map(self.wanted.is_batch, batches))
-            and all(map(is_folder_name, plain + batches))
+            and all(map(is_folder_name, batches))
         )
         counted = [*found.queues, *found.batch_queues]
         in_order = all(0 <= counts.min_offset <= counts.max_offset < PLACES_MAX for counts in counted)

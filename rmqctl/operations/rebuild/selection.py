@@ -53,17 +53,13 @@ class WantedQueues(NamedTuple):
         """Return whether a queue is selected, and its topic was not deleted."""
         return self.selection.selects(key) and (self.selection.all_topics or key[0] in self.known_topics)
 
-    def is_plain(self, key: QueueKey) -> bool:
-        """Return whether a wanted queue is a consume queue."""
-        return self.is_wanted(key) and key[0] not in self.batch_topics
-
     def is_batch(self, key: QueueKey) -> bool:
         """Return whether a wanted queue is a batch consume queue."""
         return self.is_wanted(key) and key[0] in self.batch_topics
 
     def builds(self, key: QueueKey) -> bool:
         """Return whether a wanted consume queue can have a folder, and is built."""
-        return is_folder_name(key) and self.is_plain(key)
+        return is_folder_name(key) and self.is_wanted(key) and key[0] not in self.batch_topics
 
 
 def wanted_queues(store: ReadOnlyStore, selection: Selection) -> WantedQueues:
