@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.job.export_target import MODES, export_target
-from rmqctl.cli.job.job_run import JobOptions, finish, job_run, scanned
+from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_written, scanned
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
-from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -169,9 +168,6 @@ def _check_read(run: JobRun, read: Scan) -> None:
 
 def _finish(run: JobRun, read: Scan, written: Row, output: str) -> int:
     """Print what was written and read. Return the exit code."""
-    document = {"stores": run.names} | written | scanned(read)
-    if output == "json":
-        print_document("job.export", document)
-    else:
-        print_fields((document | {"stores": ", ".join(run.names)}).items())
+    document = written | scanned(read)
+    print_written(run, document, document, output)
     return finish(run, [read])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.job.spark_options import spark_session
-from rmqctl.cli.output.render import count_progress, print_document, print_rows, remark
+from rmqctl.cli.output.render import count_progress, print_document, print_fields, print_rows, remark
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
 from rmqctl.logfile.system.remote_storage import root_text
@@ -136,6 +136,17 @@ def print_result(
         print_document(verb, {"stores": run.names} | document)
     else:
         print_rows(verb, rows, document[rows], output, keys, columns, head={})
+
+
+def print_written(run: JobRun, document: Row, fields: Row, output: str) -> None:
+    """Print what a job has written: `document` as JSON, or `fields` as a table.
+
+    Both begin with the stores.
+    """
+    if output == "json":
+        print_document(f"job.{run.name}", {"stores": run.names} | document)
+    else:
+        print_fields(({"stores": ", ".join(run.names)} | fields).items())
 
 
 def scanned(scan: Scan) -> Row:

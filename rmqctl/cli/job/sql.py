@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.job.export_target import MODES, export_target
-from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, scanned
+from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, print_written, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
-from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -180,10 +180,7 @@ def _to_files(run: JobRun, query: str, stores: tuple[Path, ...], output: str, fi
         there.publish(found)
     document = {"to": str(target.absolute()), "format": files.file_format, "fileCount": len(found)}
     counts = scanned(read[0]) if read else {}
-    if output == "json":
-        print_document("job.sql", {"stores": run.names} | document | ({"scanned": counts} if read else {}))
-    else:
-        print_fields(({"stores": ", ".join(run.names)} | document | counts).items())
+    print_written(run, document | ({"scanned": counts} if read else {}), document | counts, output)
     return finish(run, read)
 
 

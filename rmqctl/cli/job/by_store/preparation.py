@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AT_ONCE = 8  # a prepared store keeps its new files, its lock, and its plan in memory
-
-
 STOP_AGAIN_SECONDS = 0.5
 
 
