@@ -43,8 +43,9 @@ def written_store(work: Path, body_size: int) -> Path:
 
 
 class Load(NamedTuple):
-    """What a real broker says about its load, and what the whole process costs, from the start of its JVM to its end:
-    the seconds that pass, and the CPU seconds of all threads.
+    """The load of a store by a real broker: its own report, and the cost of its process.
+
+    `seconds` and `cpu` (of all threads) count from the start of the JVM to its end.
     """
 
     report: LoadReport
@@ -80,7 +81,7 @@ def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
 def load_of_copy(
     store: Path, version: str, geometry: Geometry, *, start: bool = False, without: tuple[str, ...] = ()
 ) -> Load:
-    """How the real broker of a version recovers a copy of the store, without these parts.
+    """Let the real broker of a version recover a copy of the store, without these parts.
 
     Raises RuntimeError when it does not load it.
     """

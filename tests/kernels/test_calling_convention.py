@@ -1,4 +1,4 @@
-"""What numba compiles must be called as it expects: another convention is refused before a kernel runs."""
+"""A version of numba with another calling convention is refused, before a kernel runs."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_one_record_moves_no_queue(
 
 
 def test_the_first_message_of_a_queue_is_judged_alike_where_its_record_run_ends(tmp_path: Path) -> None:
-    """The log before it has room for the messages that its wrong QUEUEOFFSET tells of."""
+    """The log has enough room before the message, so only the next message of the queue shows the fault."""
     root = unpack("497-basic", tmp_path)
     with closing(ReadOnlyStore(root)) as store:
         first = store.unit("audit-log", 3, 0)

@@ -1,4 +1,4 @@
-"""Which splits are left out: none that can have a wanted record."""
+"""Splits that can have a wanted record are read, and others are left out."""
 
 from __future__ import annotations
 
