@@ -106,6 +106,7 @@ def main() -> None:
         signal.signal(number, _interrupt)
     repeat_dropped_interrupts()
     gc.set_threshold(GARBAGE_THRESHOLD)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads that rmqctl never uses
     status = run(sys.argv[1:])
     stop_repeating()
     gc.freeze()  # no search for garbage at the end, because the end of the process frees all memory
