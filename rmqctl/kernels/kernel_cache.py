@@ -20,28 +20,30 @@ def find_folder() -> Path | None:
 
     The result is None if no cache folder can be used.
     """
-    import tempfile
-
     import platformdirs
 
-    candidates = (platformdirs.user_cache_path("rmqctl"), Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}")
-    folders = (folder / _sources_digest() for folder in candidates if _is_ours(folder))
-    return next((folder for folder in folders if _is_ours(folder)), None)
+    own = platformdirs.user_cache_path("rmqctl") / _sources_digest()
+    if _is_ours(own.parent) and _is_ours(own):
+        return own
+    import tempfile  # needs as long as to load a kernel
+
+    temporary = Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}" / own.name
+    return temporary if _is_ours(temporary.parent) and _is_ours(temporary) else None
 
 
 @cache
 def _sources_digest() -> str:
     import hashlib
-    from importlib.resources import files
+    from pkgutil import get_data, iter_modules
 
     from rmqctl import format as formats
     from rmqctl import kernels
 
     digest = hashlib.sha256()
     for package in (kernels, formats):  # kernels have constants of the format; in a folder, or in a zip on an executor
-        sources = [source for source in files(package).iterdir() if source.name.endswith(".py")]
-        for source in sorted(sources, key=lambda source: source.name):
-            digest.update(source.read_bytes())
+        names = sorted(module.name for module in iter_modules(package.__path__) if not module.ispkg)
+        for name in names:
+            digest.update(get_data(package.__name__, f"{name}.py") or b"")
     return digest.hexdigest()[:16]
 
 
@@ -50,17 +52,15 @@ def _is_ours(folder: Path) -> bool:
 
     If `folder` does not exist, the function tries to create `folder`.
     """
-    import tempfile
-
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
     except OSError:
         return False
+    is_effective = os.access in os.supports_effective_ids
     return (
-        stat.S_ISDIR(found.st_mode)
+        os.access(folder, os.W_OK | os.X_OK, effective_ids=is_effective)
+        and stat.S_ISDIR(found.st_mode)
         and found.st_uid == os.getuid()
         and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
