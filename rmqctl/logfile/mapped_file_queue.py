@@ -20,7 +20,8 @@ from rmqctl.logfile.system.storage import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqctl.logfile.system.storage import Entry, PlainFile, Storage
+    from rmqctl.logfile.system.plain_folders import PlainFile
+    from rmqctl.logfile.system.storage import Entry, Storage
 
 FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
@@ -38,8 +39,8 @@ class MappedFileQueue:
     """The files in `folders`, in the order of their offsets.
 
     `file_size` is the length in bytes that a file should have. If `configured` is not given, `file_size` is derived
-    from the files. Bytes after the first `file_size` bytes of a file are not read. Raises OSError if a folder cannot be
-    listed.
+    from the files. Bytes after the first `file_size` bytes of a file are not read. `plain` has the files of the only
+    folder, if the caller has listed the folder. Raises OSError if a folder cannot be listed.
     """
 
     __slots__ = (
@@ -55,12 +56,19 @@ class MappedFileQueue:
         "storage",
     )
 
-    def __init__(self, storage: Storage, folders: Sequence[Path | str], configured: int | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        folders: Sequence[Path | str],
+        configured: int | None = None,
+        plain: list[PlainFile] | None = None,
+    ) -> None:
         self.storage = storage
         self._folders = tuple(map(str, folders))  # smaller than Paths: a store may have 200,000 queues
         self._configured = configured
         self.files: list[MappedFile] = []
-        self.refresh()
+        if plain is None or not self._take(self._folders[0], plain):
+            self._list()
 
     def refresh(self) -> None:
         """List the queue's folders again.
@@ -68,18 +76,46 @@ class MappedFileQueue:
         A running broker may have added, extended or deleted files. Raises OSError.
         """
         self.close()
+        self._list()
+
+    def _list(self) -> None:
         listing = _Listing(self.storage)
         for folder in self._folders:
-            listing.add(folder)
+            listing.add(Path(folder))
         self.allocated = listing.allocated
         self.foreign = tuple(listing.foreign)
         self._unnamed = tuple(listing.unnamed)
-        self.files = [listing.files[base] for base in sorted(listing.files)]
-        self.file_size = self._configured or _common_size(self.files)
-        for file in self.files:
+        self._set_files([listing.files[base] for base in sorted(listing.files)], listing.overlaps)
+
+    def _take(self, folder: str, plain: list[PlainFile]) -> bool:
+        """Take the files of a folder, sorted by name, and return True.
+
+        If a file does not belong to the queue, the function takes nothing, and returns False.
+        """
+        files = []
+        allocated = 0
+        for name, size, allocated_to_file, _ in plain:
+            if not is_file_name(name) or (base := int(name)) + size > OFFSET_MAX:
+                return False
+            files.append(MappedFile(self.storage, f"{folder}/{name}", base, size))
+            allocated += allocated_to_file
+        self.allocated = allocated
+        self.foreign = self._unnamed = ()
+        self._set_files(files, [])
+        small_files = self.storage.small_files
+        if small_files is not None:
+            for file, (_, size, _, content) in zip(files, plain, strict=True):
+                if content is not None and file.size == size:
+                    small_files.keep(file, content)
+        return True
+
+    def _set_files(self, files: list[MappedFile], overlaps: list[Damage]) -> None:
+        self.files = files
+        self.file_size = self._configured or _common_size(files)
+        for file in files:
             file.size = min(file.size_on_disk, self.file_size)
-        self.anomalies = (*listing.overlaps, *self._faults_in_sequence())
-        self._bases = tuple(file.file_from_offset for file in self.files)
+        self.anomalies = (*overlaps, *self._faults_in_sequence())
+        self._bases = tuple([file.file_from_offset for file in files])
 
     @property
     def min_offset(self) -> int:
@@ -169,33 +205,13 @@ class _Listing:
         self.allocated = 0
         self._storage = storage
 
-    def add(self, folder: str) -> None:
+    def add(self, folder: Path) -> None:
         """Add the entries of a folder. Raises OSError."""
-        plain = self._storage.plain_files(folder)
-        if plain is not None and self._add_plain(folder, plain):
-            return
-        path = Path(folder)
-        entries = self._storage.listing(path)
+        entries = self._storage.listing(folder)
         if not entries:
-            self._check_is_folder(path)
+            self._check_is_folder(folder)
         for entry in entries:
             self._add(entry)
-
-    def _add_plain(self, folder: str, plain: list[PlainFile]) -> bool:
-        """Add the files of a folder, and return True.
-
-        If a file does not belong to the queue, or has the offset of another file, the function adds nothing, and
-        returns False.
-        """
-        found = {}
-        start = folder if folder.endswith("/") else f"{folder}/"
-        for name, size, _ in plain:
-            if not is_file_name(name) or (base := int(name)) + size > OFFSET_MAX or base in self.files:
-                return False
-            found[base] = MappedFile(self._storage, start + name, base, size)
-        self.files |= found
-        self.allocated += sum(file.allocated for file in plain)
-        return True
 
     def _check_is_folder(self, folder: Path) -> None:
         """Add an entry to `foreign` if `folder` exists but is not a folder."""

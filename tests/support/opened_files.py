@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,5 +16,6 @@ if TYPE_CHECKING:
 
 def replace_open(monkeypatch: pytest.MonkeyPatch, opening: Callable[[Storage, Path], int]) -> None:
     """Open each file by `opening`, however the Storage is asked for it."""
+    monkeypatch.setattr(Storage, "plain_folders", lambda *_: repeat(None))  # it opens files itself
     monkeypatch.setattr(Storage, "open", opening)
     monkeypatch.setattr(Storage, "open_by_name", lambda storage, path: opening(storage, Path(path)))

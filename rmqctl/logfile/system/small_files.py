@@ -33,6 +33,11 @@ class SmallFiles:
         self._contents: dict[SmallFile, bytes | None] = {}
         self._room = ROOM
 
+    @property
+    def has_room(self) -> bool:
+        """Return whether the cache is not full."""
+        return self._room > 0
+
     def content(self, file: SmallFile) -> bytes | None:
         """Return the content of a file, without the zeros at its end.
 
@@ -42,7 +47,14 @@ class SmallFiles:
             return self._contents[file]
         except KeyError:
             content = file.read_small() if self._room > 0 else None
+        self.keep(file, content)
+        return content
+
+    def keep(self, file: SmallFile, content: bytes | None) -> None:
+        """Put the content of a file into the cache, if the cache is not full.
+
+        `content` is the content without the zeros at its end, or None if it has more than SMALL_FILE bytes.
+        """
         if self._room > 0:
             self._contents[file] = content
             self._room -= len(content or b"") + _OVERHEAD
-        return content

@@ -15,16 +15,18 @@ import struct
 import sys
 from contextlib import contextmanager, nullcontext
 from enum import Enum
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.logfile.access import place
 from rmqctl.logfile.access.place import names_below, naming, reached
+from rmqctl.logfile.system.plain_folders import BLOCK_BYTES, FILE_FLAGS, PlainFile, only_folders, plain_folders
 from rmqctl.logfile.system.small_files import SmallFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class Kind(Enum):
@@ -56,14 +58,6 @@ class Entry(NamedTuple):
     size: int = 0
     allocated: int = 0
     mtime: int = 0
-
-
-class PlainFile(NamedTuple):
-    """A regular file in a folder; its size and its allocated space are in bytes."""
-
-    name: str
-    size: int
-    allocated: int
 
 
 TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems can store later times, but a journal cannot
@@ -99,9 +93,6 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-_FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
-_BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
 
@@ -175,29 +166,32 @@ class Storage:
         entries = map(self._entry_in_folder, self._paths(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
-    def plain_files(self, folder: str) -> list[PlainFile] | None:
-        """Return the files of a folder that has only regular files, sorted by name.
+    def only_folders(self, folder: str) -> list[str] | None:
+        """Return the names in a folder that has only folders, sorted.
 
-        The result is None if the folder has other entries, or if the folder cannot be listed. Then the caller must use
-        `listing`. For a folder with one file, `plain_files` is five times as fast as `listing`.
+        The result is None if the folder has other entries, is a link, or cannot be listed. Then the caller must use
+        `kinds`. For a folder with a few folders, `only_folders` is five times as fast as `kinds`.
         """
-        if not self._is_direct or not self._is_inside_by_name(os.path.dirname(folder)):
-            return None
-        found = []
-        try:
-            descriptor = os.open(folder, _FOLDER_FLAGS)
-            try:
-                for name in os.listdir(descriptor):
-                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                    if not stat.S_ISREG(status.st_mode):
-                        return None
-                    found.append(PlainFile(name, status.st_size, status.st_blocks * _BLOCK_BYTES))
-            finally:
-                os.close(descriptor)
-        except OSError:
-            return None
-        found.sort()
-        return found
+        return only_folders(folder) if self._is_plainly_inside(folder) else None
+
+    def plain_folders(self, parent: str, names: Iterable[str]) -> Iterator[list[PlainFile] | None]:
+        """Yield the files of each of these folders in `parent`, sorted by name.
+
+        The item is None if the folder has entries that are not regular files, if the folder or `parent` is a link, or
+        if the folder cannot be listed. Then the caller must use `listing`. For a folder with one file, `plain_folders`
+        is ten times as fast as `listing`. Inside a `keeping_small_files` block, the contents of small files are read,
+        too.
+        """
+        if not self._is_plainly_inside(parent):
+            return repeat(None)
+        return plain_folders(parent, names, reads=self.small_files is not None and self.small_files.has_room)
+
+    def _is_plainly_inside(self, folder: str) -> bool:
+        """Return whether the path `folder` leads into a trusted folder.
+
+        Only the last name in `folder` may be a link, which the caller must not follow.
+        """
+        return self._is_direct and self._is_inside_by_name(os.path.dirname(folder))
 
     @property
     def _is_direct(self) -> bool:
@@ -301,13 +295,13 @@ class Storage:
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
             try:
-                descriptor = os.open(name, _OPEN_FLAGS, dir_fd=held)
+                descriptor = os.open(name, FILE_FLAGS, dir_fd=held)
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
                 if not self._may_follow(path):
                     raise OSError(errno.ELOOP, "a symbolic link out of the store", str(path)) from error
-                descriptor = os.open(self._real_path(path), _OPEN_FLAGS)
+                descriptor = os.open(self._real_path(path), FILE_FLAGS)
         return regular(descriptor, path)
 
     def open_by_name(self, path: str) -> int:
@@ -318,7 +312,7 @@ class Storage:
         if not self._is_direct:
             return self.open(Path(path))
         try:
-            descriptor = os.open(path, _OPEN_FLAGS)
+            descriptor = os.open(path, FILE_FLAGS)
         except OSError:
             return self.open(Path(path))
         return regular(descriptor, path)
@@ -587,7 +581,7 @@ def entry_of(path: Path, found: os.stat_result) -> Entry:
         path,
         _kind(found.st_mode),
         found.st_size,
-        found.st_blocks * _BLOCK_BYTES,
+        found.st_blocks * BLOCK_BYTES,
         found.st_mtime_ns // 1_000_000,
     )
 

@@ -112,7 +112,8 @@ class _Tried(NamedTuple):
 class RecoveryPlanner:
     """Plans the repair of a store by the recovery rules of a broker.
 
-    `profile` is the profile of the broker. RecoveryAnalysis explains `mode` and `threads`.
+    `profile` is the profile of the broker. RecoveryAnalysis explains `mode` and `threads`. `fingerprint` is the state
+    of the store before its queues were listed, or None if `plan` lists them.
     """
 
     def __init__(
@@ -124,8 +125,10 @@ class RecoveryPlanner:
         *,
         keep_going: bool = False,
         placeholders_limit: int = PLACEHOLDERS_LIMIT,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
         self._store = store
+        self._fingerprint = fingerprint
         self._profile = profile
         self._mode = mode
         self._threads = threads
@@ -142,10 +145,10 @@ class RecoveryPlanner:
         Raises OSError, Unreadable, and BadRequest if placeholders need more bytes than `placeholders_limit`.
         """
         check_none_set_aside(self._store)
-        self.warm_up()
-        started = time.perf_counter()
-        fingerprint = self._store.fingerprint()
+        fingerprint = self._store.fingerprint() if self._fingerprint is None else self._fingerprint
         with self._store.storage.keeping_small_files():
+            self.warm_up()
+            started = time.perf_counter()
             tried = self._try(fingerprint, None)
             if tried.hangs_at is not None:
                 tried = self._try(fingerprint, tried.hangs_at)

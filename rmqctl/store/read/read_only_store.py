@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.logfile.system.plain_folders import PlainFile
     from rmqctl.logfile.system.storage import Storage
 
 Fingerprint = tuple[tuple[str, Stamp | None], ...]
@@ -411,7 +412,7 @@ class ReadOnlyStore:
     def _topics_in(self, part: str) -> dict[str, None]:
         """Return the topics that have a folder in the queue folder `part`."""
         if part not in self._topic_names:
-            self._topic_names[part] = dict.fromkeys(self._folder_names(self.path.part(part)))
+            self._topic_names[part] = dict.fromkeys(self._folder_names(str(self.path.part(part))))
         return self._topic_names[part]
 
     def _files_of(self, part: str, topic: str, configured: int | None) -> Iterator[tuple[int, MappedFileQueue]]:
@@ -421,21 +422,25 @@ class ReadOnlyStore:
         """
         if topic not in self._topics_in(part):
             return
-        folder = self.path.part(part) / topic
-        text = str(folder)
-        for name in self._folder_names(folder):
+        folder = f"{self.path.part(part)}/{topic}"
+        names = self._folder_names(folder)
+        for name, plain in zip(names, self.storage.plain_folders(folder, names), strict=False):
             if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
-                self.foreign.append(self._not_ours(folder / name, Kind.DIRECTORY))
+                self.foreign.append(self._not_ours(Path(folder, name), Kind.DIRECTORY))
                 continue
-            files = self._files(f"{text}/{name}", configured)
+            files = self._files(f"{folder}/{name}", configured, plain)
             if files is not None:
                 yield int(name), files
 
-    def _folder_names(self, folder: Path) -> list[str]:
-        """Return the names of the folders in `folder`.
+    def _folder_names(self, text: str) -> list[str]:
+        """Return the names of the folders in the folder with the path `text`.
 
         Other entries are added to `foreign`.
         """
+        names = self.storage.only_folders(text)
+        if names is not None:
+            return names
+        folder = Path(text)
         try:
             entries = self.storage.kinds(folder)
             is_link_out = not entries and self.storage.entry(folder).kind is Kind.LINK_OUT
@@ -456,13 +461,15 @@ class ReadOnlyStore:
                 self._leave_unread(folder / name)
         return [name for name, kind in entries if kind is Kind.DIRECTORY]
 
-    def _files(self, folder: str, configured: int | None = None) -> MappedFileQueue | None:
-        """Return the files of a queue or an extension.
+    def _files(
+        self, folder: str, configured: int | None = None, plain: list[PlainFile] | None = None
+    ) -> MappedFileQueue | None:
+        """Return the files of a queue or an extension; `plain` as in MappedFileQueue.
 
         The result is None if the folder cannot be read.
         """
         try:
-            files = MappedFileQueue(self.storage, [folder], configured)
+            files = MappedFileQueue(self.storage, [folder], configured, plain)
         except OSError as error:
             self._cannot_be_read(Path(folder), error)
             return None

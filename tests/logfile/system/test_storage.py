@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.system.small_files import SMALL_FILE
 from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
 
@@ -172,7 +174,7 @@ def test_the_kinds_of_a_folder_are_those_of_its_listing(tmp_path: Path, *, follo
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_plain_files_are_those_of_the_listing(tmp_path: Path, *, writable: bool) -> None:
+def test_plain_folders_have_the_files_of_the_listing(tmp_path: Path, *, writable: bool) -> None:
     root, other = tmp_path / "store", tmp_path / "other"
     for folder in (root / "files", root / "mixed" / "folder", other):
         folder.mkdir(parents=True)
@@ -181,9 +183,68 @@ def test_plain_files_are_those_of_the_listing(tmp_path: Path, *, writable: bool)
     (root / "out").symlink_to(other)
     (root / "in").symlink_to(root / "files")
     storage = (WritableStorage if writable else Storage)(root)
-    listed = [(entry.name, entry.size, entry.allocated) for entry in storage.listing(root / "files")]
-    assert storage.plain_files(str(root / "files")) == (None if writable else listed)
-    assert [storage.plain_files(str(root / name)) for name in ("mixed", "out", "in", "none", "files/a")] == [None] * 5
+    listed = [(entry.name, entry.size, entry.allocated, None) for entry in storage.listing(root / "files")]
+    names = ["files", "mixed", "out", "in", "none", "files/a"]
+    found = list(zip(names, storage.plain_folders(str(root), names), strict=False))
+    assert found == list(zip(names, [None if writable else listed, *[None] * 5], strict=True))
+
+
+def test_plain_folders_are_not_reached_through_a_link(tmp_path: Path) -> None:
+    for link in ("store/topic", "queues"):
+        target = tmp_path / "other" / link / "0"
+        target.mkdir(parents=True)
+        (target / "file").write_bytes(b"1234")
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "topic").symlink_to(tmp_path / "other/store/topic")
+    (root / "queues").symlink_to(tmp_path / "other/queues")
+    storage = Storage(root)
+    assert storage.only_folders(str(root / "topic")) is None
+    assert next(storage.plain_folders(str(root / "topic"), ["0"])) is None
+    assert storage.only_folders(str(root / "queues/0")) is None
+    assert next(storage.plain_folders(str(root / "queues/0"), ["file"])) is None
+
+
+def test_small_files_are_read_with_their_folder(tmp_path: Path) -> None:
+    contents = {
+        "empty": b"",
+        "small": b"ab\0c",
+        "zeros": bytes(5000),
+        "ends in zeros": b"ab".ljust(SMALL_FILE, b"\0"),
+        "full": b"x" * SMALL_FILE,
+        "longer": b"x" * (SMALL_FILE + 1),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(content)
+    (tmp_path / "sparse").mkdir()
+    with (tmp_path / "sparse" / "file").open("wb") as file:
+        file.write(b"abc")
+        file.truncate(1 << 22)
+    storage, names = Storage(tmp_path), [*contents, "sparse"]
+
+    def read() -> list[bytes | None]:
+        folders = zip(names, storage.plain_folders(str(tmp_path), names), strict=True)
+        return [file.content for _, files in folders for file in files or ()]
+
+    assert read() == [None] * len(names)
+    with storage.keeping_small_files():
+        found = read()
+    assert found == [b"", b"ab\0c", b"", b"ab", b"x" * SMALL_FILE, None, b"abc"]
+    paths = [tmp_path / name / "file" for name in names]
+    assert found == [MappedFile(storage, path, 0, path.stat().st_size).read_small() for path in paths]
+
+
+def test_only_folders_are_those_of_a_folder_without_other_entries(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / "folders" / name).mkdir(parents=True)
+    (tmp_path / "mixed" / "a").mkdir(parents=True)
+    (tmp_path / "mixed" / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folders")
+    storage = Storage(tmp_path)
+    names = ("folders", "mixed", "empty", "link", "none", "mixed/file")
+    assert [storage.only_folders(str(tmp_path / name)) for name in names] == [["a", "b"], None, [], None, None, None]
 
 
 def test_what_is_no_folder_has_an_empty_listing(tmp_path: Path) -> None:

@@ -231,14 +231,20 @@ def test_a_folder_that_can_only_be_listed_is_told_and_the_rest_is_read(
     for folder in ("consumequeue/T/0", "consumequeue/T/1", "consumequeue/U/1", "batchconsumequeue/B/0"):
         put(root / folder / f"{0:020d}", struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"))
     put(root / "consumequeue_ext/U/1" / f"{0:020d}", bytes(100))
-    real = Storage._status
+    real, real_by_name = Storage._status, os.stat
 
     def status(self: Storage, path: Path, *, follow: bool = False) -> os.stat_result:
         if path.is_relative_to(root / closed_folder) and path != root / closed_folder:
             raise PermissionError(13, "Permission denied", str(path))
         return real(self, path, follow=follow)
 
+    def status_by_name(path: Path | str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        if dir_fd is not None and Path(f"/proc/self/fd/{dir_fd}").readlink().is_relative_to(root / closed_folder):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_by_name(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+
     monkeypatch.setattr(Storage, "_status", status)
+    monkeypatch.setattr(os, "stat", status_by_name)
     store = ReadOnlyStore(root)
     store.list_all()
     assert [path for path, code in codes(store).items() if code == "unreadable"] == [closed_folder]

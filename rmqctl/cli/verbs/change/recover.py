@@ -38,7 +38,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan, RecoveryPlanner
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,13 @@ def command(
     --dry-run.
     """
     opened = open_store(store, broker_conf, follow_links)
-    check_writable(opened)
-    planner = _planner(opened, asked, threads)
-    warmed_up(planner.warm_up)
-    with scan_progress(opened, progress_mode, "recover"):
-        plan = planner.plan()
+    fingerprint = opened.fingerprint()
+    with opened.storage.keeping_small_files():
+        check_writable(opened)
+        planner = _planner(opened, asked, threads, fingerprint)
+        warmed_up(planner.warm_up)
+        with scan_progress(opened, progress_mode, "recover"):
+            plan = planner.plan()
         plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)
     with plan_shown(dry_run=asked.dry_run):
@@ -156,7 +158,7 @@ def command(
     return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
 
 
-def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> RecoveryPlanner:
+def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int, fingerprint: Fingerprint) -> RecoveryPlanner:
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
     from rmqctl.store.read.version_guess import guess_profile
     from rmqctl.store.recovery.rules import Mode
@@ -170,6 +172,7 @@ def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> Recov
         threads,
         keep_going=asked.keep_going,
         placeholders_limit=asked.placeholders_limit,
+        fingerprint=fingerprint,
     )
 
 

@@ -97,9 +97,9 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
     from rmqctl.forensics.verify import Verification
 
     verification = Verification(store, level, threads, receipts=receipts)
-    warmed_up(verification.warm_up)
     try:
-        with scan_progress(store, progress_mode, "verify"):
+        with store.storage.keeping_small_files(), scan_progress(store, progress_mode, "verify"):
+            warmed_up(verification.warm_up)
             verification.run()
     except KeyboardInterrupt:
         remark_summary(verification.report)

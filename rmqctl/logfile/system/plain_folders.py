@@ -1,0 +1,128 @@
+"""Fast lists of folders that have only folders, or only regular files.
+
+A store may have 200,000 consume queues. Almost every queue has a folder of its own with one small file. Therefore the
+functions in this module call the operating system directly, and know folders by descriptor and name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.logfile.system.small_files import SMALL_FILE
+from rmqctl.logfile.system.zeros import used_length
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FILE_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+BLOCK_BYTES = 512  # the unit of st_blocks
+_FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class PlainFile(NamedTuple):
+    """A regular file in a folder; its size and its allocated space are in bytes.
+
+    `content` is the content without the zeros at its end, or None if the file was not read or is not small.
+    """
+
+    name: str
+    size: int
+    allocated: int
+    content: bytes | None = None
+
+
+def only_folders(folder: str) -> list[str] | None:
+    """Return the names in a folder that has only folders, sorted.
+
+    The result is None if the folder has other entries, if an entry cannot be examined, or if the folder is a link.
+    """
+    try:
+        descriptor = os.open(folder, _FOLDER_FLAGS)
+        try:
+            with os.scandir(descriptor) as entries:
+                names = [entry.name if entry.is_dir(follow_symlinks=False) else "" for entry in entries]
+            if names:
+                os.stat(names[0], dir_fd=descriptor, follow_symlinks=False)  # fails if the folder cannot be entered
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return None if "" in names else sorted(names)
+
+
+def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator[list[PlainFile] | None]:
+    """Yield the files of each of these folders in `parent`, sorted by name.
+
+    The item is None if the folder has entries that are not regular files, or if an entry cannot be examined. With
+    `reads`, small files are also read, and the item is also None if a file cannot be read. Links are not followed.
+    """
+    try:
+        above = os.open(parent, _FOLDER_FLAGS)
+    except OSError:
+        yield from repeat(None)
+        return
+    files_in = _read_files if reads else _examine_files
+    try:
+        for name in names:
+            try:
+                folder = os.open(name, _FOLDER_FLAGS, dir_fd=above)
+                try:
+                    found = files_in(folder)
+                finally:
+                    os.close(folder)
+            except OSError:
+                found = None
+            yield found if found is None or len(found) == 1 else sorted(found, key=itemgetter(0))
+    finally:
+        os.close(above)
+
+
+def _examine_files(folder: int) -> list[PlainFile] | None:
+    found = []
+    for name in os.listdir(folder):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        found.append(PlainFile(name, status.st_size, status.st_blocks * BLOCK_BYTES))
+    return found
+
+
+def _read_files(folder: int) -> list[PlainFile] | None:
+    found = []
+    for name in os.listdir(folder):
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            content = _small_content(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
+        found.append(PlainFile(name, status.st_size, status.st_blocks * BLOCK_BYTES, content))
+    return found
+
+
+def _small_content(descriptor: int, size: int) -> bytes | None:
+    """Return the content of an open file, without the zeros at its end.
+
+    The result is None if the file is not small, or if the read is incomplete.
+    """
+    if size > SMALL_FILE and _may_have_data(descriptor, SMALL_FILE):
+        return None
+    start = min(size, SMALL_FILE)
+    data = os.pread(descriptor, start, 0)
+    return data[: used_length(data)] if len(data) == start else None
+
+
+def _may_have_data(descriptor: int, position: int) -> bool:
+    """Return False if a file is known to have only a hole from `position` on."""
+    try:
+        os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    return True
