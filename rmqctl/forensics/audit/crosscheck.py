@@ -122,11 +122,11 @@ class QueueCrosscheck:
 
     def _kind_of(self, key: QueueKey) -> int:
         """Return how the messages of a queue are compared with the units."""
+        if key in self._cursors:
+            return PLAIN
         if key in self._unreadable or self._store.is_unread(*key):
             return IGNORED
-        if isinstance(self._store.queues.get(key), BatchConsumeQueue):
-            return ODD
-        return PLAIN if key in self._cursors else ABSENT
+        return ODD if isinstance(self._store.queues.get(key), BatchConsumeQueue) else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
         """Process successive messages of one queue that have the same verdict."""

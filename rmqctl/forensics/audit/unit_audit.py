@@ -159,12 +159,15 @@ class UnitAudit:
         Each pair in `plain` is the number of a queue minus `first`, and the cursor of the queue. A window that is
         filled here never moves, because the window has all units of the queue.
         """
-        filled = []
-        for at, cursor in plain:
-            content = cursor.queue.queue.small_content
-            if content is not None and len(content) <= self._pool.shape[1]:
-                self._pool[self._states["row"][first + at], : len(content)] = np.frombuffer(content, np.uint8)
-                filled.append(first + at)
+        width = self._pool.shape[1]
+        contents = ((at, cursor.queue.queue.small_content) for at, cursor in plain)
+        small = [(first + at, content) for at, content in contents if content is not None and len(content) <= width]
+        if not small:
+            return
+        filled = np.array([number for number, _ in small])
+        longest = max(len(content) for _, content in small)
+        units = b"".join([content.ljust(longest, b"\0") for _, content in small])
+        self._pool[self._states["row"][filled], :longest] = np.frombuffer(units, np.uint8).reshape(len(small), longest)
         self._states["window_start"][filled] = self._states["first"][filled]
         self._states["window_end"][filled] = self._states["end"][filled]
 

@@ -20,7 +20,7 @@ from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Flags, Row, Rows
+    from rmqctl.format.columns import Bytes, Flags, Numbers, Row, Rows
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
 
@@ -136,15 +136,27 @@ class FillTable:
     """
 
     def __init__(self) -> None:
-        self.rows = np.zeros(_ROWS_FIRST, queue_simulate.FILL_STATES)
+        self.rows = _rows_without_units(_ROWS_FIRST)
 
-    def add(self, number: int) -> Row:
-        """Return the new row `number` of a queue without units; all rows before it exist."""
-        if number == len(self.rows):
-            self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)))
-        row: Row = self.rows[number]
-        row["max_physical_offset"], row["appended_from"] = NO_QUEUE, -1
-        return row
+    def extend_to(self, number: int) -> None:
+        """Add rows until the table has the row `number`.
+
+        New rows have the state of a queue without units.
+        """
+        if number >= len(self.rows):
+            self.rows = np.concatenate((self.rows, _rows_without_units(max(len(self.rows), number + 1))))
+
+
+def _rows_without_units(count: int) -> Rows:
+    rows = np.zeros(count, queue_simulate.FILL_STATES)
+    rows["max_physical_offset"], rows["appended_from"] = NO_QUEUE, -1
+    return rows
+
+
+def max_offsets(states: Rows) -> Numbers:
+    """Return the max offset of each queue, int64. `states` are rows of FILL_STATES."""
+    ends: Numbers = np.where(states["has_files"] != 0, states["base"] + states["wrote"], 0)
+    return ends
 
 
 class RecoveredQueue:

@@ -30,6 +30,7 @@ from rmqctl.store.recovery.simulated_queue import (
     SmallQueues,
     UnitReader,
     begin_at_first_unit,
+    max_offsets,
 )
 
 if TYPE_CHECKING:
@@ -177,8 +178,18 @@ class RecoveredQueues:
                 return f"{queue.name}: {refusal}"
         return None
 
-    def __iter__(self) -> Iterator[RecoveredQueue | RecoveredBatchQueue]:
-        return (self._queues[key] for key in sorted(self._queues))
+    def with_offsets(self) -> Iterator[tuple[RecoveredQueue | RecoveredBatchQueue, int, int]]:
+        """Yield each queue with its min offset and its max offset.
+
+        The queues are sorted by topic and queueId.
+        """
+        low, high = self._table.rows["min_offset"].tolist(), max_offsets(self._table.rows).tolist()
+        for key in sorted(self._queues):
+            queue = self._queues[key]
+            if isinstance(queue, RecoveredBatchQueue):
+                yield queue, queue.min_offset, queue.max_offset
+            else:
+                yield queue, low[self._rows[key]], high[self._rows[key]]
 
     def _put(self, message: Message, *, is_odd: bool) -> None:
         targets, places = queue_destinations(message), self._places_of(message)
@@ -222,10 +233,10 @@ class RecoveredQueues:
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
         """Add a queue with its state; `queue` is None for a queue without a folder."""
         row = self._rows[key] = len(self._rows)
-        state = self._table.add(row)
+        self._table.extend_to(row)
         files = () if queue is None else tuple(file for file in queue.queue.files if file.size)
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
-            state["is_batch"] = 1
+            self._table.rows[row]["is_batch"] = 1
             size = (
                 queue.queue.file_size
                 if files and queue

@@ -314,9 +314,9 @@ class RestartSimulation:
         hangs, hangs_at = (
             self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
         )
-        for queue in self._queues:
+        for queue, _, max_offset in self._queues.with_offsets():
             if queue.cut_from is not None:
-                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
+                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
         refused = self._queues.refusal or self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,
@@ -383,13 +383,13 @@ class RestartSimulation:
             QueueOutcome(
                 queue.topic,
                 queue.queue_id,
-                queue.min_offset,
-                queue.max_offset,
+                low,
+                high,
                 lost.get((queue.topic, queue.queue_id), 0),
                 queue.cut_from,
                 tuple(queue.deleted),
             )
-            for queue in self._queues
+            for queue, low, high in self._queues.with_offsets()
         )
 
 

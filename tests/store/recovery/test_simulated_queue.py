@@ -157,7 +157,6 @@ def written(tmp_path: Path, files: dict[int, list[Unit]]) -> MappedFileQueue:
 
 def real(there: MappedFileQueue) -> tuple[RecoveredQueue, np.ndarray]:
     table = FillTable()
-    table.add(0)
     return RecoveredQueue("T", 0, there.files, UNITS, table, 0, UnitReader()), table.rows[:1]
 
 

@@ -170,10 +170,8 @@ class CleanRun:
         disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
         logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
         settings = _settings(known_to(profile, store.conf.expiry), self._asked)
-        plan, left = (
-            plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics),
-            leftovers(storage, self._root),
-        )
+        plan = plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics)
+        left = leftovers(storage, self._root)
         self._gauges.set("expired_files", len(plan.going))
         self._gauges.set("expired_bytes", plan.allocated_bytes + sum(one.allocated_bytes for one in left))
         self._gauges.set("waiting_messages", plan.waiting.total)
