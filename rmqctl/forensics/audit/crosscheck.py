@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,7 +89,6 @@ class QueueCrosscheck:
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         self._left_out: dict[QueueKey, int] = {}
-        self._leaves_topics_out = bool(signs_of_5(store))
         for key, queue in store.queues.items():
             if isinstance(queue, ConsumeQueue):
                 try:
@@ -96,6 +96,11 @@ class QueueCrosscheck:
                 except OSError as error:
                     self._give_up(key, error)
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
+
+    @cached_property
+    def _leaves_topics_out(self) -> bool:
+        """Return whether the broker may leave topics out of light queues, as later versions of 5.x do."""
+        return bool(signs_of_5(self._store))
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.

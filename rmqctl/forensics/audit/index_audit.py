@@ -16,9 +16,10 @@ from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SL
 from rmqctl.kernels import index_match
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.index_match import INDEX_EVENTS, MERGE_STATE
+from rmqctl.store.config.store_path import SIGN_OF_5_4
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, NotPassed
 from rmqctl.store.read.index.index_service import SLOTS_MAX
-from rmqctl.store.read.version_guess import guess_profile, looks_like_3x
+from rmqctl.store.read.version_guess import looks_like_3x
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -80,16 +81,17 @@ class TagsCounts(NamedTuple):
         return None if gap else following._replace(before=self.before, indexed=self.indexed + following.indexed)
 
 
-def tags_notes(tags: TagsCounts, last_offset: int, *, indexes_tags: bool) -> Iterator[str]:
+def tags_notes(store: ReadOnlyStore, tags: TagsCounts, last_offset: int) -> Iterator[str]:
     """Yield remarks on entries for TAGS that are missing because of an upgrade.
 
-    `last_offset` is the physical offset in the last entry. `indexes_tags` says whether the broker that wrote the store
-    last indexes TAGS.
+    `tags` counts all messages of the log, and `last_offset` is the physical offset in the last entry. There are no
+    remarks if no message has an entry for its TAGS, and no broker of 5.4 has started on the store.
     """
+    indexes_tags = tags.indexed or SIGN_OF_5_4 in store.path.version_signs()
     # if the open messages begin after the last entry, no key of these messages is in the index
     last = tags.open if tags.open_from <= last_offset else 0
     for count, where in ((tags.before, "first"), (last, "last")):
-        if count and (tags.indexed or indexes_tags):
+        if count and indexes_tags:
             yield (
                 f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
                 "broker before 5.4 wrote "
@@ -120,7 +122,6 @@ class IndexAudit:
         self._files = files
         self._builder = builder
         self._like_3x = False
-        self._indexes_tags = False
         self._incomplete_ahead = False
         self._open: dict[str, Finding] = {}
         self._missing: Finding | None = None
@@ -166,7 +167,7 @@ class IndexAudit:
 
         The remarks count the first and the last messages of the log that have no entry for TAGS.
         """
-        yield from tags_notes(self.tags, self._last_offset, indexes_tags=self._indexes_tags)
+        yield from tags_notes(self._store, self.tags, self._last_offset)
 
     @property
     def tags(self) -> TagsCounts:
@@ -236,7 +237,6 @@ class IndexAudit:
         """Yield the unchecked entries of all index files, in blocks."""
         if self._files is None:
             self._like_3x = looks_like_3x(self._store)
-            self._indexes_tags = guess_profile(self._store).indexes_tags
         for index_file in self._store.index.files if self._files is None else self._files:
             file = index_file.file
             header = index_file.header()

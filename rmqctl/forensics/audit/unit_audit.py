@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POOL_SIZE = 16 * 1024 * 1024
 WINDOW_MIN, WINDOW_MAX = 16, 16384
+_UNITS_FIRST = 256  # many queues have few messages, or only a few that no task has confirmed
 
 
 class QueueCursor:
@@ -125,8 +126,9 @@ class UnitAudit:
         self._states = np.zeros(0, QUEUE_STATES)
         window = POOL_SIZE // CQ_UNIT.size // max(len(cursors), 1)
         self._window = min(max(window, WINDOW_MIN), WINDOW_MAX)
-        self._pool = np.zeros((len(cursors), self._window * CQ_UNIT.size), np.uint8)
+        self._pool = np.empty((len(cursors), self._window * CQ_UNIT.size), np.uint8)  # a window is filled when it moves
         self._rows_used = 0
+        self._steps: dict[int, int] = {}
 
     def know(self, keys: list[QueueKey]) -> None:
         """Add the new queues in `keys`.
@@ -148,7 +150,7 @@ class UnitAudit:
         self._rows_used += len(plain)
         missing = self._rows_used - len(self._pool)
         if missing > 0:  # several topics that are not UTF-8 can have the name of one queue
-            self._pool = np.concatenate((self._pool, np.zeros((missing, self._pool.shape[1]), np.uint8)))
+            self._pool = np.concatenate((self._pool, np.empty((missing, self._pool.shape[1]), np.uint8)))
         self._keys += new
         self._states = np.concatenate((self._states, states))
         self._fill_windows(len(self._keys) - len(new), plain)
@@ -165,7 +167,7 @@ class UnitAudit:
         if not small:
             return
         filled = np.array([number for number, _ in small])
-        longest = max(len(content) for _, content in small)
+        longest = -(-max(len(content) for _, content in small) // CQ_UNIT.size) * CQ_UNIT.size
         units = b"".join([content.ljust(longest, b"\0") for _, content in small])
         self._pool[self._states["row"][filled], :longest] = np.frombuffer(units, np.uint8).reshape(len(small), longest)
         self._states["window_start"][filled] = self._states["first"][filled]
@@ -215,8 +217,10 @@ class UnitAudit:
         state = self._states[number]
         key = self._keys[number]
         cursor = self._cursors.get(key)
-        end = min(queue_offset + self._window, int(state["end"]))
-        row = self._pool[state["row"]]
+        step = self._steps.get(number, min(_UNITS_FIRST, self._window))
+        self._steps[number] = min(step * 8, self._window)
+        end = min(queue_offset + step, int(state["end"]))
+        row = self._pool[state["row"]][: (end - queue_offset) * CQ_UNIT.size]
         row[:] = 0
         try:
             if cursor is None:

@@ -15,7 +15,6 @@ from rmqctl.forensics.audit.index_audit import IndexAudit, tags_notes
 from rmqctl.forensics.audit.index_proof import FileProof, compare, join_checks, prove_file
 from rmqctl.spark.scan.store_tasks import examined
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.version_guess import guess_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +83,7 @@ class IndexByTasks:
             return
         self.findings += found.findings
         last = max((proof.last for proof in files), default=0)
-        self._notes += tags_notes(found.tags, last, indexes_tags=guess_profile(self._store).indexes_tags)
+        self._notes += tags_notes(self._store, found.tags, last)
 
     def notes(self) -> Iterator[str]:
         """Yield remarks on the index."""

@@ -164,6 +164,18 @@ class _Units:
                 yield slot, data[: whole * self.unit_size]
                 slot += whole
 
+    def blocks_backwards(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all slots in blocks as `blocks` does, but from the last file to the first."""
+        for file in reversed(self.queue.files):
+            base = file.file_from_offset // self.unit_size
+            stop = min(self.slots_of(file), _end_of_data(file, self.unit_size))
+            while stop > 0:
+                start = max(stop - UNITS_PER_READ, 0)
+                if file.next_data(start * self.unit_size) < stop * self.unit_size:
+                    data = file.read(start * self.unit_size, (stop - start) * self.unit_size)
+                    yield base + start, data[: len(data) // self.unit_size * self.unit_size]
+                stop = start
+
     def last_used(self, used: UsedTest) -> int | None:
         """Return the number of the last slot in use, or None if no slot is in use.
 
@@ -359,19 +371,11 @@ class ConsumeQueue:
         small = self._small_units()
         if small and _cq_used(small[-CQ_UNIT.size :]):
             return self.first_offset + len(small) // CQ_UNIT.size
-        for file in reversed(self.queue.files):
-            base = file.file_from_offset // CQ_UNIT.size
-            end = None
-            for slot, data in self._units.blocks(base, base + file.size // CQ_UNIT.size):
-                used = used_length(data)
-                for at in range(
-                    min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size
-                ):
-                    if _cq_used(data[at : at + CQ_UNIT.size]):
-                        end = slot + at // CQ_UNIT.size + 1
-                        break
-            if end is not None:
-                return end
+        for slot, data in self._units.blocks_backwards():
+            used = used_length(data)
+            for at in range(min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size):
+                if _cq_used(data[at : at + CQ_UNIT.size]):
+                    return slot + at // CQ_UNIT.size + 1
         return self.first_offset
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:

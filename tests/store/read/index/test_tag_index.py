@@ -165,7 +165,9 @@ def test_the_index_is_sampled_once_a_store(golden: Golden, rmqctl: Rmqctl, monke
         return True
 
     monkeypatch.setattr("rmqctl.store.read.read_only_store.tags_are_indexed", sampled)
-    for verb in (["info"], ["verify"], ["recover", "--dry-run"], ["rebuild", "index", "--dry-run"]):
+    for verb in (["info"], ["recover", "--dry-run"], ["rebuild", "index", "--dry-run"]):
         asked.clear()
         assert rmqctl(verb[0], root, *verb[1:]).code == 0
         assert len({id(store) for store in asked}) == len(asked) > 0, verb
+    asked.clear()
+    assert (rmqctl("verify", root).code, asked) == (0, [])  # it compares all messages anyway
