@@ -17,28 +17,35 @@ from rmqctl.spark.question.verify import verify
 from rmqctl.spark.scan import task_answers
 from rmqctl.spark.session.session import Target, session
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.bench.stores import keyed_store
+from tests.bench.stores import KEYED_MESSAGES, keyed_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DRIVER_HEADINGS = (
-    "driver of job verify, 4 GiB, two keys a message", "seconds", "CPU seconds", "CPU ns a record", "bytes a record"
-)  # fmt: skip
+    "driver of job verify, 4 GiB, two keys a message",
+    "records",
+    "seconds",
+    "CPU seconds",
+    "CPU ns a record",
+    "bytes a record",
+)
 CALLERS = ("rmqctl.spark.scan.split_source.answers", "rmqctl.spark.scan.store_tasks.answers")
 
 
 def driver_rows(work: Path, runs: int) -> list[list[str]]:
-    """A row for each level, in a warm session: the JVM's own CPU time is not in it."""
-    store = keyed_store(work)
+    """A row for each size of bodies and each level, in a warm session: the JVM's own CPU time is not in it."""
     with session(Target(master="local[2]"), os.environ) as spark:
-        return [_row(spark, store, level, runs) for level in (1, 2, 3)]
+        return [_row(spark, work, body_size, level, runs) for body_size in KEYED_MESSAGES for level in (1, 2, 3)]
 
 
-def _row(spark: SparkSession, root: Path, level: int, runs: int) -> list[str]:
+def _row(spark: SparkSession, work: Path, body_size: int, level: int, runs: int) -> list[str]:
+    root = keyed_store(work, body_size)
     found = [_spent(spark, root, level) for _ in range(runs + 1)][1:]
     seconds, cpu, sent, records = (median(values) for values in zip(*found, strict=True))
-    return [f"level {level}", f"{seconds:.2f}", f"{cpu:.3f}", f"{cpu / records * 1e9:.1f}", f"{sent / records:.3f}"]
+    what = f"bodies of {body_size} bytes, level {level}"
+    costs = [f"{cpu:.3f}", f"{cpu / records * 1e9:.1f}", f"{sent / records:.3f}"]
+    return [what, f"{records:,}", f"{seconds:.2f}", *costs]
 
 
 def _spent(spark: SparkSession, root: Path, level: int) -> tuple[float, float, int, int]:

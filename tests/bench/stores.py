@@ -15,17 +15,17 @@ from tests.real_store.harness import BROKER_GEOMETRY, Geometry, LoadReport, Real
 WRITER = "4.9.7"
 # bodies in bytes -> messages: the log stays just below 1 GiB
 BODY_SIZES = {1024: 830_000, 100: 3_300_000}
-KEYED_MESSAGES, KEYS = 3_300_000, 2  # a log of 3.7 GiB
+KEYED_MESSAGES, KEYS = {1024: 3_300_000, 100: 14_000_000}, 2  # logs of 3.7 GiB
 
 
-def keyed_store(work: Path) -> Path:
-    """A store with bodies of 1 KiB and two keys a message, that the real broker has shut down; written once."""
-    store = work / "keyed"
+def keyed_store(work: Path, body_size: int = 1024) -> Path:
+    """A store with two keys a message, that the real broker has shut down; written once."""
+    store = work / f"keyed-{body_size}"
     if not store.exists():
         print(f"bench: {WRITER} writes {store}", file=sys.stderr, flush=True)
-        making = work / "keyed.making"
+        making = work / f"keyed-{body_size}.making"
         shutil.rmtree(making, ignore_errors=True)
-        RealRocketMQ(WRITER, timeout=600).put(making, KEYED_MESSAGES, body_size=1024, key_words=KEYS)
+        RealRocketMQ(WRITER, timeout=600).put(making, KEYED_MESSAGES[body_size], body_size=body_size, key_words=KEYS)
         making.rename(store)
     return store
 
