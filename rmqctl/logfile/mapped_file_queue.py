@@ -7,6 +7,7 @@ of the queue.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import Counter
 from itertools import pairwise
@@ -67,8 +68,7 @@ class MappedFileQueue:
         self._folders = tuple(map(str, folders))  # smaller than Paths: a store may have 200,000 queues
         self._configured = configured
         self.files: list[MappedFile] = []
-        if plain is None or not self._take(self._folders[0], plain):
-            self._list()
+        self._list(plain)
 
     def refresh(self) -> None:
         """List the queue's folders again.
@@ -76,9 +76,14 @@ class MappedFileQueue:
         A running broker may have added, extended or deleted files. Raises OSError.
         """
         self.close()
-        self._list()
+        self._list(None)
 
-    def _list(self) -> None:
+    def _list(self, plain: list[PlainFile] | None) -> None:
+        if plain is None and len(self._folders) == 1:
+            parent, name = os.path.split(self._folders[0])
+            plain = next(self.storage.plain_folders(parent, [name]))
+        if plain is not None and self._take(self._folders[0], plain):
+            return
         listing = _Listing(self.storage)
         for folder in self._folders:
             listing.add(Path(folder))

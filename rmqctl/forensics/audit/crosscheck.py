@@ -99,7 +99,10 @@ class QueueCrosscheck:
 
     @cached_property
     def _leaves_topics_out(self) -> bool:
-        """Return whether the broker may leave topics out of light queues, as later versions of 5.x do."""
+        """Return whether the broker may leave topics out of light queues.
+
+        Later versions of 5.x do.
+        """
         return bool(signs_of_5(self._store))
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
@@ -406,7 +409,7 @@ class QueueCrosscheck:
             rest.in_front = False
             rest.previous = max(rest.previous, last.physical_offset if last else -1)
             behind = end
-        self._finish_slots(cursor, rest, behind, queue.slots_end)
+        self._finish_slots(cursor, rest, behind, cursor.data_end)
         self._count_spanning(queue, expired_before)
         queue.queue.close()
 

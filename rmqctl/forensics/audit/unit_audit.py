@@ -13,6 +13,7 @@ import numpy as np
 from rmqctl.format.cq_unit import CQ_UNIT, CqUnit
 from rmqctl.kernels.cq_unit_compare import IGNORED, PLAIN, QUEUE_STATES, RUNS, match
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.read.consume_queue import ScannedEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +32,15 @@ class QueueCursor:
 
     A unit is confirmed if the log has its message. Confirmed units are kept as runs [start, end) of queue offsets. If
     `max_offset` is None, it becomes the queue offset after the last unit in use. This takes a scan of the last files.
+    From the queue offset `data_end` on, the queue has only zeros, or no slot.
     """
 
-    __slots__ = ("_last_part", "_runs", "first", "max_offset", "queue")
+    __slots__ = ("_last_part", "_runs", "data_end", "first", "max_offset", "queue")
 
     def __init__(self, queue: ConsumeQueue, max_offset: int | None = None) -> None:
         self.queue = queue
-        self.max_offset = queue.end_by_scan() if max_offset is None else max_offset
+        scanned = ScannedEnd(max_offset, queue.slots_end) if max_offset is not None else queue.end_by_scan()
+        self.max_offset, self.data_end = scanned
         self.first = queue.first_offset
         self._runs: list[tuple[int, int]] = []
         self._last_part: tuple[int, int] | None = None

@@ -350,7 +350,7 @@ class _Steps:
         queue = self._store.queues[key]
         if not isinstance(queue, ConsumeQueue) or len(queue.queue.files) < 2:
             return
-        used = queue.end_by_scan() * CQ_UNIT.size
+        used = queue.end_by_scan().max_offset * CQ_UNIT.size
         for file in queue.queue.files[1:]:
             if file.file_from_offset >= used:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
@@ -370,7 +370,7 @@ class _Steps:
             return None
         cut = min(starts)
         behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
-        if cut + behind < queue.end_by_scan() or self._look.kept.of(key)[1] not in (0, cut):
+        if cut + behind < queue.end_by_scan().max_offset or self._look.kept.of(key)[1] not in (0, cut):
             return None
         self._cuts[key] = cut
         return cut_steps(queue, cut, _in_words(findings))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, whole_units
 from rmqctl.logfile.system.zeros import used_length
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 UNITS_PER_READ = 16384
 _SLOTS_OF_BLOCK = 100  # 2000 bytes of a consume queue: a smaller read takes as long
+
+
+class ScannedEnd(NamedTuple):
+    """The ends of a queue, as queue offsets.
+
+    `max_offset` is the offset after the last unit in use. From `data_end` on, the queue has only zeros.
+    """
+
+    max_offset: int
+    data_end: int
 
 
 class UnitQueue(Protocol):
@@ -165,7 +175,10 @@ class _Units:
                 slot += whole
 
     def blocks_backwards(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all slots in blocks as `blocks` does, but from the last file to the first."""
+        """Yield all slots in blocks, from the last block to the first.
+
+        The blocks are like those of `blocks`.
+        """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             stop = min(self.slots_of(file), _end_of_data(file, self.unit_size))
@@ -362,21 +375,25 @@ class ConsumeQueue:
         at = bisect_left(candidates, True, key=reached)
         return candidates[at] if at < len(candidates) else 0
 
-    def end_by_scan(self) -> int:
-        """Return the queue offset after the last unit in use, without bisection.
+    def end_by_scan(self) -> ScannedEnd:
+        """Return the end of the units in use, and the end of the data, without bisection.
 
         The queue files are scanned from the last file to the first, until a unit in use is found. In a damaged queue, a
         bisection could give a wrong result.
         """
         small = self._small_units()
         if small and _cq_used(small[-CQ_UNIT.size :]):
-            return self.first_offset + len(small) // CQ_UNIT.size
+            end = self.first_offset + len(small) // CQ_UNIT.size
+            return ScannedEnd(end, end)
+        data_end = None
         for slot, data in self._units.blocks_backwards():
-            used = used_length(data)
-            for at in range(min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size):
-                if _cq_used(data[at : at + CQ_UNIT.size]):
-                    return slot + at // CQ_UNIT.size + 1
-        return self.first_offset
+            slots = min(-(-used_length(data) // CQ_UNIT.size), len(data) // CQ_UNIT.size)
+            if slots and data_end is None:
+                data_end = slot + slots
+            for at in range(slots - 1, -1, -1):
+                if _cq_used(data[at * CQ_UNIT.size : (at + 1) * CQ_UNIT.size]):
+                    return ScannedEnd(slot + at + 1, data_end or slot + slots)
+        return ScannedEnd(self.first_offset, data_end or self.first_offset)
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield the slots [start, end) in blocks: (first queue offset, bytes).

@@ -160,10 +160,12 @@ def test_a_queue_whose_files_are_in_memory_gives_the_same_answers(units: list[by
     queue = consume_queue(units, first)
 
     def answers() -> list[object]:
-        ends = [*queue.min_and_max(begin), queue.end_by_scan(), queue.last()]
+        ends = [*queue.min_and_max(begin), *queue.end_by_scan(), queue.last()]
         return [*ends, *queue.units(0, queue.slots_end), *(queue.find(at) for at in range(queue.slots_end))]
 
     found = answers()
+    used = [at for at, raw in enumerate(units) if any(raw)]
+    assert queue.end_by_scan().data_end == queue.first_offset + (used[-1] + 1 if used else 0)
     with queue.queue.storage.keeping_small_files():
         assert answers() == found
 
