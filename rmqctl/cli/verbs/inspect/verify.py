@@ -97,13 +97,14 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
     from rmqctl.forensics.verify import Verification
 
     verification = Verification(store, level, threads, receipts=receipts)
-    try:
-        with store.storage.keeping_small_files(), scan_progress(store, progress_mode, "verify"):
-            warmed_up(verification.warm_up)
-            verification.run()
-    except KeyboardInterrupt:
-        remark_summary(verification.report)
-        raise
+    with store.storage.keeping_small_files():
+        warmed_up(verification.warm_up)
+        try:
+            with scan_progress(store, progress_mode, "verify"):
+                verification.run()
+        except KeyboardInterrupt:
+            remark_summary(verification.report)
+            raise
     note_unfinished_change(store)
     return verification.report
 
