@@ -59,14 +59,15 @@ def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator
     """Yield the files of each of these folders in `parent`, sorted by name.
 
     The item is None if the folder has entries that are not regular files, or if an entry cannot be examined. With
-    `reads`, small files are also read, and the item is also None if a file cannot be read. Links are not followed.
+    `reads`, the only file of a folder is also read if it is small, and the item is also None if the file cannot be
+    read. Links are not followed.
     """
     try:
         above = os.open(parent, _FOLDER_FLAGS)
     except OSError:
         yield from repeat(None)
         return
-    files_in = _read_files if reads else _examine_files
+    files_in = _read_file if reads else _examine_files
     try:
         for name in names:
             try:
@@ -92,19 +93,27 @@ def _examine_files(folder: int) -> list[PlainFile] | None:
     return found
 
 
-def _read_files(folder: int) -> list[PlainFile] | None:
-    found = []
-    for name in os.listdir(folder):
-        descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            content = _small_content(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
-        found.append(PlainFile(name, status.st_size, status.st_blocks * BLOCK_BYTES, content))
-    return found
+def _read_file(folder: int) -> list[PlainFile] | None:
+    """Examine the files of a folder, and read the only file of a folder.
+
+    A folder with more files may have more bytes than the memory. Only regular files are opened, because a program that
+    writes to a pipe would lose what it writes.
+    """
+    with os.scandir(folder) as entries:
+        names = [entry.name if entry.is_file(follow_symlinks=False) else "" for entry in entries]
+    if len(names) != 1:
+        return _examine_files(folder)
+    if not names[0]:
+        return None
+    descriptor = os.open(names[0], FILE_FLAGS, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        content = _small_content(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+    return [PlainFile(names[0], status.st_size, status.st_blocks * BLOCK_BYTES, content)]
 
 
 def _small_content(descriptor: int, size: int) -> bytes | None:

@@ -179,8 +179,8 @@ class Storage:
 
         The item is None if the folder has entries that are not regular files, if the folder or `parent` is a link, or
         if the folder cannot be listed. Then the caller must use `listing`. For a folder with one file, `plain_folders`
-        is ten times as fast as `listing`. Inside a `keeping_small_files` block, the contents of small files are read,
-        too.
+        is ten times as fast as `listing`. Inside a `keeping_small_files` block, the only file of a folder is also read
+        if it is small.
         """
         if not self._is_plainly_inside(parent):
             return repeat(None)

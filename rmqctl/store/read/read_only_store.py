@@ -424,11 +424,12 @@ class ReadOnlyStore:
             return
         folder = f"{self.path.part(part)}/{topic}"
         names = self._folder_names(folder)
-        for name, plain in zip(names, self.storage.plain_folders(folder, names), strict=False):
-            if not (name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name):
+        plain = self.storage.plain_folders(folder, [name for name in names if _is_queue_id(name)])
+        for name in names:
+            if not _is_queue_id(name):
                 self.foreign.append(self._not_ours(Path(folder, name), Kind.DIRECTORY))
                 continue
-            files = self._files(f"{folder}/{name}", configured, plain)
+            files = self._files(f"{folder}/{name}", configured, next(plain))
             if files is not None:
                 yield int(name), files
 
@@ -492,6 +493,11 @@ class ReadOnlyStore:
         code = "link-not-followed" if kind is Kind.LINK_OUT else "foreign-file"
         what = LINK_TEXT if kind is Kind.LINK_OUT else f"{kind.value} that does not belong here"
         return Damage(code, 0, 0, what, path=self.storage.display(path))
+
+
+def _is_queue_id(name: str) -> bool:
+    """Return whether the name of a folder is a queueId."""
+    return name.isdecimal() and len(name) <= QUEUE_ID_DIGITS_MAX and str(int(name)) == name
 
 
 def has_key(message: Message, key: str) -> bool:

@@ -235,6 +235,30 @@ def test_small_files_are_read_with_their_folder(tmp_path: Path) -> None:
     assert found == [MappedFile(storage, path, 0, path.stat().st_size).read_small() for path in paths]
 
 
+def test_only_the_only_file_of_a_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one/file", "two/a", "two/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "file")
+    real, opened = os.open, []
+
+    def watched(path: Path | str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        opened.append(str(path))
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", watched)
+    storage, names = Storage(tmp_path), ["one", "two", "pipe"]
+    with storage.keeping_small_files():
+        found = [*storage.plain_folders(str(tmp_path), names)]
+    assert [files if files is None else [file.content for file in files] for files in found] == [
+        [b"x"],
+        [None, None],
+        None,
+    ]
+    assert opened == [str(tmp_path), "one", "file", "two", "pipe"]
+
+
 def test_only_folders_are_those_of_a_folder_without_other_entries(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / "folders" / name).mkdir(parents=True)

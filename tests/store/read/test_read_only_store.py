@@ -191,6 +191,17 @@ def test_consume_queues_are_listed_before_batch_queues(root: Path) -> None:
     assert sorted(store.conflicting_queues) == [("A", 0), ("A", 1)]
 
 
+def test_a_folder_that_is_no_queue_is_not_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("0", "007", "copy"):
+        put(root / "consumequeue" / "T" / name / f"{0:020d}")
+    listed: list[str] = []
+    watch_listings(monkeypatch, lambda folder: listed.append(str(folder.relative_to(root))))
+    store = ReadOnlyStore(root)
+    assert list(store.queues) == [("T", 0)]
+    assert {"consumequeue/T/007": "foreign-file", "consumequeue/T/copy": "foreign-file"}.items() <= codes(store).items()
+    assert [name for name in listed if name.startswith("consumequeue/T/")] == ["consumequeue/T/0"]
+
+
 def test_a_log_folder_that_cannot_be_listed_is_unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(folder: Path) -> None:
         if folder.name == "commitlog":
