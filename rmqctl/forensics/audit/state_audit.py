@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 CHECKPOINT_SLACK_MS = 3000  # a recovery also steps back this far
@@ -133,11 +134,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
             yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
     yield from audit_lost_config(store)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
-        end = (
-            queue_end(store, found.topic, found.queue_id)
-            if ends is None
-            else ends.get((found.topic, found.queue_id), 0)
-        )
+        end = _present_end(store, found) if ends is None else ends.get((found.topic, found.queue_id), 0)
         if end is not None and found.offset > end:
             detail = f"{found.owner} is at {found.offset} in {found.topic}/{found.queue_id}, the queue ends at {end}"
             path = f"{CONFIG}/{found.source}"
@@ -150,6 +147,19 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
                 queue_id=found.queue_id,
                 queue_offset=found.offset,
             )
+
+
+def _present_end(store: ReadOnlyStore, found: StoredOffset) -> int | None:
+    """Return the end of the queue of a stored offset, as in `queue_end`.
+
+    A broker may have written to the queue since rmqctl read its file. Therefore rmqctl reads the file again if the
+    stored offset is after the end of the queue.
+    """
+    end = queue_end(store, found.topic, found.queue_id)
+    if end is None or found.offset <= end:
+        return end
+    with store.storage.reading_small_files_again():
+        return queue_end(store, found.topic, found.queue_id)
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:

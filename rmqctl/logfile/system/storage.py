@@ -459,6 +459,18 @@ class Storage:
         finally:
             self.small_files = before
 
+    @contextmanager
+    def reading_small_files_again(self) -> Iterator[None]:
+        """Read small files from the disk until the end of the `with` block.
+
+        The contents that `keeping_small_files` caches are not used.
+        """
+        before, self.small_files = self.small_files, None
+        try:
+            yield
+        finally:
+            self.small_files = before
+
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
         """Return the `stat` result of a path.
 

@@ -13,7 +13,7 @@ import pytest
 from rmqctl.cli.main import run
 from rmqctl.forensics.audit.state_audit import audit_config
 from rmqctl.forensics.finding import CATALOGUE
-from rmqctl.forensics.verify import LEVEL_QUEUES, verify
+from rmqctl.forensics.verify import LEVEL_QUEUES, Verification, verify
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -203,6 +203,20 @@ def test_a_delay_level_behind_the_end_of_its_queue(
     assert said(broker) == {
         Said("offset-beyond-queue", "config/delayOffset.json", None, "SCHEDULE_TOPIC_XXXX", queue_id, offset)
     }
+
+
+def test_a_delay_level_and_its_queue_that_go_on_during_the_scan(broker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets are read after the scan, so the ends of the queues are read again."""
+    real = Verification._check_log
+    queue = next((broker / "consumequeue/SCHEDULE_TOPIC_XXXX/0").iterdir())
+
+    def check_log(verification: Verification) -> None:
+        real(verification)
+        poke(queue, 13 * 20, "qiq", *peek(queue, 12 * 20, "qiq"))
+        set_config(broker, "delayOffset.json", "1:13", "1:14")
+
+    monkeypatch.setattr(Verification, "_check_log", check_log)
+    assert run(["verify", str(broker)]) == 0
 
 
 def test_a_delay_level_that_is_behind_is_usual(broker: Path) -> None:
