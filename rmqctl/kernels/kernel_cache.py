@@ -22,12 +22,16 @@ def find_folder() -> Path | None:
     """
     import platformdirs
 
-    own = platformdirs.user_cache_path("rmqctl") / _sources_digest()
+    try:
+        digest = _sources_digest()
+    except OSError:  # rmqctl was installed without its sources
+        return None
+    own = platformdirs.user_cache_path("rmqctl") / digest
     if _is_ours(own.parent) and _is_ours(own):
         return own
-    import tempfile  # needs as long as to load a kernel
+    import tempfile  # this import takes as long as loading a kernel
 
-    temporary = Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}" / own.name
+    temporary = Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}" / digest
     return temporary if _is_ours(temporary.parent) and _is_ours(temporary) else None
 
 
@@ -48,7 +52,7 @@ def _sources_digest() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether `folder` belongs to this user and is writable by no other user.
+    """Return whether only this user, who owns `folder`, can write to `folder`.
 
     If `folder` does not exist, the function tries to create `folder`.
     """

@@ -82,7 +82,7 @@ class MappedFileQueue:
         if plain is None and len(self._folders) == 1:
             parent, name = os.path.split(self._folders[0])
             plain = next(self.storage.plain_folders(parent, [name]))
-        if plain is not None and self._take(self._folders[0], plain):
+        if plain is not None and self._use(self._folders[0], plain):
             return
         listing = _Listing(self.storage)
         for folder in self._folders:
@@ -92,10 +92,10 @@ class MappedFileQueue:
         self._unnamed = tuple(listing.unnamed)
         self._set_files([listing.files[base] for base in sorted(listing.files)], listing.overlaps)
 
-    def _take(self, folder: str, plain: list[PlainFile]) -> bool:
-        """Take the files of a folder, sorted by name, and return True.
+    def _use(self, folder: str, plain: list[PlainFile]) -> bool:
+        """Use these files of a folder, sorted by name, and return True.
 
-        If a file does not belong to the queue, the function takes nothing, and returns False.
+        If a file does not belong to the queue, the function changes nothing, and returns False.
         """
         files = []
         allocated = 0

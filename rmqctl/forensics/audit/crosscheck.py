@@ -103,7 +103,7 @@ class QueueCrosscheck:
 
         Later versions of 5.x do.
         """
-        return bool(signs_of_5(self._store))
+        return bool(self._store.path.version_signs() or signs_of_5(self._store))  # the index is read only if needed
 
     def on_messages(self, messages: Rows, message: Message | None = None) -> None:
         """Process messages of the log, which must be in log order.

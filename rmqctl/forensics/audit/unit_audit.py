@@ -129,9 +129,10 @@ class UnitAudit:
         self._states = np.zeros(0, QUEUE_STATES)
         window = POOL_SIZE // CQ_UNIT.size // max(len(cursors), 1)
         self._window = min(max(window, WINDOW_MIN), WINDOW_MAX)
-        self._pool = np.empty((len(cursors), self._window * CQ_UNIT.size), np.uint8)  # a window is filled when it moves
+        # not zeroed: no byte of a window is read before it is filled
+        self._pool = np.empty((len(cursors), self._window * CQ_UNIT.size), np.uint8)
         self._rows_used = 0
-        self._steps: dict[int, int] = {}
+        self._next_lengths: dict[int, int] = {}  # units of the next window, by the number of the queue
 
     def know(self, keys: list[QueueKey]) -> None:
         """Add the new queues in `keys`.
@@ -220,9 +221,9 @@ class UnitAudit:
         state = self._states[number]
         key = self._keys[number]
         cursor = self._cursors.get(key)
-        step = self._steps.get(number, min(_UNITS_FIRST, self._window))
-        self._steps[number] = min(step * 8, self._window)
-        end = min(queue_offset + step, int(state["end"]))
+        length = self._next_lengths.get(number, min(_UNITS_FIRST, self._window))
+        self._next_lengths[number] = min(length * 8, self._window)
+        end = min(queue_offset + length, int(state["end"]))
         row = self._pool[state["row"]][: (end - queue_offset) * CQ_UNIT.size]
         row[:] = 0
         try:

@@ -46,7 +46,7 @@ def only_folders(folder: str) -> list[str] | None:
         try:
             with os.scandir(descriptor) as entries:
                 names = [entry.name if entry.is_dir(follow_symlinks=False) else "" for entry in entries]
-            if names:
+            if names and names[0]:
                 os.stat(names[0], dir_fd=descriptor, follow_symlinks=False)  # fails if the folder cannot be entered
         finally:
             os.close(descriptor)
@@ -78,7 +78,7 @@ def plain_folders(parent: str, names: Iterable[str], *, reads: bool) -> Iterator
                     os.close(folder)
             except OSError:
                 found = None
-            yield found if found is None or len(found) == 1 else sorted(found, key=itemgetter(0))
+            yield found and sorted(found, key=itemgetter(0))
     finally:
         os.close(above)
 

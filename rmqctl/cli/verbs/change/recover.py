@@ -139,14 +139,14 @@ def command(
     --dry-run.
     """
     opened = open_store(store, broker_conf, follow_links)
-    fingerprint = opened.fingerprint()
+    fingerprint = opened.fingerprint()  # before the first listing: the repair stops if a broker has started since
     with opened.storage.keeping_small_files():
         check_writable(opened)
         planner = _planner(opened, asked, threads, fingerprint)
         warmed_up(planner.warm_up)
         with scan_progress(opened, progress_mode, "recover"):
             plan = planner.plan()
-        plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
+    plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)
     with plan_shown(dry_run=asked.dry_run):
         if output == "json":

@@ -19,6 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rmqctl.cli.views.change.repair_view import check_writable
 from rmqctl.format.message import PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -999,3 +1000,20 @@ def test_messages_of_a_deleted_topic_are_not_served(tmp_path: Path, rmqctl: Rmqc
     }
     assert plan["lost"]["records"] == 0
     assert not [note for note in plan["notes"] if "fewer" in note]
+
+
+def test_a_broker_that_starts_after_the_queues_were_listed_is_noticed(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = damaged("452-crash--cq-dirty-normal", tmp_path)
+
+    def started(opened: ReadOnlyStore) -> None:
+        check_writable(opened)
+        (store / "abort").touch()
+
+    monkeypatch.setattr("rmqctl.cli.verbs.change.recover.check_writable", started)
+    (store / "abort").unlink(missing_ok=True)
+    queues = tree_hash(store / "consumequeue")
+    result = rmqctl("recover", store, "--yes")
+    assert (result.code, "the store was changed while it was looked at" in result.err) == (1, True)
+    assert tree_hash(store / "consumequeue") == queues
