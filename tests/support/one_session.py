@@ -1,6 +1,6 @@
 """A program: command lines of `rmqctl` one after the other in one Spark session, since each costs seconds to begin.
 
-Its argument is where the session is, (master, remote) as JSON; its stdin a list of command lines. It prints a line for
+Its arguments, as JSON, are where the session is, (master, remote), and a list of command lines. It prints a line for
 each: its exit status, stdout and stderr, and when it was begun and done (epoch ms).
 """
 
@@ -20,7 +20,7 @@ from rmqctl.spark.session.session import Target, session
 def main() -> None:
     with session(Target(*json.loads(sys.argv[1])), os.environ) as spark:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-        for line in json.load(sys.stdin):
+        for line in json.loads(sys.argv[2]):
             begin, out, err = time.time(), io.StringIO(), io.StringIO()
             with redirect_stdout(out), redirect_stderr(err):
                 code = run(line)

@@ -9,10 +9,9 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from typing import Any
 from rmqctl.spark.session.java import java_home
 from tests.support.spark_process import (
     LOOPBACK,
-    POLL_SECONDS,
     QUICK_JVM,
-    START_SECONDS,
     Done,
     SparkProcess,
+    awaited,
     in_one_session,
     started_rmqctl,
     without_our_code,
@@ -85,25 +83,29 @@ class Cluster:
         good = [event for event in ends if event["Task End Reason"]["Reason"] == "Success"]
         return [event for event in good if begin <= event["Task Info"]["Launch Time"] <= end]
 
-    def kill_an_executor_at_work(self, job: subprocess.Popen[str]) -> int:
+    def lost_tasks(self) -> int:
+        """How many tasks of the newest application were lost with their executor."""
+        ends = [event for event in self.jobs_events() if event["Event"] == "SparkListenerTaskEnd"]
+        return sum(event["Task End Reason"]["Reason"] == "ExecutorLostFailure" for event in ends)
+
+    def kill_an_executor_at_work(self, job: subprocess.Popen[str], writes: Path | None = None) -> int:
         """Kill -9 the first executor that is at a task of a job, before that task ends; its pid.
 
-        Raises TimeoutError where none begins.
+        With `writes`, the first whose JVM has a file below this folder open. Raises TimeoutError where there is none.
         """
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and job.poll() is None:
-            for executor in (pid for worker in self.workers for pid in _children(worker)):
-                daemons = [pid for pid in _children(executor) if b"pyspark.daemon" in _command_line(pid)]
-                if daemons:
-                    # started for a task; stopped, so that the task cannot end before its executor does
-                    os.kill(daemons[0], signal.SIGSTOP)
-                    pythons = [*_children(daemons[0]), *daemons]
-                    for pid in [executor, *pythons]:
-                        os.kill(pid, signal.SIGKILL)
-                    return executor
-            time.sleep(POLL_SECONDS)
-        job.kill()
-        raise TimeoutError(f"no executor began a task: {job.communicate()}")
+        executor, daemon = awaited(job, lambda: self._at_work(writes))
+        os.kill(daemon, signal.SIGSTOP)  # so that the task cannot end before its executor does
+        for pid in [executor, *_children(daemon), daemon]:
+            os.kill(pid, signal.SIGKILL)
+        return executor
+
+    def _at_work(self, writes: Path | None) -> tuple[int, int] | None:
+        """An executor and its `pyspark.daemon`, which is started for a task."""
+        for executor in (pid for worker in self.workers for pid in _children(worker)):
+            daemons = [pid for pid in _children(executor) if b"pyspark.daemon" in _command_line(pid)]
+            if daemons and (writes is None or any(path.is_relative_to(writes) for path in _open_files(executor))):
+                return executor, daemons[0]
+        return None
 
 
 @contextmanager
@@ -133,6 +135,14 @@ def started(folder: Path) -> Iterator[Cluster]:
         yield Cluster(url, {**os.environ, **LOOPBACK, **conf}, [worker.pid for worker in workers], events)
 
 
+def kill_executors(job: subprocess.Popen[str]) -> int:
+    """Kill -9 all executors of a driver whose master is `local-cluster`; how many they were."""
+    found = [pid for jvm in _children(job.pid) for pid in _children(jvm) if b"ExecutorBackend" in _command_line(pid)]
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return len(found)
+
+
 def _children(pid: int) -> list[int]:
     """Processes that any thread of a process started."""
     try:
@@ -147,3 +157,12 @@ def _command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+def _open_files(pid: int) -> list[Path]:
+    found = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.append(link.readlink())
+    return found

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tests.conftest import Result
+
+T = TypeVar("T")
 
 START_SECONDS = 180
 JOB_SECONDS = 300
@@ -87,20 +89,49 @@ def in_one_session(
     lines: Sequence[Sequence[object]], environ: Mapping[str, str], *, master: str = "", remote: str = ""
 ) -> list[Done]:
     """What these command lines of `rmqctl` leave in one session of Spark's, in a process of its own."""
-    command = [sys.executable, str(Path(__file__).with_name("one_session.py")), json.dumps([master, remote])]
-    process = subprocess.Popen(
-        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    found = ended(process, json.dumps([[str(word) for word in line] for line in lines]))
+    found = ended(started_session(lines, environ, master=master, remote=remote))
     assert (found.code, found.err) == (0, "")
-    rows = map(json.loads, found.out.splitlines())
+    return all_done(found)
+
+
+def started_session(
+    lines: Sequence[Sequence[object]], environ: Mapping[str, str], *, master: str = "", remote: str = ""
+) -> subprocess.Popen[str]:
+    """These command lines of `rmqctl`, at work in one session of Spark's: a process with a group of its own."""
+    words = json.dumps([[str(word) for word in line] for line in lines])
+    command = [sys.executable, str(Path(__file__).with_name("one_session.py")), json.dumps([master, remote]), words]
+    return subprocess.Popen(
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+
+
+def all_done(session: Result) -> list[Done]:
+    """What the command lines left of a session that has ended."""
+    rows = map(json.loads, session.out.splitlines())
     return [Done(Result(code, out, err), begin, end) for code, out, err, begin, end in rows]
 
 
-def ended(process: subprocess.Popen[str], told: str | None = None) -> Result:
-    """What a process left that was `told` something on stdin."""
+def awaited(process: subprocess.Popen[str], look: Callable[[], T | None]) -> T:
+    """The first result of `look` that is true. Raises TimeoutError where the process ends before, or none comes."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := look():
+            return found
+        time.sleep(POLL_SECONDS)
+    process.kill()
+    raise TimeoutError(f"it did not come: {process.communicate()}")
+
+
+def ended(process: subprocess.Popen[str]) -> Result:
+    """What a process left."""
     try:
-        out, err = process.communicate(told, timeout=JOB_SECONDS)
+        out, err = process.communicate(timeout=JOB_SECONDS)
     finally:
         process.kill()
     assert "Traceback" not in err, err
