@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.real_store.java_build import MAVEN_TIMEOUT, cache_home, made, run, tool
+from tests.support.spark_process import LOOPBACK, QUICK_JVM
 
 VERSION, SPARK = "1.12.0", "4.1"
 ARTIFACT = f"iceberg-spark-runtime-{SPARK}_2.13"
@@ -30,3 +32,26 @@ def pyspark() -> Path:
         subprocess.run(command, check=True)
 
     return made(cache_home() / "iceberg" / f"pyspark-{SPARK}", install)
+
+
+def environ_of_a_lake(folder: Path) -> dict[str, str]:
+    """The environment of a driver of this PySpark, whose catalog `lake` keeps its tables in `folder`/warehouse.
+
+    Executors of `local-cluster` keep their files in SPARK_HOME, so this is below `folder`, too.
+    """
+    packages, home = pyspark(), folder / "spark"
+    home.mkdir()
+    for path in (packages / "pyspark").iterdir():
+        (home / path.name).symlink_to(path)
+    settings = {
+        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.jars": iceberg_jar(),
+        "spark.local.dir": folder / "scratch",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": folder / "warehouse",
+    }
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    paths = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
+    places = {"SPARK_CONF_DIR": str(folder), "SPARK_HOME": str(home), "PYTHONPATH": paths}
+    return {**os.environ, **LOOPBACK, **places}

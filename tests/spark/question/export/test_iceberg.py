@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,8 @@ import pytest
 
 from tests.conftest import Rmqctl
 from tests.spark.question.conftest import dumped
-from tests.support.iceberg import iceberg_jar, pyspark
-from tests.support.spark_process import LOOPBACK, in_one_session
+from tests.support.iceberg import environ_of_a_lake
+from tests.support.spark_process import in_one_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,13 +49,6 @@ def test_what_is_refused(
 def test_a_table(golden_stores: dict[str, Path], tmp_path: Path) -> None:
     """With the newest Spark that Iceberg has a build for."""
     first, second = golden_stores["broker-497"], golden_stores["533-basic"]
-    settings = {
-        "spark.jars": iceberg_jar(),
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": tmp_path / "warehouse",
-    }
-    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     to = ("--format", "iceberg", "--to", "lake.db.t", "-o", "json")
     lines: list[list[object]] = [
         ["job", "export", first, *to],
@@ -66,10 +58,8 @@ def test_a_table(golden_stores: dict[str, Path], tmp_path: Path) -> None:
         ["job", "export", second, *to, "--mode", "overwrite"],
         ["job", "sql", READ, first, "-o", "json"],
     ]
-    environ = {**os.environ, **LOOPBACK, "SPARK_CONF_DIR": str(tmp_path), "PYTHONPATH": str(pyspark())}
-    made, again, appended, both, replaced, last = (
-        done.result for done in in_one_session(lines, environ, master="local[2]")
-    )
+    done = in_one_session(lines, environ_of_a_lake(tmp_path), master="local[2]")
+    made, again, appended, both, replaced, last = (one.result for one in done)
     assert (made.code, appended.code, replaced.code, both.err, last.err) == (0, 0, 0, "", "")
     assert (again.code, "already exists" in again.err) == (2, True)
     for result, roots in ((both, [first, second]), (last, [second])):
