@@ -7,7 +7,6 @@ of the queue.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import Counter
 from itertools import pairwise
@@ -80,8 +79,7 @@ class MappedFileQueue:
 
     def _list(self, plain: list[PlainFile] | None) -> None:
         if plain is None and len(self._folders) == 1:
-            parent, name = os.path.split(self._folders[0])
-            plain = next(self.storage.plain_folders(parent, [name]))
+            plain = self.storage.plain_files(self._folders[0])
         if plain is not None and self._use(self._folders[0], plain):
             return
         listing = _Listing(self.storage)

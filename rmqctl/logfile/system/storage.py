@@ -186,6 +186,11 @@ class Storage:
             return repeat(None)
         return plain_folders(parent, names, reads=self.small_files is not None and self.small_files.has_room)
 
+    def plain_files(self, folder: str) -> list[PlainFile] | None:
+        """Return the files of one folder, as `plain_folders` does."""
+        parent, name = os.path.split(folder)
+        return next(self.plain_folders(parent, [name]))
+
     def _is_plainly_inside(self, folder: str) -> bool:
         """Return whether the path `folder` leads into a trusted folder.
 
