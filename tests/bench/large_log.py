@@ -114,4 +114,6 @@ def _write_queues(folder: Path, offsets: npt.NDArray[np.int64], size: int, topic
         (folder / str(queue)).mkdir(parents=True)
         for begin in range(0, len(units), UNITS):
             part = units[begin : begin + UNITS].tobytes()
-            (folder / str(queue) / f"{begin * UNIT_SIZE:020d}").write_bytes(part.ljust(UNITS * UNIT_SIZE, b"\0"))
+            with (folder / str(queue) / f"{begin * UNIT_SIZE:020d}").open("wb") as file:
+                file.write(part)
+                file.truncate(UNITS * UNIT_SIZE)  # the rest is a hole, as in a broker's file
