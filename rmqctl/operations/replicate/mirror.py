@@ -12,6 +12,7 @@ loses messages.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, NeedsRecovery, NotAStore
@@ -166,7 +167,7 @@ def _plan_start(store: ReadOnlyStore, master: Master, threads: int) -> RepairPla
         root = store.path.root
         hint = f"`rmqctl recover {quoted(root)} --dry-run` shows the damage; or replicate into another STORE"
         raise NeedsRecovery(f"this mirror was killed, and is damaged: {problem}", path=str(root), hint=hint)
-    return plan
+    return replace(plan, profile=master.profile)  # the index of the mirror may be too new to show it
 
 
 def _start_abnormally(root: Path, master: Master, threads: int, note: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -441,6 +442,21 @@ def test_a_killed_copy_that_is_damaged_is_left_alone(tmp_path: Path, rmqctl: Rmq
         before = tree_hash(new)
         assert "would lose" in refused_at_once(rmqctl, master, new, 1)
     assert tree_hash(new) == before
+
+
+def test_a_killed_copy_without_an_index_gets_the_one_of_its_master(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Where no index shows whether TAGS are indexed, the version of the master does."""
+    log, new = log_of("533-basic", tmp_path), tmp_path / "new"
+    with FakeMaster(log, version="V5_3_3") as master:
+        assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
+        (new / "abort").touch()
+        (new / "abort.bak").touch()
+        shutil.rmtree(new / "index")
+        assert rmqctl("rebuild", new, "index", "--dry-run").code == 2
+        found = rmqctl("replicate", master.address, new, "--once", "--yes")
+    assert found.code == 0, found.err
+    assert "this mirror was killed: it goes on" in found.err
+    assert list((new / "index").iterdir())
 
 
 def test_a_killed_copy_of_another_log_can_be_undone(tmp_path: Path, rmqctl: Rmqctl) -> None:
