@@ -84,7 +84,7 @@ class Cluster:
         return [event for event in good if begin <= event["Task Info"]["Launch Time"] <= end]
 
     def lost_tasks(self) -> int:
-        """How many tasks of the newest application were lost with their executor."""
+        """Count the tasks of the newest application that were lost with their executor."""
         ends = [event for event in self.jobs_events() if event["Event"] == "SparkListenerTaskEnd"]
         return sum(event["Task End Reason"]["Reason"] == "ExecutorLostFailure" for event in ends)
 

@@ -112,7 +112,7 @@ def started_session(
 
 
 def all_done(session: Result) -> list[Done]:
-    """What the command lines left of a session that has ended."""
+    """Return the results of the command lines of a session that has ended."""
     rows = map(json.loads, session.out.splitlines())
     return [Done(Result(code, out, err), begin, end) for code, out, err, begin, end in rows]
 
@@ -129,7 +129,7 @@ def awaited(process: subprocess.Popen[str], look: Callable[[], T | None]) -> T:
 
 
 def ended(process: subprocess.Popen[str]) -> Result:
-    """What a process left."""
+    """Wait for the end of a process, and return its result."""
     try:
         out, err = process.communicate(timeout=JOB_SECONDS)
     finally:

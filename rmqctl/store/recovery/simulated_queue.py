@@ -154,7 +154,10 @@ def _rows_without_units(count: int) -> Rows:
 
 
 def max_offsets(states: Rows) -> Numbers:
-    """Return the max offset of each queue, int64. `states` are rows of FILL_STATES."""
+    """Return the position after the last unit of each queue, int64.
+
+    The position is 0 if the queue has no files. `states` are rows of FILL_STATES.
+    """
     ends: Numbers = np.where(states["has_files"] != 0, states["base"] + states["wrote"], 0)
     return ends
 
@@ -218,8 +221,7 @@ class RecoveredQueue:
     @property
     def max_offset(self) -> int:
         """Return the position after the last unit; 0 if the queue has no files."""
-        state = self._state
-        return int(state["base"] + state["wrote"]) if state["has_files"] else 0
+        return int(max_offsets(self._state))
 
     @property
     def first(self) -> int:

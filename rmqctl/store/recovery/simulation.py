@@ -314,7 +314,7 @@ class RestartSimulation:
         hangs, hangs_at = (
             self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
         )
-        for queue, _, max_offset in self._queues.with_offsets():
+        for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
         refused = self._queues.refusal or self._queues.correct_min_offsets(self._log.start)

@@ -445,7 +445,7 @@ def test_a_killed_copy_that_is_damaged_is_left_alone(tmp_path: Path, rmqctl: Rmq
 
 
 def test_a_killed_copy_without_an_index_gets_the_one_of_its_master(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Where no index shows whether TAGS are indexed, the version of the master does."""
+    """The version of the master shows whether TAGS are indexed, if no index shows it."""
     log, new = log_of("533-basic", tmp_path), tmp_path / "new"
     with FakeMaster(log, version="V5_3_3") as master:
         assert rmqctl("replicate", master.address, new, "--once", "--yes").code == 0
