@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Rmqctl, unpack
+from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.spark.conftest import without_seconds
+from tests.support.lock_holder import lock_held
 from tests.support.spark_cluster import Cluster
 from tests.support.spark_process import ended
 
@@ -28,6 +29,30 @@ def test_verify_when_an_executor_is_killed(stores: int, cluster: Cluster, tmp_pa
     assert reports[0] == reports[1]
     assert without_seconds(documents[0]) == without_seconds(documents[1])
     assert "SparkListenerExecutorRemoved" in {event["Event"] for event in cluster.jobs_events()}
+
+
+FLEET = 40
+
+
+def test_no_store_of_a_fleet_ends_another(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One is damaged, one is open in a broker, one keeps its queues in RocksDB, and one does not exist."""
+    case = damage_cases()["497-basic--body-flip-first-abnormal"]
+    damaged, in_use = unpack(case["base"], tmp_path / "damaged"), unpack("broker-533", tmp_path / "used")
+    apply_damage(damaged, case["ops"])
+    fleet = [damaged, in_use, unpack("broker-533-rocksdb", tmp_path / "rocksdb"), tmp_path / "none"]
+    fleet += [unpack("533-basic", tmp_path / f"{number}") for number in range(FLEET - len(fleet))]
+    before = [tree_hash(root) for root in fleet if root.exists()]
+    words = ["verify", *fleet[FLEET // 2 :], *fleet[: FLEET // 2], "-o", "json"]
+    with lock_held(in_use):
+        (job,) = cluster.run([["job", *words]])
+        here = rmqctl(*words)
+    documents = [job.result.document(), here.document()]
+    assert job.result.code == here.code == 13
+    assert len(documents[0]["reports"]) == FLEET
+    for document in documents:
+        document["reports"] = [without_seconds(report) for report in document["reports"]]
+    assert documents[0] == documents[1]
+    assert [tree_hash(root) for root in fleet if root.exists()] == before
 
 
 MESSAGES, QUEUES = 60_000, 4

@@ -79,10 +79,10 @@ def command(
     need the libraries of rmqctl (numba, numpy, ...). rmqctl sends its own code to the executors. This job needs the
     extra `spark`: in the clone, `pipx install --force '.[spark]'`.
 
-    All stores are verified at the same time, but at most 256 small stores. A store is large if its log has more than a
-    quarter of the bytes of all logs. For a large store, many tasks read the log, and compare it with the queues and the
-    index. Each small store is verified by one task. The output and the exit code are those of `rmqctl verify` for the
-    same stores. If one store cannot be verified, the job continues with the other stores.
+    All stores are verified at the same time. A store is large if its log has more than a quarter of the bytes of all
+    logs. For a large store, many tasks read the log, and compare it with the queues and the index. Each small store is
+    verified by one task. The output and the exit code are those of `rmqctl verify` for the same stores. If one store
+    cannot be verified, the job continues with the other stores.
     """
     asked = HowToVerify(level, not ignore_receipts, split_mib * MIB, progress_mode)
     open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=level == 1)

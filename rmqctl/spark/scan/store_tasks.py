@@ -1,16 +1,18 @@
-"""Examine whole stores, each in one Spark job with one task.
+"""Examine whole stores, each in one Spark task.
 
 A task sends only its result to the driver. The executors read the stores, so the speed does not depend on the driver.
-At most JOBS_MAX stores are examined at once, in any order.
+Stores with small logs share a Spark job, because a job for each store costs the driver more than the task of a small
+store costs the executors. At most JOBS_MAX jobs run at once, in any order.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from rmqctl.errors import RmqctlError
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.remote_storage import root_path, root_text
@@ -21,7 +23,7 @@ from rmqctl.spark.session.spark_error import spark_errors
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 # what `verify` and `doctor` need, with the simulated start of a broker and the plan of a repair
 KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 JOBS_MAX = 256  # a job needs a thread; if Spark has fewer cores, its tasks wait
+# stores share a job up to so many bytes of log: the tasks take much longer than the job costs the driver
+JOB_SIZE = 1 << 30
+JOB_STORES_MAX = 256
 T = TypeVar("T")
 
 
@@ -96,16 +101,80 @@ def in_tasks(
     waits for the task and returns the task's result. If a store could not be examined, its function raises RmqctlError.
     When the block ends, jobs that have not started are cancelled.
     """
-    executor = ThreadPoolExecutor(min(len(work), JOBS_MAX) or 1, "store")
+    executor = ThreadPoolExecutor(JOBS_MAX, "stores")
+    results: dict[ReadOnlyStore, Callable[[], T]] = {}
     try:
-        jobs = {store: executor.submit(_examined_by, spark, task_of(store), one) for store, one in work.items()}
-        yield {store: job.result for store, job in jobs.items()}
+        for stores in groups(work):
+            job = executor.submit(_examine_group, spark, executor, [(task_of(store), work[store]) for store in stores])
+            results |= {store: partial(_result, job, number) for number, store in enumerate(stores)}
+        yield results
     finally:
         # a running job ends with its session, if rmqctl has begun the session
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _examined_by(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
+def groups(stores: Iterable[ReadOnlyStore]) -> Iterator[list[ReadOnlyStore]]:
+    """Yield the stores in order, in groups that each share a job."""
+    group: list[ReadOnlyStore] = []
+    size = 0
+    for store in stores:
+        if group and (size + store.commit_log.size > JOB_SIZE or len(group) == JOB_STORES_MAX):
+            yield group
+            group, size = [], 0
+        group.append(store)
+        size += store.commit_log.size
+    if group:
+        yield group
+
+
+def _result(group: Future[list[Future[T]]], number: int) -> T:
+    """Wait for the result of a store in a group."""
+    return group.result()[number].result()
+
+
+def _examine_group(
+    spark: SparkSession, executor: ThreadPoolExecutor, group: Sequence[tuple[StoreTask, Callable[[ReadOnlyStore], T]]]
+) -> list[Future[T]]:
+    """Examine stores in one job, and begin one more job for each store that fails.
+
+    If a task fails repeatedly, Spark ends the job. Therefore, the tasks of a shared job return their failures. In a job
+    of its own, Spark gives a store to other executors after a failure, and the error is that of the store alone.
+    """
+    found = _together(spark, group) if len(group) > 1 else [None]
+    return [
+        executor.submit(_alone, spark, task, work) if result is None else _done(*result)
+        for (task, work), result in zip(group, found, strict=True)
+    ]
+
+
+def _together(
+    spark: SparkSession, group: Sequence[tuple[StoreTask, Callable[[ReadOnlyStore], T]]]
+) -> Sequence[tuple[T] | None]:
+    """Return the results of stores that share a job, or None for a store that failed."""
+    try:
+        with spark_errors("Spark could not examine the stores"):
+            found = answers(spark, [partial(_attempt, task, work) for task, work in group])
+    except RmqctlError:  # for example, an executor was killed at the same store again and again
+        return [None] * len(group)
+    return [found[number]() for number in range(len(group))]
+
+
+def _attempt(task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> tuple[T] | None:
+    """Examine a store in a task, and return None if the store cannot be examined."""
+    try:
+        return (task.run(work),)
+    except (RmqctlError, OSError):
+        return None
+
+
+def _done(result: T) -> Future[T]:
+    done: Future[T] = Future()
+    done.set_result(result)
+    return done
+
+
+def _alone(spark: SparkSession, task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> T:
+    """Return the result of a store that has a job of its own."""
     (found,) = examined(spark, task, [work])
     return found
 

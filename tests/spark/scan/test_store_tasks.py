@@ -1,26 +1,35 @@
-"""A whole store in one task: the report of `verify`, if the task sees the store that the driver sees."""
+"""A whole store in one task: the report of `verify`, if the task sees the store that the driver sees.
+
+Stores that share a job share no failure.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from rmqctl.cli.job.by_store import doctor
-from rmqctl.errors import Unreadable
+from rmqctl.errors import NotAStore, Unreadable
 from rmqctl.forensics.verify import VerifyReport, verify
 from rmqctl.kernels import warm_up
 from rmqctl.spark.question.verify import whole_report
-from rmqctl.spark.scan.store_tasks import KERNELS, StoreTask, task_of
+from rmqctl.spark.scan import store_tasks
+from rmqctl.spark.scan.store_tasks import KERNELS, StoreTask, in_tasks, task_of
 from rmqctl.spark.scan.task_answers import packed, unpacked
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack
 from tests.spark.conftest import without_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CASES = damage_cases()
 DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 9 == 0]
@@ -73,3 +82,48 @@ def test_the_kernels_of_a_task_are_known(tmp_path: Path, monkeypatch: pytest.Mon
         row = task_of(store).run(partial(doctor.report_of, target="", profile=None))
     assert row["causes"]
     assert ready == {module.__name__ for module in KERNELS}
+
+
+def size_of(store: ReadOnlyStore) -> int:
+    """What a task finds out."""
+    return store.commit_log.size
+
+
+def killed(store: ReadOnlyStore) -> NoReturn:
+    """What happens to a worker process that needs too much memory."""
+    del store
+    os._exit(9)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("stores_a_job", [1, 2, 3, 256])
+def test_a_failure_ends_no_other_store(
+    stores_a_job: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One store is gone when its task begins, and the worker of another is killed each time."""
+    monkeypatch.setattr(store_tasks, "JOB_STORES_MAX", stores_a_job)
+    roots = [unpack("497-basic", tmp_path / name) for name in "abcde"]
+    with ExitStack() as stack:
+        stores = [stack.enter_context(closing(ReadOnlyStore(root))) for root in roots]
+        sizes = [store.commit_log.size for store in stores]
+        shutil.rmtree(roots[1])
+        work = {store: killed if number == 3 else size_of for number, store in enumerate(stores)}
+        with in_tasks(spark, work) as jobs:
+            assert [jobs[stores[number]]() for number in (0, 2, 4)] == [sizes[number] for number in (0, 2, 4)]
+            with pytest.raises(NotAStore, match="/b/store: no such folder"):
+                jobs[stores[1]]()
+            with pytest.raises(Unreadable, match=r"d/store: Spark could not examine the store: .*Python worker exited"):
+                jobs[stores[3]]()
+
+
+def test_stores_share_a_job_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        stores = [
+            stack.enter_context(closing(ReadOnlyStore(unpack("497-basic", tmp_path / name)))) for name in "abcdefg"
+        ]
+        size = stores[0].commit_log.size
+        monkeypatch.setattr(store_tasks, "JOB_SIZE", 3 * size)
+        assert list(store_tasks.groups(stores)) == [stores[:3], stores[3:6], stores[6:]]
+        monkeypatch.setattr(store_tasks, "JOB_SIZE", size - 1)
+        assert list(store_tasks.groups(stores)) == [[store] for store in stores]
+        assert list(store_tasks.groups([])) == []

@@ -21,12 +21,12 @@ import pytest
 
 from rmqctl.logfile.system.storage import Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from tests.cli.verbs.change.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.operations.repair.test_repair_crashes import Ran, failed, ran
 from tests.store.journal.test_transaction import tree
 from tests.support.disks import half_full_disks
 from tests.support.faulty_system import Fault, every_fault
+from tests.support.lock_holder import lock_held
 from tests.support.log_maker import Record, encode
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -136,14 +136,9 @@ def test_nothing_is_done_without_a_yes(store: Path, rmqctl: Rmqctl) -> None:
 
 def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
     before = tree(store)
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_held(store) as holder:
         result = rmqctl("clean", store, *KEEP_ONE, "--lock-wait", 0.5, "--yes")
         dry = rmqctl("clean", store, *KEEP_ONE, "--dry-run")
-        holder.communicate()
     assert (result.code, dry.code) == (11, 1)
     assert "has the store open: without --dry-run nothing is deleted (exit 11)" in dry.err
     assert f"commitlog/{0:020d}" in dry.out
@@ -152,15 +147,12 @@ def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
         "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others "
         "delete)" in result.err
     )
-    assert f"(pid {holder.pid})" in result.err
+    assert f"(pid {holder})" in result.err
     assert tree(store) == before
 
 
 def test_a_lock_is_waited_for(store: Path, rmqctl: Rmqctl) -> None:
-    program = HOLDER.replace("sys.stdin.read()", "import time; time.sleep(1)")
-    with subprocess.Popen([sys.executable, "-c", program, str(store / "lock")], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_held(store, 1):
         result = rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--lock-wait", 60, "--yes")
     assert result.code == 0
     assert log_files(store) == [f"{LAST:020d}"]
@@ -363,16 +355,11 @@ def test_metrics_of_a_run_that_could_not_begin(
 
 def test_metrics_of_a_store_in_use(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """What would go is known all the same."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_held(store):
         codes = [
             rmqctl("clean", store, *words, "--metrics", tmp_path / "m", "--yes").code
             for words in (("--when", 99), KEEP_ONE)
         ]
-        holder.communicate()
     assert codes == [11, 11]
     found = metrics_of(tmp_path / "m")
     assert (found["exit_status"], found["expired_files"], found["kept_files"]) == (11, 8, 1)

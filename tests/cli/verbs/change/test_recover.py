@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.resources import files
 from itertools import islice
@@ -24,6 +22,7 @@ from rmqctl.format.message import PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
+from tests.support.lock_holder import lock_held
 from tests.support.log_maker import log_bytes, sample_records, write_log
 
 CASES = damage_cases()
@@ -152,12 +151,6 @@ def test_nothing_is_done_without_a_yes(verb: tuple[str, ...], tmp_path: Path, rm
     assert tree_hash(store) == before
 
 
-HOLDER = (
-    "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print('held', "
-    "flush=True); sys.stdin.read()"
-)
-
-
 IN_USE = (
     ("recover",),
     ("truncate", "--to", "40668"),
@@ -171,15 +164,9 @@ IN_USE = (
 def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
     before = tree_hash(store)
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        assert broker.stdout.readline() == b"held\n"
-        words = 2 if verb[0] == "config" else 1
+    words = 2 if verb[0] == "config" else 1
+    with lock_held(store):
         result = rmqctl(*verb[:words], store, *verb[words:], "--yes")
-        assert broker.stdin is not None
-        broker.stdin.close()
     assert result.code == 11
     assert tree_hash(store) == before
 

@@ -22,6 +22,7 @@ from rmqctl.cli.main import run
 from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.faulty_system import Crashed, Fault, FaultySystem, open_descriptors
+from tests.support.lock_holder import lock_held
 
 Golden = Callable[[str], Path]
 SET = ("set", "--physic-msg-timestamp", "0", "--yes")
@@ -255,15 +256,7 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("471-basic")
     rmqctl("checkpoint", store, *SET)
     before = tree_hash(store)
-    program = (
-        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); "
-        "print(flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        broker.stdout.readline()
+    with lock_held(store):
         for arguments in (
             ("undo", store),
             ("undo", store, "--yes"),
@@ -279,7 +272,6 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
                 == f"rmqctl: {store}: a broker, or another rmqctl, has the store open (stop it, or work on a copy)\n"
             )
         assert rmqctl("undo", store, "--list").code == rmqctl("checkpoint", store, "show").code == 0
-        broker.communicate()
     assert tree_hash(store) == before
 
 
