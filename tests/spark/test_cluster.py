@@ -34,8 +34,8 @@ def test_verify_when_an_executor_is_killed(stores: int, cluster: Cluster, tmp_pa
 FLEET = 40
 
 
-def test_no_store_of_a_fleet_ends_another(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """One is damaged, one is open in a broker, one keeps its queues in RocksDB, and one does not exist."""
+def test_a_fleet_gets_the_reports_of_verify(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One store is damaged, one is open in a broker, one keeps its queues in RocksDB, and one does not exist."""
     case = damage_cases()["497-basic--body-flip-first-abnormal"]
     damaged, in_use = unpack(case["base"], tmp_path / "damaged"), unpack("broker-533", tmp_path / "used")
     apply_damage(damaged, case["ops"])

@@ -13,7 +13,10 @@ import fcntl, sys, time
 with open(sys.argv[1], "r+b") as file:
     fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
     print("held", flush=True)
-    time.sleep(float(sys.argv[2])) if len(sys.argv) > 2 else sys.stdin.read()
+    if len(sys.argv) > 2:
+        time.sleep(float(sys.argv[2]))
+    else:
+        sys.stdin.read()
 """
 
 

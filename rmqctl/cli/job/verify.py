@@ -126,8 +126,9 @@ def _begun(
     small = dict.fromkeys(small_stores(stores), work)
     large = [store for store in stores if store not in small]
     with (
-        begun_tasks(spark, small, "verify", asked.progress_mode) as of_small,
         _begun_splits(spark, large, asked) as of_large,
+        # ends first: after the end of _begun_splits, which cancels all jobs, it would begin cancelled jobs again
+        begun_tasks(spark, small, "verify", asked.progress_mode) as of_small,
     ):
         yield lambda store: of_small(store) if store in small else of_large(store)
 

@@ -98,7 +98,8 @@ def in_tasks(
     """Begin to examine stores, with one task for each store.
 
     The task of a store calls the function that `work` has for the store. For each store, the block gets a function that
-    waits for the task and returns the task's result. If a store could not be examined, its function raises RmqctlError.
+    waits for the task and returns the task's result. If stores share a job, their results are there when the job ends.
+    If a store could not be examined, its function raises RmqctlError.
     When the block ends, jobs that have not started are cancelled.
     """
     executor = ThreadPoolExecutor(JOBS_MAX, "stores")
@@ -137,8 +138,9 @@ def _examine_group(
 ) -> list[Future[T]]:
     """Examine stores in one job, and begin one more job for each store that fails.
 
-    If a task fails repeatedly, Spark ends the job. Therefore, the tasks of a shared job return their failures. In a job
-    of its own, Spark gives a store to other executors after a failure, and the error is that of the store alone.
+    If a task fails repeatedly, Spark ends the job. Therefore, a task of a shared job returns None if its store cannot
+    be examined. In a job of its own, Spark tries a store on other executors after a failure, and the error is that of
+    the store alone.
     """
     found = _together(spark, group) if len(group) > 1 else [None]
     return [
@@ -154,7 +156,7 @@ def _together(
     try:
         with spark_errors("Spark could not examine the stores"):
             found = answers(spark, [partial(_attempt, task, work) for task, work in group])
-    except RmqctlError:  # for example, an executor was killed at the same store again and again
+    except (RmqctlError, OSError):  # for example, an executor was killed at the same store again and again
         return [None] * len(group)
     return [found[number]() for number in range(len(group))]
 
@@ -168,6 +170,7 @@ def _attempt(task: StoreTask, work: Callable[[ReadOnlyStore], T]) -> tuple[T] | 
 
 
 def _done(result: T) -> Future[T]:
+    """Return a future that has its result."""
     done: Future[T] = Future()
     done.set_result(result)
     return done

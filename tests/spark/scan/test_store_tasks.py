@@ -22,13 +22,15 @@ from rmqctl.kernels import warm_up
 from rmqctl.spark.question.verify import whole_report
 from rmqctl.spark.scan import store_tasks
 from rmqctl.spark.scan.store_tasks import KERNELS, StoreTask, in_tasks, task_of
-from rmqctl.spark.scan.task_answers import packed, unpacked
+from rmqctl.spark.scan.task_answers import answers, packed, unpacked
 from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack
 from tests.spark.conftest import without_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from pyspark.sql import SparkSession
 
 CASES = damage_cases()
@@ -95,35 +97,62 @@ def killed(store: ReadOnlyStore) -> NoReturn:
     os._exit(9)
 
 
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[list[ReadOnlyStore]]:
+    """Five small stores."""
+    with ExitStack() as stack:
+        roots = [unpack("497-basic", tmp_path / name) for name in "abcde"]
+        yield [stack.enter_context(closing(ReadOnlyStore(root))) for root in roots]
+
+
+@pytest.mark.spark
+def test_a_store_that_fails_gets_a_job_of_its_own(
+    stores: list[ReadOnlyStore], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other stores are not examined again."""
+    jobs_of: list[int] = []
+
+    def counted(spark: SparkSession, calls: Sequence[Callable[[], object]]) -> dict[int, Callable[[], object]]:
+        jobs_of.append(len(calls))
+        return answers(spark, calls)
+
+    monkeypatch.setattr(store_tasks, "answers", counted)
+    shutil.rmtree(stores[1].path.root)
+    with in_tasks(spark, dict.fromkeys(stores, size_of)) as jobs:
+        others = [store for number, store in enumerate(stores) if number != 1]
+        assert [jobs[store]() for store in others] == [store.commit_log.size for store in others]
+        with pytest.raises(NotAStore, match="/b/store: no such folder"):
+            jobs[stores[1]]()
+    assert jobs_of == [5, 1]
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("stores_a_job", [1, 2, 3, 256])
 def test_a_failure_ends_no_other_store(
-    stores_a_job: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores_a_job: int, stores: list[ReadOnlyStore], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One store is gone when its task begins, and the worker of another is killed each time."""
     monkeypatch.setattr(store_tasks, "JOB_STORES_MAX", stores_a_job)
-    roots = [unpack("497-basic", tmp_path / name) for name in "abcde"]
-    with ExitStack() as stack:
-        stores = [stack.enter_context(closing(ReadOnlyStore(root))) for root in roots]
-        sizes = [store.commit_log.size for store in stores]
-        shutil.rmtree(roots[1])
-        work = {store: killed if number == 3 else size_of for number, store in enumerate(stores)}
-        with in_tasks(spark, work) as jobs:
-            assert [jobs[stores[number]]() for number in (0, 2, 4)] == [sizes[number] for number in (0, 2, 4)]
-            with pytest.raises(NotAStore, match="/b/store: no such folder"):
-                jobs[stores[1]]()
-            with pytest.raises(Unreadable, match=r"d/store: Spark could not examine the store: .*Python worker exited"):
-                jobs[stores[3]]()
+    shutil.rmtree(stores[1].path.root)
+    work = {store: killed if number == 3 else size_of for number, store in enumerate(stores)}
+    with in_tasks(spark, work) as jobs:
+        whole = [stores[number] for number in (0, 2, 4)]
+        assert [jobs[store]() for store in whole] == [store.commit_log.size for store in whole]
+        with pytest.raises(NotAStore, match="/b/store: no such folder"):
+            jobs[stores[1]]()
+        with pytest.raises(Unreadable, match=r"d/store: Spark could not examine the store: .*Python worker exited"):
+            jobs[stores[3]]()
 
 
-def test_stores_share_a_job_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ExitStack() as stack:
-        stores = [
-            stack.enter_context(closing(ReadOnlyStore(unpack("497-basic", tmp_path / name)))) for name in "abcdefg"
-        ]
-        size = stores[0].commit_log.size
-        monkeypatch.setattr(store_tasks, "JOB_SIZE", 3 * size)
-        assert list(store_tasks.groups(stores)) == [stores[:3], stores[3:6], stores[6:]]
-        monkeypatch.setattr(store_tasks, "JOB_SIZE", size - 1)
-        assert list(store_tasks.groups(stores)) == [[store] for store in stores]
-        assert list(store_tasks.groups([])) == []
+def test_stores_share_a_job_up_to_a_size_and_a_number(
+    stores: list[ReadOnlyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = stores[0].commit_log.size
+    assert list(store_tasks.groups(stores)) == [stores]
+    monkeypatch.setattr(store_tasks, "JOB_STORES_MAX", 4)
+    assert list(store_tasks.groups(stores)) == [stores[:4], stores[4:]]
+    monkeypatch.setattr(store_tasks, "JOB_SIZE", 2 * size)
+    assert list(store_tasks.groups(stores)) == [stores[:2], stores[2:4], stores[4:]]
+    monkeypatch.setattr(store_tasks, "JOB_SIZE", size - 1)
+    assert list(store_tasks.groups(stores)) == [[store] for store in stores]
+    assert list(store_tasks.groups([])) == []
