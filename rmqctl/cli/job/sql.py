@@ -195,11 +195,13 @@ def _answered(run: JobRun, query: str, answer: Callable[[], T]) -> tuple[T, list
     from pyspark.sql.utils import is_remote
 
     from rmqctl.spark.question.log_records import ask
-    from rmqctl.spark.question.sql import columns_of, make_views, needed, select
+    from rmqctl.spark.question.sql import columns_of, division_of, make_views, needed, select
     from rmqctl.spark.scan.coverage import NotAllRead
 
-    records = run.records(columns_of(query))
-    only = _splits_within(run, needed(run.spark, query, records.columns))
+    columns = columns_of(query)
+    only = _splits_within(run, needed(run.spark, query, columns))
+    by = division_of(query, columns)
+    records = run.records(columns) if by is None else run.groups([*columns, "messages"], by)
     records = records._replace(only=only)
 
     def answered(table: DataFrame) -> T:

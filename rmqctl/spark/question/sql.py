@@ -15,7 +15,7 @@ from rmqctl.spark.question.export.answer_files import write_answer
 from rmqctl.spark.question.plan_bounds import NAMED, bounds_of
 from rmqctl.spark.session.spark_error import one_line, own_error
 from rmqctl.spark.source.index_source import INDEX_COLUMNS
-from rmqctl.spark.source.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, ddl, messages_of
+from rmqctl.spark.source.message_schema import DIVISIONS, KIND_DAMAGE, MESSAGE_COLUMNS, ddl, messages_of
 from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
     "storeTimestamp",
 )  # fmt: skip
+# in the order of DIVISIONS: queries that need no other columns get counts of messages from the tasks
+_OF_GROUPS = (("broker", "store"), ("topic",), ("queueId",))
+COPIES = 4096  # a group becomes rows in steps, which limits the memory
 FIRST_TASKS = "spark.sql.limit.initialNumPartitions"
 RUNS_LATER_MS = 10 * 60 * 1000
 _NOW = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp)\b", re.IGNORECASE)
@@ -37,15 +40,45 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
-    """Return two views of `records`: `messages` and `damage`.
+    """Return the view `messages` of `records`, and the view `damage`.
 
-    `records` come from the data source `rocketmq`. The result is a dict with the name and the rows of each view.
+    `records` come from the data source `rocketmq` or, for `messages` alone, `rocketmq-groups`. The result is a dict
+    with the name and the rows of each view.
     """
     from pyspark.sql import functions as f
 
+    if "messages" in records.columns:
+        return {"messages": _each_message(records)}
     messages = messages_of(records).drop("kind", "damage", "detail")
     shown = [name for name in DAMAGE_COLUMNS if name in records.columns]
     return {"messages": messages, "damage": records.where(f.col("kind") == KIND_DAMAGE).select(*shown)}
+
+
+def _each_message(groups: DataFrame) -> DataFrame:
+    """Return one row for each message of `groups`.
+
+    All messages of a group have the same columns.
+    """
+    from pyspark.sql import functions as f
+
+    names = [name for names in _OF_GROUPS for name in names if name in groups.columns]
+    count = f.col("messages")
+    begins = groups.select(*names, "messages", f.explode(f.sequence(f.lit(0), count - 1, f.lit(COPIES))).alias("begin"))
+    last = f.least(f.lit(COPIES), count - f.col("begin"))
+    return begins.select(*names, f.explode(f.sequence(f.lit(1), last))).select(*names)
+
+
+def division_of(query: str, columns: Sequence[str]) -> str | None:
+    """Return into which groups the tasks can divide the messages that a query needs.
+
+    `columns` are those of `columns_of`. All messages of a group are equal in these columns, so the tasks send counts,
+    and not each message. The result is None if the query needs other columns, or damage.
+    """
+    known = {name for names in _OF_GROUPS for name in names}
+    if is_named("damage", query) or not known.issuperset(columns):
+        return None
+    last = max((number for number, names in enumerate(_OF_GROUPS) if not set(names).isdisjoint(columns)), default=0)
+    return DIVISIONS[last]
 
 
 def make_views(records: DataFrame) -> None:

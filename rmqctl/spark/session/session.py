@@ -20,6 +20,7 @@ from rmqctl.spark.session.java import java_home
 from rmqctl.spark.session.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
 from rmqctl.spark.session.spark_answer import check_answers
 from rmqctl.spark.session.spark_error import one_line, spark_errors
+from rmqctl.spark.session.worker_python import worker_python
 from rmqctl.text import install_extra
 
 if TYPE_CHECKING:
@@ -167,15 +168,17 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
     is_ours = "SPARK_ENV_LOADED" not in environ
     if is_ours:  # otherwise, spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
-        environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("SPARK_HOME", str(_spark_home()))
         settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
         settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the current folder
     if master:
         settings.setMaster(master)
-    if is_ours and _is_local(settings.get("spark.master")):
-        environ["SPARK_LOCAL_IP"] = LOOPBACK
-        settings.setAll(list(_LOCAL.items()))
+    if is_ours:
+        is_local = _is_local(settings.get("spark.master"))
+        environ.setdefault("PYSPARK_PYTHON", worker_python(folder) if is_local else sys.executable)
+        if is_local:
+            environ["SPARK_LOCAL_IP"] = LOOPBACK
+            settings.setAll(list(_LOCAL.items()))
     settings.setAll(list((_QUIET | _FAST).items()))
     with signals_held():
         SparkContext._ensure_initialized(conf=settings)  # only starts the JVM

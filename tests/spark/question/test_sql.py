@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.cli.job.job_run import JobRun
+from rmqctl.spark.question import sql
 from rmqctl.spark.question.log_records import LogRecords
-from rmqctl.spark.question.sql import columns_of, needed
+from rmqctl.spark.question.sql import columns_of, division_of, needed
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
 from tests.conftest import Rmqctl
 from tests.spark.question.conftest import dumped
@@ -154,7 +155,54 @@ def test_the_log_is_read_once_if_the_query_needs_all_of_it(
     found = document("sql", query, golden_stores["533-basic"])
     assert found["rows"] == rows
     assert found["scanned"]["messages"] == 300
-    assert len(before) == passes - 1
+    assert sum(not columns for _, columns, _ in before) == passes - 1
+
+
+@pytest.mark.parametrize(
+    ("query", "division"),
+    [
+        ("SELECT count(*) FROM messages", "broker"),
+        ("SELECT store, count(*) FROM messages GROUP BY store", "broker"),
+        ("SELECT topic, store FROM messages", "topic"),
+        ("SELECT broker FROM messages WHERE queueId = 1", "queue"),
+        ("SELECT topic, queueId FROM messages", "queue"),
+        ("SELECT topic, size FROM messages", None),
+        ("SELECT * FROM messages", None),
+        ("SELECT topic FROM damage", None),
+        ("SELECT m.topic FROM messages m JOIN damage d USING (topic)", None),
+    ],
+)
+def test_tasks_count_messages_if_a_query_needs_no_more(query: str, division: str | None) -> None:
+    assert division_of(query, columns_of(query)) == division
+
+
+@pytest.mark.parametrize("copies", [7, 4096])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT topic FROM messages",
+        "SELECT store, topic, queueId, count(*) AS n FROM messages GROUP BY ALL",
+        "SELECT DISTINCT topic FROM messages WHERE topic <> 'TopicA'",
+        "SELECT topic, queueId FROM messages WHERE queueId % 2 = 1",
+        "SELECT count(a.topic) AS n FROM messages a JOIN (SELECT DISTINCT topic FROM messages) b USING (topic)",
+    ],
+)
+def test_counted_messages_give_the_same_answer(
+    query: str,
+    copies: int,
+    damaged_stores: dict[str, Path],
+    golden_stores: dict[str, Path],
+    document: Callable[..., Row],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A comment that names another column lets the tasks send each message."""
+    monkeypatch.setattr(sql, "COPIES", copies)
+    roots = [*damaged_stores.values(), golden_stores["broker-497"], golden_stores["471-basic"]]
+    counted, each = (
+        document("sql", query + comment, *roots, "--limit", 1_000_000) for comment in ("", " -- physicalOffset")
+    )
+    assert sorted(map(repr, counted.pop("rows"))) == sorted(map(repr, each.pop("rows"))) != []
+    assert counted == each
 
 
 def test_a_limit_of_rows(golden_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
