@@ -7,11 +7,17 @@ for 13 ms (Spark 4.3, Python 3.11). The installed package of the driver has the 
 
 from __future__ import annotations
 
+import atexit
 import shlex
 import shutil
 import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+_FOLDERS = ExitStack()
+atexit.register(_FOLDERS.close)
 _SCRIPT = """\
 #!/bin/sh
 others=$(printf %s "$PYTHONPATH" | sed 's#[^:]*/python/lib/pyspark[.]zip:*##g')
@@ -20,11 +26,13 @@ exec {python} "$@"
 """
 
 
-def worker_python(folder: Path) -> str:
+@cache
+def worker_python() -> str:
     """Return the Python for workers on this host.
 
-    The result is a script in `folder` that starts the driver's Python without the archive of PySpark. If the driver's
-    PySpark is in an archive, or if files in `folder` cannot be executed, the result is the driver's Python.
+    The result is a script that starts the driver's Python without the archive of PySpark. If the driver's PySpark is in
+    an archive, or if temporary files cannot be executed, the result is the driver's Python. The script exists until
+    this process ends, because the JVM of later sessions remembers it.
     """
     import py4j
     import pyspark
@@ -32,12 +40,12 @@ def worker_python(folder: Path) -> str:
     packages = [Path(str(package.__file__)).absolute().parent for package in (pyspark, py4j)]
     if not all(package.is_dir() for package in packages):
         return sys.executable
+    folder = Path(_FOLDERS.enter_context(TemporaryDirectory(prefix="rmqctl-python-")))
     modules, script = folder / "modules", folder / "python"
     modules.mkdir()
     for package in packages:
         (modules / package.name).symlink_to(package)
-    script.write_text(
-        _SCRIPT.format(modules=shlex.quote(str(modules)), python=shlex.quote(sys.executable)), encoding="utf-8"
-    )
+    words = {"modules": shlex.quote(str(modules)), "python": shlex.quote(sys.executable)}
+    script.write_text(_SCRIPT.format(**words), encoding="utf-8")
     script.chmod(0o700)
     return shutil.which(str(script)) or sys.executable  # None, for example, on a file system without executables

@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqctl.spark.session.session import Target, session
 from rmqctl.spark.session.worker_python import worker_python
+from tests.conftest import unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,10 +24,15 @@ ARCHIVE = "/opt/spark/python/lib/pyspark.zip"
 PROGRAM = "import os, pyspark, py4j; print(os.environ['PYTHONPATH'], pyspark.__file__, py4j.__file__)"
 
 
-def folder_with_a_quote(tmp_path: Path) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files are made."""
     folder = tmp_path / "it's here"
     folder.mkdir()
-    return folder
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    worker_python.cache_clear()
+    yield folder
+    worker_python.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -36,36 +45,35 @@ def folder_with_a_quote(tmp_path: Path) -> Path:
         ("", []),
     ],
 )
-def test_the_archive_is_left_out(before: str, after: list[str], tmp_path: Path) -> None:
-    folder = folder_with_a_quote(tmp_path)
+def test_the_archive_is_left_out(before: str, after: list[str], folder: Path) -> None:
     environ = os.environ | {"PYTHONPATH": before}
-    said = subprocess.run(
-        [worker_python(folder), "-c", PROGRAM], env=environ, capture_output=True, text=True, check=True
-    )
-    modules = folder / "modules"
+    said = subprocess.run([worker_python(), "-c", PROGRAM], env=environ, capture_output=True, text=True, check=True)
+    (modules,) = folder.glob("*/modules")
     files = [modules / name / "__init__.py" for name in ("pyspark", "py4j")]
     assert said.stdout == f"{':'.join(map(str, (modules, *after)))} {files[0]} {files[1]}\n"
 
 
-def test_where_nothing_can_be_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_executed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that is mounted so."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert worker_python(tmp_path) == sys.executable
+    assert worker_python() == sys.executable
 
 
-def test_pyspark_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyspark_in_an_archive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
     monkeypatch.setattr(pyspark, "__file__", f"{ARCHIVE}/pyspark/__init__.py")
-    assert worker_python(tmp_path) == sys.executable
-    assert list(tmp_path.iterdir()) == []
+    assert worker_python() == sys.executable
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.spark
-def test_a_worker(no_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a session with a local master, unless the user has set a Python."""
-    from rmqctl.spark.session.session import Target, session
+def test_a_worker(no_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session with a local master, unless the user has set a Python.
 
+    In a second session, the JVM starts the Python that found the data source in the first.
+    """
+    unpacked = unpack("533-basic", tmp_path)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
 
     def path(_: int) -> list[str]:
@@ -74,8 +82,10 @@ def test_a_worker(no_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def archives(spark: SparkSession) -> list[str]:
         return spark.sparkContext.parallelize([1], 1).flatMap(path).collect()
 
-    with session(Target("local[1]"), os.environ) as spark:
-        assert archives(spark) == []
+    for _ in range(2):
+        with session(Target("local[1]"), os.environ) as spark:
+            assert archives(spark) == []
+            assert spark.read.format("rocketmq").load(str(unpacked)).count() > 0
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     with session(Target("local[1]"), os.environ) as spark:
         assert len(archives(spark)) == 1
