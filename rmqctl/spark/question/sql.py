@@ -30,8 +30,9 @@ DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
     "storeTimestamp",
 )  # fmt: skip
-# in the order of DIVISIONS: queries that need no other columns get counts of messages from the tasks
-_OF_GROUPS = (("broker", "store"), ("topic",), ("queueId",))
+# columns that are equal in all messages of a group, with the division that they need; for queries that need no other
+# columns, the tasks count the messages
+_DIVISION_OF = {"broker": "broker", "store": "broker", "topic": "topic", "queueId": "queue"}
 COPIES = 4096  # a group becomes rows in steps, which limits the memory
 FIRST_TASKS = "spark.sql.limit.initialNumPartitions"
 RUNS_LATER_MS = 10 * 60 * 1000
@@ -61,11 +62,12 @@ def _each_message(groups: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    names = [name for names in _OF_GROUPS for name in names if name in groups.columns]
-    count = f.col("messages")
-    begins = groups.select(*names, "messages", f.explode(f.sequence(f.lit(0), count - 1, f.lit(COPIES))).alias("begin"))
-    last = f.least(f.lit(COPIES), count - f.col("begin"))
-    return begins.select(*names, f.explode(f.sequence(f.lit(1), last))).select(*names)
+    names = [name for name in _DIVISION_OF if name in groups.columns]
+    count, begin = f.col("messages"), f.col("begin")
+    begins = f.explode(f.sequence(f.lit(0), count - 1, f.lit(COPIES)))
+    steps = groups.select(*names, count, begins.alias("begin"))
+    copies = f.sequence(f.lit(1), f.least(f.lit(COPIES), count - begin))
+    return steps.select(*names, f.explode(copies)).select(*names)
 
 
 def division_of(query: str, columns: Sequence[str]) -> str | None:
@@ -74,11 +76,9 @@ def division_of(query: str, columns: Sequence[str]) -> str | None:
     `columns` are those of `columns_of`. All messages of a group are equal in these columns, so the tasks send counts,
     and not each message. The result is None if the query needs other columns, or damage.
     """
-    known = {name for names in _OF_GROUPS for name in names}
-    if is_named("damage", query) or not known.issuperset(columns):
+    if is_named("damage", query) or not _DIVISION_OF.keys() >= set(columns):
         return None
-    last = max((number for number, names in enumerate(_OF_GROUPS) if not set(names).isdisjoint(columns)), default=0)
-    return DIVISIONS[last]
+    return max((_DIVISION_OF[name] for name in columns), key=DIVISIONS.index, default=DIVISIONS[0])
 
 
 def make_views(records: DataFrame) -> None:

@@ -99,8 +99,8 @@ def in_tasks(
 
     The task of a store calls the function that `work` has for the store. For each store, the block gets a function that
     waits for the task and returns the task's result. If stores share a job, their results are there when the job ends.
-    If a store could not be examined, its function raises RmqctlError.
-    When the block ends, jobs that have not started are cancelled.
+    If a store could not be examined, its function raises RmqctlError. When the block ends, jobs that have not started
+    are cancelled.
     """
     executor = ThreadPoolExecutor(JOBS_MAX, "stores")
     results: dict[ReadOnlyStore, Callable[[], T]] = {}

@@ -175,7 +175,8 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         settings.setMaster(master)
     if is_ours:
         is_local = _is_local(settings.get("spark.master"))
-        environ.setdefault("PYSPARK_PYTHON", worker_python() if is_local else sys.executable)
+        if "PYSPARK_PYTHON" not in environ:
+            environ["PYSPARK_PYTHON"] = worker_python() if is_local else sys.executable
         if is_local:
             environ["SPARK_LOCAL_IP"] = LOOPBACK
             settings.setAll(list(_LOCAL.items()))

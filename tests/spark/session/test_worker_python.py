@@ -26,7 +26,7 @@ PROGRAM = "import os, pyspark, py4j; print(os.environ['PYTHONPATH'], pyspark.__f
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where temporary files are made."""
+    """The folder for temporary files."""
     folder = tmp_path / "it's here"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
