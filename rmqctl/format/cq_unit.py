@@ -73,7 +73,8 @@ def whole_units(content: bytes) -> bytes:
 
     `content` is a queue file without the zeros at its end, so the last unit in `content` may be incomplete.
     """
-    return content.ljust(-(-len(content) // CQ_UNIT.size) * CQ_UNIT.size, b"\0")
+    missing = -len(content) % CQ_UNIT.size
+    return content + bytes(missing) if missing else content
 
 
 class CqUnit(NamedTuple):

@@ -158,17 +158,33 @@ def load(code: MachineCode, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:
     """
     import llvmlite.binding as llvm
 
+    engine = _engine_without(code.symbol)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
+    engine.finalize_object()
+    return _caller(engine.get_function_address(code.symbol), code, kinds)
+
+
+_ENGINES: list[tuple[Any, set[str]]] = []  # each with its symbols; machine code is in memory for as long as its engine
+
+
+def _engine_without(symbol: str) -> Any:
+    """Return an engine that did not have `symbol`, and record that it has it now.
+
+    Kernels share an engine, because LLVM needs more time for a new engine than for a kernel. But two kernels may have
+    the same symbol, because a symbol contains the numbers of record types, which numba assigns anew in each process.
+    """
+    import llvmlite.binding as llvm
+
+    for engine, symbols in _ENGINES:
+        if symbol not in symbols:
+            symbols.add(symbol)
+            return engine
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
-    engine.finalize_object()
-    _ENGINES.append(engine)
-    return _caller(engine.get_function_address(code.symbol), code, kinds)
-
-
-_ENGINES: list[Any] = []  # the machine code is in memory for as long as its engine
+    _ENGINES.append((engine, {symbol}))
+    return engine
 
 
 def _caller(address: int, code: MachineCode, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:

@@ -116,7 +116,8 @@ class MappedFileQueue:
         self.files = files
         self.file_size = self._configured or _common_size(files)
         for file in files:
-            file.size = min(file.size_on_disk, self.file_size)
+            if file.size_on_disk > self.file_size:
+                file.size = self.file_size
         self.anomalies = (*overlaps, *self._faults_in_sequence())
         self._bases = tuple([file.file_from_offset for file in files])
 
@@ -132,7 +133,8 @@ class MappedFileQueue:
         The result is None if the queue does not have exactly one file, or if the storage does not cache the content.
         Raises OSError.
         """
-        return self.files[0].content if len(self.files) == 1 else None
+        small_files = self.storage.small_files  # not by `MappedFile.content`: this is called for each of 200,000 queues
+        return None if small_files is None or len(self.files) != 1 else small_files.content(self.files[0])
 
     @property
     def end(self) -> int:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from rmqctl.format.columns import row_type
+from rmqctl.kernels import machine_code
 from rmqctl.kernels.kernel import kernel
-from rmqctl.kernels.machine_code import MachineCode
+from rmqctl.kernels.machine_code import MachineCode, kinds_of
+from rmqctl.kernels.native import compile_kernel
 
 ROWS = row_type("i4 small", "i8 large")
 
@@ -71,3 +73,24 @@ def test_a_damaged_file_has_no_code() -> None:
     damaged += [bytes((*raw[:at], raw[at] ^ 1, *raw[at + 1 :])) for at in range(len(raw))]
     assert not any(MachineCode.from_bytes("file.o", one) for one in damaged)
     assert MachineCode.from_bytes("other.o", raw) is None
+
+
+def test_kernels_with_the_same_symbol_do_not_mix() -> None:
+    """Symbols contain the numbers of record types, which are others in a process that compiles other kernels."""
+
+    def first(numbers: Any) -> Any:
+        return numbers[0]
+
+    def other(numbers: Any) -> Any:
+        return numbers[1]
+
+    numbers = np.array([3, 4], np.int64)
+    kinds = kinds_of((numbers,))
+    one, two = (compile_kernel(function, kinds) for function in (first, other))
+    object_file = two.object_file.replace(two.symbol.encode(), one.symbol.encode())
+    assert object_file != two.object_file
+    assert len(one.symbol) == len(two.symbol)
+    callers = [
+        machine_code.load(code, kinds) for code in (one, two._replace(symbol=one.symbol, object_file=object_file))
+    ]
+    assert [call((numbers,)) for call in callers] == [3, 4]

@@ -396,7 +396,7 @@ class QueueCrosscheck:
 
     def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
         queue, confirmed = cursor.queue, cursor.confirmed()
-        if len(confirmed) == 1 and queue.holds_only(*confirmed[0]):
+        if confirmed == [(cursor.first, cursor.data_end)]:
             queue.queue.close()
             return
         rest = _Unconfirmed(self._store.commit_log.min_offset, log_end)

@@ -128,7 +128,8 @@ class UnitAudit:
         self._keys: list[QueueKey] = []
         self._states = np.zeros(0, QUEUE_STATES)
         window = POOL_SIZE // CQ_UNIT.size // max(len(cursors), 1)
-        self._window = min(max(window, WINDOW_MIN), WINDOW_MAX)
+        longest = max((cursor.max_offset - cursor.first for cursor in cursors.values()), default=0)
+        self._window = max(min(max(window, WINDOW_MIN), WINDOW_MAX, longest), 1)
         # not zeroed: no byte of a window is read before it is filled
         self._pool = np.empty((len(cursors), self._window * CQ_UNIT.size), np.uint8)
         self._rows_used = 0

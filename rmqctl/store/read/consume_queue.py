@@ -268,18 +268,11 @@ class ConsumeQueue:
         """Return the min offset (as in `min_offset`) and the max offset of the queue."""
         count = self._units_in_memory(min_physical_offset)
         if count:
-            return self.first_offset, self.first_offset + count
+            first_offset = self.first_offset
+            return first_offset, first_offset + count
         end = self.max_offset
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset, end)
         return first.queue_offset if first else end, end
-
-    def holds_only(self, start: int, end: int) -> bool:
-        """Return whether the queue is known to have no data but the units [start, end).
-
-        The result is False if the files of the queue must be read to find out.
-        """
-        small = self._small_units()
-        return small is not None and start == self.first_offset and len(small) <= (end - start) * CQ_UNIT.size
 
     def _small_units(self) -> bytes | None:
         """Return the bytes of the queue's units, without the zeros at the end.
@@ -287,9 +280,10 @@ class ConsumeQueue:
         The result is None if the storage does not cache the units, or if they are longer than the slots of the file.
         """
         content = self.queue.small_content
-        if content is None or len(content) > self._units.slots_of(self.queue.files[0]) * CQ_UNIT.size:
+        if content is None:
             return None
-        return whole_units(content)
+        units = whole_units(content)
+        return units if len(units) <= self.queue.files[0].size else None
 
     def _units_in_memory(self, min_physical_offset: int) -> int:
         """Return the number of units in memory, or 0 if the files must be searched.
