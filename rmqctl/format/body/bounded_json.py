@@ -63,14 +63,14 @@ def _check_depth(value: Any) -> None:
 
     Recursive code, for example for printing, fails if a value is nested too deeply.
     """
-    level, depth = [value], 0
+    level, depth = [value] if isinstance(value, (dict, list)) else [], 0
     while level:
         depth += 1
         if depth > DEPTH_MAX:
             raise ValueError("nested too deeply")
-        level = [inner for outer in level for inner in _inner(outer)]
-
-
-def _inner(value: Any) -> list[Any]:
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [inner for inner in values if isinstance(inner, dict | list)]
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]

@@ -32,14 +32,18 @@ _FLAGS = {"true": True, "1": True, "y": True, "t": True, "false": False, "0": Fa
 
 
 def _number(bits: int) -> Kind:
+    least, largest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
     def kind(value: Any, place: str) -> int | None:
+        if type(value) is int and least <= value <= largest:  # nearly each: a file may have 50,000 topics
+            return value
         if value in _NOTHING:
             return None
         text = _DIGITS[bits].fullmatch(value.replace(",", "")) if isinstance(value, str) else None
         if text is None and not isinstance(value, int | float):
             raise ValueError(f"{place} is {_shown(value)}, not a number")
         number = int(value if text is None else text[1])
-        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        if not least <= number <= largest:
             raise ValueError(f"{place} is {number}, which has more than {bits} bits")
         return number
 
@@ -47,6 +51,8 @@ def _number(bits: int) -> Kind:
 
 
 def _flag(value: Any, place: str) -> bool | None:
+    if isinstance(value, bool):
+        return value
     if value in _NOTHING:
         return None
     if isinstance(value, int | float):
@@ -69,14 +75,16 @@ def _object(fields: Mapping[str, Kind]) -> Kind:
     def kind(value: Any, place: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{place} is {_shown(value)}, not an object")
-        known = {
-            name: fields[name](value[name], f"{place}.{name}" if place else name) for name in fields if name in value
-        }
-        return {
-            name: known.get(name, other)
-            for name, other in value.items()
-            if name not in known or known[name] is not None
-        }
+        prefix = f"{place}." if place else ""
+        found = dict(value)
+        for name, kind_of_field in fields.items():
+            if name in value:
+                read = kind_of_field(value[name], prefix + name)
+                if read is None:
+                    del found[name]
+                else:
+                    found[name] = read
+        return found
 
     return kind
 

@@ -6,7 +6,7 @@ A look-up finds a message by physical offset, id, key, queue offset or time.
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +84,12 @@ class ReadOnlyStore:
         As in a broker, all consume queues come before the batch consume queues. The queues are found by listing
         folders. Topic names in messages are never used in paths.
         """
-        topics = (*self._topics_in(store_path.CONSUMEQUEUE), *self._topics_in(store_path.BATCHCONSUMEQUEUE))
-        found = {key: queue for topic in topics for key, queue in self.topic_queues(topic).items()}
+        batch_topics = self._topics_in(store_path.BATCHCONSUMEQUEUE)
+        found: dict[QueueKey, UnitQueue] = {}
+        for topic in (*self._topics_in(store_path.CONSUMEQUEUE), *batch_topics):
+            found.update(self.topic_queues(topic))
+        if not batch_topics:
+            return found
         return dict(sorted(found.items(), key=lambda item: isinstance(item[1], BatchConsumeQueue)))
 
     def topic_queues(self, topic: str) -> dict[QueueKey, UnitQueue]:
@@ -424,9 +428,10 @@ class ReadOnlyStore:
             return
         folder = f"{self.path.part(part)}/{topic}"
         names = self._folder_names(folder)
-        plain = self.storage.plain_folders(folder, [name for name in names if _is_queue_id(name)])
-        for name in names:
-            if not _is_queue_id(name):
+        are_queues = [_is_queue_id(name) for name in names]
+        plain = self.storage.plain_folders(folder, [*compress(names, are_queues)])
+        for name, is_queue in zip(names, are_queues, strict=True):
+            if not is_queue:
                 self.foreign.append(self._not_ours(Path(folder, name), Kind.DIRECTORY))
                 continue
             files = self._files(f"{folder}/{name}", configured, next(plain))
