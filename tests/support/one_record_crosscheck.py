@@ -81,7 +81,8 @@ class OneRecordCrosscheck(QueueCrosscheck):
 
 def _slots(queue: ConsumeQueue, used_end: int) -> Iterator[CqUnit]:
     """Every slot of every file as it stands; from `used_end` on blocks of zeros are left out."""
-    for slot, data in queue.blocks(0, queue.slots_end):
+    for slot, count, part in queue.parts(0, queue.slots_end):
+        data = part or bytes(count * CQ_UNIT.size)
         if slot < used_end or any(data):
             for at, fields in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
                 yield CqUnit(at, *fields)

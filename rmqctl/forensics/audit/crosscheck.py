@@ -16,8 +16,9 @@ import numpy as np
 
 from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.queue_files import queue_file_findings
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
+from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
 from rmqctl.kernels.cq_unit_compare import (
     ABSENT,
     ASK,
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-FILES_FOR_A_MAJORITY = 3
 FINDINGS_MAX = 1000  # with one code in one queue: a file of garbage gives one for each unit
+_UNUSED = "an unused unit between used ones"
 
 
 class QueueCrosscheck:
@@ -280,7 +281,7 @@ class QueueCrosscheck:
                     self._finish_batch_queue(queue, log_end)
                 except OSError as error:
                     self._give_up(key, error)
-        self._check_files()
+        self.findings += queue_file_findings(self._store)
         for by_code in self._of_queue.values():
             for findings in by_code.values():
                 self.findings += findings
@@ -432,7 +433,10 @@ class QueueCrosscheck:
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
         """Check the unconfirmed units at the queue offsets [start, end)."""
-        for at, data in cursor.queue.blocks(start, end):
+        for at, count, data in cursor.queue.parts(start, end):
+            if not data:
+                self._finish_hole(cursor, at, count)
+                continue
             units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
                 continue
@@ -442,6 +446,13 @@ class QueueCrosscheck:
             left = np.flatnonzero(~self._counted(cursor, rest, at, units))
             for number, unit in zip(left.tolist(), units[left].tolist(), strict=True):
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
+
+    def _finish_hole(self, cursor: QueueCursor, start: int, count: int) -> None:
+        """Check `count` slots in a hole of a file: a hole is as wrong as zeros on the disk."""
+        count = min(count, cursor.max_offset - start)
+        if count > 0:
+            target = DispatchTarget(cursor.queue.topic, cursor.queue.queue_id, start, 0)
+            self._add("unit-hole", target, 0, _UNUSED, count)
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
         """Count faulty units whose code already has FINDINGS_MAX findings.
@@ -472,7 +483,7 @@ class QueueCrosscheck:
         queue = cursor.queue
         if slot.physical_offset == slot.size == slot.tags_code == 0:
             if slot.queue_offset < cursor.max_offset:
-                self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
+                self._add_unit("unit-hole", queue, slot, _UNUSED)
         elif slot.physical_offset < 0 or slot.size <= 0:
             code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
             self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
@@ -517,47 +528,6 @@ class QueueCrosscheck:
             previous = unit
         self._count_spanning(queue, expired_before)
         queue.queue.close()
-
-    def _check_files(self) -> None:
-        """Check the files of queues and extensions.
-
-        The function reports wrong file lengths, gaps between files, and wrong file names. A file name must be a
-        multiple of a unit's size.
-        """
-        plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
-        usual = _majority([file.size_on_disk for files in plain for file in files.files])
-        for topic, queue_id in self._store.conflicting_queues:
-            is_in_both = isinstance(self._store.queues[topic, queue_id], ConsumeQueue)
-            what = (
-                f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
-                if is_in_both
-                else f"the topic has other queues in {CONSUMEQUEUE}/"
-            )
-            path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
-            self.findings.append(Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id))
-        extensions = self._store.extensions
-        for key, queue in self._store.queues.items():
-            extension = extensions.get(key)
-            unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
-            problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
-            for file in queue.queue.files:
-                if file.file_from_offset % unit_size or file.size % unit_size:
-                    problems.setdefault(
-                        file.name,
-                        ("file-length", f"{file.size} bytes; name and length must be multiples of {unit_size}"),
-                    )
-                elif isinstance(queue, ConsumeQueue) and usual is not None and file.size != usual:
-                    problems.setdefault(
-                        file.name,
-                        ("file-length", f"{file.size} bytes, most queue files have {usual}: no broker loads it"),
-                    )
-            problems |= {
-                damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else [])
-            }
-            self.findings += [
-                Finding(code, path, None, what, topic=key[0], queue_id=key[1])
-                for path, (code, what) in problems.items()
-            ]
 
     def _unconfirmed(self, queue: ConsumeQueue, unit: CqUnit, log_start: int, log_end: int) -> None:
         at = unit.physical_offset
@@ -680,12 +650,3 @@ def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
 
 def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
     return f"the tags code is {code}, not {'a delivery time' if target.scheduled else target.tags_code}"
-
-
-def _majority(sizes: list[int]) -> int | None:
-    """Return the size that more than half of the files have.
-
-    The result is None if no size has a majority, or if there are fewer than three files.
-    """
-    size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
-    return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

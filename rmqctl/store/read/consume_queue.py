@@ -156,23 +156,39 @@ class _Units:
 
         The bytes of a block are whole slots. Missing files, and holes in sparse files, are left out.
         """
+        return ((slot, data) for slot, _, data in self.parts(start, end) if data)
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the slots [start, end) in parts: (number of the first slot, number of slots, bytes).
+
+        The bytes are empty if all slots of the part are in a hole. Slots in missing files are left out.
+        """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
-            slot = max(start, base)
-            stop = min(end, base + self.slots_of(file))
+            slot, stop = max(start, base), min(end, base + self.slots_of(file))
             if slot < stop:
-                stop = min(stop, base + _end_of_data(file, self.unit_size))
-            while slot < stop:
-                slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
-                count = min(UNITS_PER_READ, stop - slot)
-                if count <= 0:
-                    break
-                data = file.read((slot - base) * self.unit_size, count * self.unit_size)
-                whole = len(data) // self.unit_size
-                if not whole:
-                    break
-                yield slot, data[: whole * self.unit_size]
-                slot += whole
+                yield from self._parts_of(file, base, slot, stop)
+
+    def _parts_of(self, file: MappedFile, base: int, slot: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the slots [slot, stop) of a file, whose first slot is `base`, as `parts` does."""
+        data_end = min(stop, base + _end_of_data(file, self.unit_size))
+        while slot < data_end:
+            first = slot
+            slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
+            if slot >= data_end:
+                slot = first
+                break
+            if slot > first:
+                yield first, slot - first, b""
+            count = min(UNITS_PER_READ, data_end - slot)
+            data = file.read((slot - base) * self.unit_size, count * self.unit_size)
+            whole = len(data) // self.unit_size
+            if not whole:
+                return
+            yield slot, whole, data[: whole * self.unit_size]
+            slot += whole
+        if slot < stop:
+            yield slot, stop - slot, b""
 
     def blocks_backwards(self) -> Iterator[tuple[int, bytes]]:
         """Yield all slots in blocks, from the last block to the first.
@@ -395,6 +411,14 @@ class ConsumeQueue:
         The bytes of a block are whole slots, in use or not. Missing files, and holes in sparse files, are left out.
         """
         return self._units.blocks(start, end)
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the slots [start, end) in parts: (first queue offset, number of slots, bytes).
+
+        The bytes are whole slots, in use or not. The bytes are empty if all slots of the part are in a hole of a sparse
+        file, and contain only zeros. Slots in missing files are left out.
+        """
+        return self._units.parts(start, end)
 
     @property
     def slots_end(self) -> int:

@@ -284,6 +284,16 @@ def test_several_zeroed_units_are_one_hole(basic: Path) -> None:
     assert said(basic, LEVEL_QUEUES) == {at_unit("unit-hole", 5, 4), at_unit("missing-unit", 5, 4)}
 
 
+def test_slots_in_a_hole_of_a_file_are_as_unused_as_zeros(basic: Path) -> None:
+    """A small file is in memory without the zeros at its end; a copy of a store may have holes or zeros."""
+    slots = (basic / QUEUE_FILE).stat().st_size // UNIT
+    (basic / QUEUE_FILE).with_name(f"{slots * UNIT:020d}").write_bytes(
+        struct.pack(">qiq", *get_unit(basic, QUEUE_UNITS - 1)).ljust(slots * UNIT, b"\0")
+    )
+    hole = at_unit("unit-hole", QUEUE_UNITS, slots - QUEUE_UNITS)
+    assert hole in said(basic, LEVEL_QUEUES)
+
+
 @pytest.mark.parametrize("unit", [(-1, 5, 0), (5, 0, 0), (0, 0, 7), (100, -1, 0)])
 def test_bytes_behind_the_end_that_are_no_unit(basic: Path, unit: tuple[int, int, int]) -> None:
     set_unit(basic, 45, unit)
