@@ -448,7 +448,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _finish_hole(self, cursor: QueueCursor, start: int, count: int) -> None:
-        """Check `count` slots in a hole of a file: a hole is as wrong as zeros on the disk."""
+        """Check `count` slots in a hole of a file, as zeros on the disk are checked."""
         count = min(count, cursor.max_offset - start)
         if count > 0:
             target = DispatchTarget(cursor.queue.topic, cursor.queue.queue_id, start, 0)

@@ -159,9 +159,10 @@ class _Units:
         return ((slot, data) for slot, _, data in self.parts(start, end) if data)
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [start, end) in parts: (number of the first slot, number of slots, bytes).
+        """Yield the slots [start, end) in parts, with or without bytes.
 
-        The bytes are empty if all slots of the part are in a hole. Slots in missing files are left out.
+        A part is (number of the first slot, number of slots, bytes). The bytes are empty if all slots of the part are
+        in a hole. Slots in missing files are left out.
         """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
@@ -170,7 +171,10 @@ class _Units:
                 yield from self._parts_of(file, base, slot, stop)
 
     def _parts_of(self, file: MappedFile, base: int, slot: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [slot, stop) of a file, whose first slot is `base`, as `parts` does."""
+        """Yield the slots [slot, stop) of a file in parts, as `parts` does.
+
+        `base` is the number of the file's first slot.
+        """
         data_end = min(stop, base + _end_of_data(file, self.unit_size))
         while slot < data_end:
             first = slot
@@ -413,10 +417,11 @@ class ConsumeQueue:
         return self._units.blocks(start, end)
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the slots [start, end) in parts: (first queue offset, number of slots, bytes).
+        """Yield the slots [start, end) in parts, with or without bytes.
 
-        The bytes are whole slots, in use or not. The bytes are empty if all slots of the part are in a hole of a sparse
-        file, and contain only zeros. Slots in missing files are left out.
+        A part is (first queue offset, number of slots, bytes). The bytes are whole slots, in use or not. The bytes are
+        empty if all slots of the part are in a hole of a sparse file, and contain only zeros. Slots in missing files
+        are left out.
         """
         return self._units.parts(start, end)
 

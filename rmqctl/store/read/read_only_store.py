@@ -84,9 +84,10 @@ class ReadOnlyStore:
         As in a broker, all consume queues come before the batch consume queues. The queues are found by listing
         folders. Topic names in messages are never used in paths.
         """
+        plain_topics = self._topics_in(store_path.CONSUMEQUEUE)  # first, as its findings come first
         batch_topics = self._topics_in(store_path.BATCHCONSUMEQUEUE)
         found: dict[QueueKey, UnitQueue] = {}
-        for topic in (*self._topics_in(store_path.CONSUMEQUEUE), *batch_topics):
+        for topic in (*plain_topics, *batch_topics):
             found.update(self.topic_queues(topic))
         if not batch_topics:
             return found

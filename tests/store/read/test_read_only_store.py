@@ -191,6 +191,15 @@ def test_consume_queues_are_listed_before_batch_queues(root: Path) -> None:
     assert sorted(store.conflicting_queues) == [("A", 0), ("A", 1)]
 
 
+def test_what_does_not_belong_is_told_in_the_order_of_the_parts(root: Path) -> None:
+    parts = ("consumequeue", "batchconsumequeue")
+    for part in parts:
+        put(root / part / "stray", b"x")
+    store = ReadOnlyStore(root)
+    assert not store.queues
+    assert [*codes(store)] == [f"{part}/stray" for part in parts]
+
+
 def test_a_folder_that_is_no_queue_is_not_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("0", "007", "copy"):
         put(root / "consumequeue" / "T" / name / f"{0:020d}")
