@@ -35,8 +35,8 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Delay signals while a JVM starts, which takes 2 s.
 
-    If a signal interrupts the start of the JVM, the JVM prints many lines. The first signal takes effect after the
-    block. A second signal raises KeyboardInterrupt immediately.
+    If a signal interrupts the start of the JVM, the JVM prints many lines, and may run forever without rmqctl. The
+    first signal takes effect after the block, and further signals are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,8 +46,6 @@ def signals_held() -> Iterator[None]:
 
     def note(number: int, _: Any) -> None:
         noted.append(number)
-        if len(noted) > 1:
-            raise KeyboardInterrupt
 
     for number in before:
         signal.signal(number, note)

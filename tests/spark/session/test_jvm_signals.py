@@ -68,10 +68,12 @@ def test_also_where_the_start_fails_by_it(heard: list[int]) -> None:
     assert heard == [signal.SIGTERM]
 
 
-def test_a_second_one_is_not_held(heard: list[int]) -> None:
+def test_a_second_one_is_held_too(heard: list[int]) -> None:
+    """A JVM whose start is not waited for would run on without anybody who can end it."""
+    meanwhile: list[list[int]] = []
     with pytest.raises(KeyboardInterrupt):
-        start(terminate, terminate, fail)
-    assert heard == [signal.SIGTERM]
+        start(terminate, terminate, lambda: meanwhile.append(list(heard)))
+    assert (meanwhile, heard) == ([[]], [signal.SIGTERM])
 
 
 def test_what_is_ignored_stays_so() -> None:
