@@ -11,6 +11,7 @@ from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.ha.controller_files import controller_files
+from rmqctl.store.read.commit_log import UNREADABLE, message_of
 from rmqctl.store.read.index.tag_index import signs_of_5_4
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 
@@ -28,7 +29,10 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     with store.storage.keeping_small_files():
         topics, last_offset = _topics(store)
     end, last = log.end(last_offset)
-    first = log.message_at(log.min_offset) if in_use else None
+    found = log.at(log.min_offset) if in_use else None
+    first = message_of(found)
+    if isinstance(found, Damage) and found.code in UNREADABLE:
+        store.foreign.append(found)
     unused = [file.name for file in log.queue.files[len(in_use) :]]
     document = {
         "store": str(store.path.root),

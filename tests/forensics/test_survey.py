@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
+from rmqctl.errors import ExitCode
+from rmqctl.format.message import Damage
+from rmqctl.store.read.commit_log import CommitLog
 from tests.conftest import expected, tree_hash
 from tests.forensics.audit.test_crosscheck import (
     FIRST_FILE,
@@ -179,6 +182,19 @@ def test_a_gap_between_files_is_an_anomaly(basic: Path, info: Info, file_from_of
     document = info(basic)
     assert [anomaly["code"] for anomaly in document["anomalies"]] == ["file-gap"]
     assert document["commitLog"]["fileCount"] == 3
+
+
+def test_a_first_log_file_that_cannot_be_read_is_an_anomaly(
+    basic: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word, a store whose first file nobody can read would look like an empty one."""
+    detail = "cannot be read: Permission denied"
+    damage = Damage("unreadable", 0, LOG_FILE_SIZE, detail, path=f"commitlog/{FIRST_FILE}")
+    monkeypatch.setattr(CommitLog, "at", lambda *_: damage)
+    assert run(["info", str(basic), "-o", "json"]) == ExitCode.PARTIAL
+    document = json.loads(capsys.readouterr().out)
+    assert document["commitLog"]["firstStoreTimestamp"] is None
+    assert document["anomalies"] == [{"code": "unreadable", "path": damage.path, "detail": detail}]
 
 
 def test_a_stray_file_is_an_anomaly(basic: Path, info: Info) -> None:

@@ -158,7 +158,8 @@ class _Attribution:
             return
         group = self._group(code, finding.path if is_each else "")
         group.add(finding, finding.path)
-        if code == "record-damaged":
+        is_unread_log = code == "unreadable-part" and finding.topic is None and bool(finding.size)
+        if code == "record-damaged" or is_unread_log:
             self._damaged(group, _range_of(finding))
 
     def _gap(self, finding: Finding) -> None:

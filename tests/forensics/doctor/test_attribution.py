@@ -78,6 +78,14 @@ def test_damage_comes_first_and_takes_its_consequences() -> None:
     assert [(cause.code, len(cause.consequences)) for cause in found] == [("record-damaged", 1), ("queue-damaged", 0)]
 
 
+def test_a_log_file_that_cannot_be_read_takes_what_points_into_it() -> None:
+    """A rebuild of the queues, which agree with the bytes that nobody can read, would help nobody."""
+    unread = in_log("unreadable", 2000, SIZE)
+    units = [unit("unit-lost-message", 2000 + 10 * number, number) for number in range(50)]
+    (cause,) = attribute([unread, *units, Finding("index-dangling", "index/1", 2500, "detail")], FACTS)
+    assert (cause.code, cause.findings, len(cause.consequences)) == ("unreadable-part", [unread], 51)
+
+
 def test_a_cut_file_takes_the_record_that_the_cut_tore() -> None:
     cut = Finding("file-length", "commitlog/00000000000000002000", 2400, "detail", size=600)
     (cause,) = attribute([cut, in_log("bad-size", 2390, 10), unit("unit-lost-message", 2390)], FACTS)

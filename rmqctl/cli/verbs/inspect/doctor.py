@@ -159,7 +159,7 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
     if asked.output == "json":
         print_document("doctor", {"store": root_text(store.path.root)} | found.to_json())
     else:
-        print_page(found.examination, found.causes, found.situation)
+        print_page(found.examination, found.causes, found.situation, target)
     note_unfinished_change(store)
     return int(found.exit_code)
 

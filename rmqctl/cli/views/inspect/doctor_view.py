@@ -54,8 +54,11 @@ def report_json(
     } | situation.to_json()
 
 
-def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
-    """Print one line for a healthy store, or a paragraph for each cause."""
+def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation, target: str) -> None:
+    """Print one line for a healthy store, or a paragraph for each cause.
+
+    `target` is the store with its options, as words of a command line.
+    """
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = f"{counted(report.summary.messages, 'message')}, {log}"
@@ -67,7 +70,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
         print()
         _print_cause(number, cause)
     print()
-    for line in _situation_in_words(situation):
+    for line in _situation_in_words(situation, target):
         print(printable(line))
 
 
@@ -100,16 +103,16 @@ def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[C
         gauges.set("waiting_messages", situation.expired.waiting.total)
 
 
-def _situation_in_words(situation: Situation) -> Iterator[str]:
+def _situation_in_words(situation: Situation, target: str) -> Iterator[str]:
     named = ", ".join(f"{group} {behind}" for group, behind in situation.groups[:GROUPS_NAMED])
     more = len(situation.groups) - GROUPS_NAMED
     if named:
-        yield f"groups behind: {named}" + (f" and {more} more" if more > 0 else "") + " (`rmqctl lag`)"
+        yield f"groups behind: {named}" + (f" and {more} more" if more > 0 else "") + f" (`rmqctl lag {target}`)"
     expired = situation.expired
     if expired is not None and expired.files:
         what = f"{counted(expired.files, 'file')}, {counted(expired.bytes, 'byte')}"
         waiting = f", {counted(expired.waiting.total, 'message')} still needed" if expired.waiting.total else ""
-        yield f"expired: {what}{waiting} (`rmqctl clean --manual --dry-run`)"
+        yield f"expired: {what}{waiting} (`rmqctl clean {target} --manual --dry-run`)"
 
 
 def _print_cause(number: int, cause: Cause) -> None:
