@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
 from rmqctl.forensics.doctor.group import Group
+from rmqctl.forensics.doctor.index_clues import other_keys
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
@@ -127,8 +128,7 @@ class _Attribution:
             elif finding.topic is not None and finding.queue_id is not None:
                 of_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
         self._queues(of_queue)
-        for finding in of_index:
-            self._index(finding)
+        self._index_findings(of_index)
         self._touching = self._groups_by_queue() if of_groups else {}
         for finding in of_groups:
             self._group_offset(finding)
@@ -284,6 +284,17 @@ class _Attribution:
             group = self._group("queue-damaged", f"{key[0]}/{key[1]}")
         for finding in findings:
             group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
+
+    def _index_findings(self, findings: Sequence[Finding]) -> None:
+        """Attribute findings of the index to records whose keys changed, or to the index."""
+        changed = other_keys(findings)
+        numbers = {id(finding) for finding in changed}
+        for finding in changed:
+            path = self._facts.file_of(finding.physical_offset or 0)
+            self._group("record-with-other-keys", path).add(finding, path)
+        for finding in findings:
+            if id(finding) not in numbers:
+                self._index(finding)
 
     def _index(self, finding: Finding) -> None:
         covering = self._covering(finding)

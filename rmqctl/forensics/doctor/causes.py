@@ -98,6 +98,12 @@ CAUSES: dict[str, CauseKind] = {
         "with a wrong topic or queueId.",
         LIKELY,
     ),
+    "record-with-other-keys": CauseKind(
+        "The index has another key for a record than the record itself: {subjects}{places}",
+        "Bits of the record's keys probably changed; in most logs, no checksum covers them. Consumers get the message "
+        "with a wrong key. The index may be the only place that still has the right key, as a hash.",
+        LIKELY,
+    ),
     "log-file-replaced": CauseKind(
         "A file of the commit log does not belong to this log: no queue agrees with {subjects}",
         "Consumers get other messages than those that were stored for them, or none. Look for the right file.",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OF_LOG = frozenset(
     {
         "log-file-gone", "log-file-misplaced", "log-file-replaced", "record-damaged", "record-of-another-queue",
-        "messages-rejected", "record-misnumbered",
+        "record-with-other-keys", "messages-rejected", "record-misnumbered",
     }
 )  # fmt: skip
 OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})

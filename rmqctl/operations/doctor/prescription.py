@@ -32,6 +32,10 @@ OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
     "purpose."
 )
+OTHER_KEYS = (
+    "This changes nothing. `rmqctl recover` and `rmqctl rebuild` would make the index agree with the record: keep a "
+    "copy of index/ first, if the right key is not known."
+)
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "log-head-gone": (
@@ -58,6 +62,7 @@ COMMANDS = {
     "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
     "queue-unread": ("rmqctl config show {target}", LOOK),
+    "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }

@@ -113,6 +113,26 @@ def test_two_queues_that_disagree_about_one_record_blame_the_record() -> None:
     ]
 
 
+def entry(code: str, at: int | None) -> Finding:
+    return Finding(code, "index" if code == "index-missing" else "index/1", at, "detail")
+
+
+def test_a_whole_index_that_disagrees_about_one_record_blames_the_record() -> None:
+    pair = [entry("index-dangling", 1500), entry("index-missing", 1500)]
+    other = entry("index-missing", 1700)
+    changed, index = attribute([*pair, other], replace(FACTS, has_index=True))
+    assert (changed.code, changed.subjects) == ("record-with-other-keys", ["commitlog/00000000000000001000"])
+    assert (changed.findings, index.findings) == (pair, [other])
+
+
+@pytest.mark.parametrize("chain", [[entry("index-chain", None)], []])
+def test_an_index_that_is_inconsistent_or_of_another_log_is_damaged_itself(chain: list[Finding]) -> None:
+    places = [1500] if chain else [1500, 1600, 1700]
+    pairs = [entry(code, at) for at in places for code in ("index-dangling", "index-missing")]
+    (cause,) = attribute([*chain, *pairs], replace(FACTS, has_index=True))
+    assert cause.code == "index-damaged"
+
+
 def test_queues_whose_files_were_swapped_are_damaged_themselves() -> None:
     both = [unit("unit-mismatch", at, number) for at in (1100, 1200, 1300) for number in (7, 8)]
     assert [cause.code for cause in attribute(both, FACTS)] == ["queue-damaged", "queue-damaged"]

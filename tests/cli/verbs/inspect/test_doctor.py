@@ -480,3 +480,14 @@ def test_further_passes_do_not_exceed_the_total(tmp_path: Path, rmqctl: Rmqctl) 
     shown = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
     assert shown
     assert all(one["bytes"] <= one["totalBytes"] for one in shown)
+
+
+def test_a_flipped_bit_of_a_key_is_the_records_not_the_indexs(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, key = unpack("broker-497", tmp_path), b"KEYS\x01o1477"
+    path = next(path for path in (store / "commitlog").iterdir() if key in path.read_bytes())
+    data = path.read_bytes()
+    path.write_bytes(data.replace(key, b"KEYS\x01n1477"))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["confidence"]) == ("record-with-other-keys", "likely")
+    assert path.name in cause["summary"]
+    assert cause["next"] == f"rmqctl dump {store} --around {cause['evidence'][0]['physicalOffset']}"
