@@ -45,6 +45,7 @@ VERBS = {
     "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
+SPARK_SESSION = "rmqctl.spark.session.session"  # only jobs import it
 # number of objects; a scan creates no cycles, and a search for them takes up to a third of the time
 GARBAGE_THRESHOLD = 1_000_000
 
@@ -108,6 +109,8 @@ def main() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads that rmqctl never uses
     status = run(sys.argv[1:])
+    if SPARK_SESSION in sys.modules:
+        sys.modules[SPARK_SESSION].end_jvm()
     stop_repeating()
     gc.freeze()  # no search for garbage at the end, because the end of the process frees all memory
     sys.exit(status)

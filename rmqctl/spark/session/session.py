@@ -133,6 +133,19 @@ def _end(spark: SparkSession) -> None:
         spark.stop()
 
 
+def end_jvm() -> None:
+    """End the JVM that PySpark has started in this process, if there is one.
+
+    Python waits at its end for all threads. A thread may wait for a job that Spark has forgotten, because Spark was
+    stopped at the moment when the thread began the job. When the JVM ends, the thread ends, too.
+    """
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # the JVM ends at the end of its input
+
+
 def cancel_jobs(spark: SparkSession) -> None:
     """Cancel all running jobs of the session.
 

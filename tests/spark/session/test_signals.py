@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -82,3 +84,26 @@ def test_while_the_answer_is_waited_for(number: signal.Signals, tmp_path: Path) 
     assert job.process.stderr is not None
     assert job.process.stderr.readline().startswith('{"progress":"sql","tasks":')
     job.is_interrupted(number)
+
+
+FORGOTTEN = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from rmqctl.cli import main
+from rmqctl.spark.session.session import Target, session
+
+def job(_):
+    with session(Target("local[1]"), os.environ) as spark:
+        ThreadPoolExecutor(1).submit(spark.sparkContext._jvm.java.lang.Thread.sleep, 10**9)
+    return 0
+
+main.run = job
+main.main()
+"""
+
+
+def test_a_thread_that_waits_for_the_jvm_does_not_keep_python() -> None:
+    """Spark forgets a job that begins while Spark is being stopped."""
+    environ = {**os.environ, **LOOPBACK}
+    done = subprocess.run([sys.executable, "-c", FORGOTTEN], env=environ, timeout=START_SECONDS, check=False)
+    assert done.returncode == 0
