@@ -129,7 +129,7 @@ def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_pa
                 stays(process)
             no_torn_record_is_readable(copy)
         load.join()
-        assert "SEND_OK" in load.results  # on a busy machine, a send may time out; the copy is the log in any case
+        assert load.results == {"SEND_OK"}
         document = caught_up(master, copy, rmqctl)
         assert document["maxPhyOffset"] == master.max_offset()
         master.kill()
