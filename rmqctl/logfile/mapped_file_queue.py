@@ -133,8 +133,7 @@ class MappedFileQueue:
         The result is None if the queue does not have exactly one file, or if the storage does not cache the content.
         Raises OSError.
         """
-        small_files = self.storage.small_files  # not by `MappedFile.content`: this is called for each of 200,000 queues
-        return None if small_files is None or len(self.files) != 1 else small_files.content(self.files[0])
+        return self.files[0].content if len(self.files) == 1 else None
 
     @property
     def end(self) -> int:

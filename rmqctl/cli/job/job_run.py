@@ -170,10 +170,12 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     for store in run.stores:
         for damage in store.foreign:
             remark(f"{root_text(store.path.root.absolute() / damage.path)}: {damage.detail}")
-    if any(counts.unreadable for counts in read_counts):
+    is_unread = any(counts.unreadable for counts in read_counts)
+    is_damaged = any(counts.damages for counts in read_counts)
+    if is_unread:
         remark("a part of the log could not be read: `rmqctl verify STORE` says which, and why")
-    elif any(counts.damages for counts in read_counts):
+    elif is_damaged:
         remark("`rmqctl verify STORE` names the damaged places")
-    if run.is_partial or any(counts.unreadable for counts in read_counts):
+    if run.is_partial or is_unread:
         return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if found or any(counts.damages for counts in read_counts) else ExitCode.CLEAN)
+    return int(ExitCode.FINDINGS if found or is_damaged else ExitCode.CLEAN)

@@ -251,11 +251,7 @@ class _Attribution:
         return self._ranges.near(at, at + finding.size)
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
-        moved = moved_records(of_queue)
-        numbers = {id(finding) for finding in moved}
-        for finding in moved:
-            path = self._facts.file_of(finding.physical_offset or 0)
-            self._group("record-of-another-queue", path).add(finding, path)
+        numbers = self._records("record-of-another-queue", moved_records(of_queue))
         rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}
         rest = {key: found for key, found in rest.items() if found}
         replaced = replaced_file(rest, self._facts)
@@ -269,6 +265,16 @@ class _Attribution:
             group = self._group("log-file-replaced", replaced)
             group.named = {replaced: None}
             self._damaged(group, self._facts.ranges_of(replaced))
+
+    def _records(self, code: str, findings: Sequence[Finding]) -> set[int]:
+        """Attribute findings to changed records of log files.
+
+        Returns the `id` of each finding.
+        """
+        for finding in findings:
+            path = self._facts.file_of(finding.physical_offset or 0)
+            self._group(code, path).add(finding, path)
+        return {id(finding) for finding in findings}
 
     def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
         codes = {finding.code for finding in findings}
@@ -287,11 +293,7 @@ class _Attribution:
 
     def _index_findings(self, findings: Sequence[Finding]) -> None:
         """Attribute findings of the index to records whose keys changed, or to the index."""
-        changed = other_keys(findings)
-        numbers = {id(finding) for finding in changed}
-        for finding in changed:
-            path = self._facts.file_of(finding.physical_offset or 0)
-            self._group("record-with-other-keys", path).add(finding, path)
+        numbers = self._records("record-with-other-keys", other_keys(findings))
         for finding in findings:
             if id(finding) not in numbers:
                 self._index(finding)

@@ -177,13 +177,11 @@ class _Units:
         """
         data_end = min(stop, base + _end_of_data(file, self.unit_size))
         while slot < data_end:
-            first = slot
-            slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
-            if slot >= data_end:
-                slot = first
-                break
-            if slot > first:
-                yield first, slot - first, b""
+            hole_end = min(base + file.next_data((slot - base) * self.unit_size) // self.unit_size, data_end)
+            if hole_end > slot:
+                yield slot, hole_end - slot, b""
+                slot = hole_end
+                continue
             count = min(UNITS_PER_READ, data_end - slot)
             data = file.read((slot - base) * self.unit_size, count * self.unit_size)
             whole = len(data) // self.unit_size
