@@ -68,9 +68,10 @@ public final class Sender implements TransactionListener {
     private static Map<String, Object> put(TransactionMQProducer producer, Message message, long timeoutMs, boolean inTransaction)
         throws InterruptedException {
         Map<String, Object> row = new LinkedHashMap<>();
+        producer.setSendMsgTimeout((int) timeoutMs);  // a transaction takes no timeout of its own
         long begin = System.nanoTime();
         try {
-            SendResult result = inTransaction ? producer.sendMessageInTransaction(message, null) : producer.send(message, timeoutMs);
+            SendResult result = inTransaction ? producer.sendMessageInTransaction(message, null) : producer.send(message);
             String id = result.getOffsetMsgId();
             row.put("status", result.getSendStatus().name());
             row.put("queueId", result.getMessageQueue().getQueueId());
@@ -80,10 +81,19 @@ public final class Sender implements TransactionListener {
             }
         } catch (MQBrokerException | RemotingException | org.apache.rocketmq.client.exception.MQClientException failed) {
             row.put("status", "EXCEPTION");
-            row.put("error", failed.getClass().getSimpleName() + ": " + failed.getMessage());
+            row.put("error", withCauses(failed));
         }
         row.put("ms", TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begin));
         return row;
+    }
+
+    /** The exception and its causes: the client says only "send message Exception" of a transaction, whatever happened. */
+    private static String withCauses(Throwable failed) {
+        StringBuilder causes = new StringBuilder();
+        for (Throwable cause = failed; cause != null; cause = cause.getCause()) {
+            causes.append(causes.length() > 0 ? ", caused by " : "").append(cause.getClass().getSimpleName()).append(": ").append(cause.getMessage());
+        }
+        return causes.toString();
     }
 
     @Override
