@@ -93,7 +93,7 @@ _CLIENT = (
     "pull. Consumers may stop here or skip messages. When the group has consumed all messages before this one, set "
     "its offset to the next one. A slave's copy of the message may be intact."
 )
-_REBUILD = "The log is whole: `rmqctl rebuild` can build the queues again from it."
+_REBUILD = "`rmqctl rebuild` can build the queues again from the log."
 _INDEX = "Only look-ups by key suffer. `rmqctl rebuild` can build the index again from the log."
 
 CATALOGUE: dict[str, Explanation] = {
@@ -223,7 +223,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "unit-mismatch": Explanation(
         "A unit does not point to the message with its topic, queue and queue offset.",
-        _REBUILD,
+        f"{_REBUILD} It keeps a unit whose record says another topic or queue with one flipped bit.",
     ),
     "unit-size": Explanation(
         "The size in a unit is not the size of its record: a consumer receives a torn message.",
@@ -231,7 +231,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "unit-tags-code": Explanation(
         "The tags code of a unit is not that of its message: tag filters drop the message, or its delay is wrong.",
-        _REBUILD,
+        f"{_REBUILD} The unit then agrees with the record. If it is the record whose tags changed (most logs have no "
+        "checksum of them), the rebuild does not bring the old tags back.",
     ),
     "unit-order": Explanation(
         "The physical offsets in a queue do not ascend.",

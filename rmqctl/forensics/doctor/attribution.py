@@ -13,7 +13,7 @@ from rmqctl.forensics.doctor.causes import RANK
 from rmqctl.forensics.doctor.damaged_ranges import DamagedRanges
 from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.index_clues import other_keys
-from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file
+from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG
@@ -91,6 +91,7 @@ class _Attribution:
         self._facts = facts
         self._groups: dict[tuple[str, str], Group] = {}
         self._ranges = DamagedRanges()
+        self._moved: set[int] = set()
         self._touching: dict[QueueKey, Group] = {}
         self._renamed = {original_path(path): path for path in facts.set_aside}
 
@@ -251,16 +252,17 @@ class _Attribution:
         return self._ranges.near(at, at + finding.size)
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
-        numbers = self._records("record-of-another-queue", moved_records(of_queue))
+        moved = moved_records(of_queue)
+        numbers = self._records("record-of-another-queue", moved)
+        self._moved = {finding.physical_offset for finding in moved if finding.physical_offset is not None}
         rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}
         rest = {key: found for key, found in rest.items() if found}
-        replaced = replaced_file(rest, self._facts)
+        replaced, of_tags = replaced_file(rest, self._facts), with_other_tags(rest)
         for key, found in rest.items():
-            if replaced is None:
-                self._queue(key, found)
-                continue
-            group = self._group("log-file-replaced", replaced)
-            group.consequences += found
+            if replaced is not None:
+                self._group("log-file-replaced", replaced).consequences += found
+            else:
+                self._queue(key, found, has_other_tags=key in of_tags)
         if replaced is not None and rest:
             group = self._group("log-file-replaced", replaced)
             group.named = {replaced: None}
@@ -276,7 +278,7 @@ class _Attribution:
             self._group(code, path).add(finding, path)
         return {id(finding) for finding in findings}
 
-    def _queue(self, key: QueueKey, findings: list[Finding]) -> None:
+    def _queue(self, key: QueueKey, findings: list[Finding], *, has_other_tags: bool) -> None:
         codes = {finding.code for finding in findings}
         if not self._facts.queue_ends:
             group = self._group("queues-gone")
@@ -286,15 +288,22 @@ class _Attribution:
             group = self._group("queue-behind")
         elif codes <= AHEAD_OF_LOG:
             group = self._group("queue-ahead", f"{key[0]}/{key[1]}")
+        elif has_other_tags:
+            group = self._group("queue-with-other-tags", f"{key[0]}/{key[1]}")
         else:
             group = self._group("queue-damaged", f"{key[0]}/{key[1]}")
         for finding in findings:
             group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
 
     def _index_findings(self, findings: Sequence[Finding]) -> None:
-        """Attribute findings of the index to records whose keys changed, or to the index."""
-        numbers = self._records("record-with-other-keys", other_keys(findings))
+        """Attribute findings of the index to changed records, or to the index."""
+        rest = [finding for finding in findings if finding.physical_offset not in self._moved]
         for finding in findings:
+            if finding.physical_offset in self._moved:  # the topic is a part of what the index hashes
+                path = self._facts.file_of(finding.physical_offset or 0)
+                self._group("record-of-another-queue", path).consequences.append(finding)
+        numbers = self._records("record-with-other-keys", other_keys(rest))
+        for finding in rest:
             if id(finding) not in numbers:
                 self._index(finding)
 

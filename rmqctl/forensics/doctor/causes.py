@@ -121,6 +121,12 @@ CAUSES: dict[str, CauseKind] = {
         "A consume queue does not agree with the log: {subjects}{places}",
         "Consumers of this queue miss messages, get another message, or get a torn one. The log has the messages.",
     ),
+    "queue-with-other-tags": CauseKind(
+        "A consume queue has another tags code for a message than the message itself: {subjects}{places}",
+        "Bits of the record's tags, or of the tags code in the queue, changed; in most logs, no checksum covers them. "
+        "Consumers that filter by tags do not get the message; others get it with the tags of the record.",
+        LIKELY,
+    ),
     "queue-ahead": CauseKind(
         "A consume queue goes on after the end of the log: {subjects}{places}",
         "Its last units lead to no message. A consumer that reaches them waits, until a new message is stored at that "

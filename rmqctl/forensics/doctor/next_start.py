@@ -22,7 +22,7 @@ OF_LOG = frozenset(
         "record-with-other-keys", "messages-rejected", "record-misnumbered",
     }
 )  # fmt: skip
-OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-behind"})
+OF_QUEUES = frozenset({"queues-gone", "queue-gone", "queue-damaged", "queue-with-other-tags", "queue-behind"})
 # findings on wrong units that no start of a broker writes again
 KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "ext-missing"})
 

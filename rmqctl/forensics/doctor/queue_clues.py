@@ -1,13 +1,15 @@
 """Clues about the log in the findings of several queues.
 
-One record that names a wrong queue gives findings in two queues. One log file that comes from another log gives
-findings in all queues.
+One record that names a wrong queue gives findings in two queues. One record whose tags changed gives a unit with
+another tags code, which is otherwise right. One log file that comes from another log gives findings in all queues.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
+
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.finding import Finding
     from rmqctl.store.config.topics import QueueKey
 
-MISMATCH, MISSING = "unit-mismatch", "missing-unit"
-FEW = 2  # if two queues claim more records, no bits were flipped: the files of the queues were swapped
+MISMATCH, MISSING, TAGS_CODE = "unit-mismatch", "missing-unit", "unit-tags-code"
+FEW = 2  # more records are no flipped bits: the files of two queues were swapped, or a queue's units are damaged
 MANY_QUEUES = 3
 
 
@@ -43,6 +45,20 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
         if pairs[frozenset(key for key, _ in found)] <= FEW
         for _, finding in found
     ]
+
+
+def with_other_tags(of_queue: Mapping[QueueKey, list[Finding]]) -> set[QueueKey]:
+    """Return the queues in which only the tags code of a few units is wrong.
+
+    The tags of the record may have changed, or the tags code in the unit: nothing in the store tells which.
+    """
+    return {
+        (topic, queue_id)
+        for (topic, queue_id), findings in of_queue.items()
+        if topic != SCHEDULE_TOPIC
+        and all(finding.code == TAGS_CODE for finding in findings)
+        and sum(finding.count for finding in findings) <= FEW
+    }
 
 
 def replaced_file(of_queue: Mapping[QueueKey, list[Finding]], facts: StoreFacts) -> str | None:

@@ -98,7 +98,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
 
 
 def _missed_in_words(missed: int | None) -> str:
-    return "" if missed is None else f"; {counted(missed, 'message')} of the log missing in the queues"
+    return f"; {counted(missed, 'message')} of the log missing in the queues" if missed else ""
 
 
 def _subjects(group: Group) -> str:

@@ -113,6 +113,27 @@ def test_two_queues_that_disagree_about_one_record_blame_the_record() -> None:
     ]
 
 
+def test_index_findings_on_a_record_of_another_queue_are_consequences() -> None:
+    pair = [entry("index-dangling", 1500), entry("index-missing", 1500)]
+    found = [unit("missing-unit", 1500, 7), unit("unit-mismatch", 1500, 8), *pair]
+    (cause,) = attribute(found, replace(FACTS, has_index=True))
+    assert (cause.code, cause.consequences) == ("record-of-another-queue", pair)
+
+
+@pytest.mark.parametrize(
+    ("findings", "code"),
+    [
+        ([unit("unit-tags-code", 1500)], "queue-with-other-tags"),
+        ([unit("unit-tags-code", at) for at in (1500, 1600, 1700)], "queue-damaged"),
+        ([unit("unit-tags-code", 1500), unit("unit-size", 1500)], "queue-damaged"),
+        ([replace(unit("unit-tags-code", 1500), topic="SCHEDULE_TOPIC_XXXX")], "queue-damaged"),
+    ],
+)
+def test_one_tags_code_that_differs_blames_neither_the_record_nor_the_queue(findings: list[Finding], code: str) -> None:
+    facts = replace(FACTS, queue_ends={**FACTS.queue_ends, ("SCHEDULE_TOPIC_XXXX", 0): 10})
+    assert [cause.code for cause in attribute(findings, facts)] == [code]
+
+
 def entry(code: str, at: int | None) -> Finding:
     return Finding(code, "index" if code == "index-missing" else "index/1", at, "detail")
 
