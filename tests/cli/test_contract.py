@@ -117,6 +117,8 @@ def test_a_file_that_cannot_be_read_is_partial(golden: Golden, rmqctl: Rmqctl, m
     assert [finding["path"] for finding in result.document()["findings"] if finding["code"] == "unreadable"] == [
         "commitlog/00000000000000065536"
     ]
+    trace = rmqctl("trace", store, "--key", "nonsense")
+    assert (trace.code, "the readable part of the log [0, " in trace.out) == (4, True)
     dump = rmqctl("dump", store, "-o", "jsonl")
     assert dump.code == 4
     assert len(dump.rows()) == 300 - 77

@@ -137,8 +137,10 @@ def _searched(trace: Trace) -> Iterator[tuple[int, str]]:
             first, last = (None if time is None else rfc3339(time) for time in (part.first_ms, part.last_ms))
             times = f", stored from {first} to {last}" if first and last else ""
             damage = counted(len(scan.damages), "damaged place") if scan.damages else "nothing is damaged there"
+            is_whole = not scan.incomplete and not any(damage.code == "file-gap" for damage in scan.damages.values())
+            read = "all of the log" if is_whole else "the readable part of the log"
             replaced = f"; {_placeholders(part)}" if part.placeholders else ""
-            yield scan.number, f"all of the log [{part.start}, {part.end}) was read{times}; {damage}{replaced}"
+            yield scan.number, f"{read} [{part.start}, {part.end}) was read{times}; {damage}{replaced}"
 
 
 def _placeholders(part: ScannedPart) -> str:

@@ -119,6 +119,8 @@ def test_nothing_at_an_offset(golden: Golden, rmqctl: Rmqctl) -> None:
     missing = rmqctl("trace", store, "--offset", "300000")
     where = "the file with offset 300000 is missing; the log goes on at 524288"
     assert missing.out == f"not in this log: {where}\n"
+    verdict = rmqctl("trace", store, "--unique-key", "nonsense").out.splitlines()[0]
+    assert "the readable part of the log [0, " in verdict
 
 
 def test_nothing_in_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:
