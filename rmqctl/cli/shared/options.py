@@ -210,7 +210,8 @@ def _cores() -> int:
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     """Return the settings in the file of --broker-conf, or default settings.
 
-    If broker.conf names another store or another log folder, a note is printed on stderr. Raises BadRequest.
+    If broker.conf names another store or another log folder, or has no setting of a broker, a note is printed on
+    stderr. Raises BadRequest.
     """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
@@ -218,6 +219,8 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
         return BrokerConf()
     conf = read_broker_conf(broker_conf)
     used = []
+    if conf.foreign:
+        used.append("rmqctl uses none of its settings. Is it the file of a broker?")
     if conf.store_root and not _is_same(Path(conf.store_root), store):
         used.append(f"storePathRootDir is {conf.store_root}, but STORE is used: {store}")
     elsewhere = [path for path in conf.commitlog_paths if not _is_below(Path(path), store)]

@@ -14,6 +14,8 @@ from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing
 
 # the default of messageDelayLevel, from level 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
 DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
+# settings without a meaning for a store: one of them is in almost every broker.conf
+OF_EVERY_BROKER = ("brokerClusterName", "brokerName", "brokerId", "namesrvAddr", "listenPort", "brokerIP1")
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -21,7 +23,8 @@ class BrokerConf(NamedTuple):
     """The settings of broker.conf that rmqctl uses.
 
     Most settings define the layout of the store. Sizes are in bytes, times in ms. If broker.conf does not set a value,
-    the value is None or the broker's default.
+    the value is None or the broker's default. `foreign` is True if the file has settings, but none that rmqctl knows:
+    it is probably the file of another program.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -43,6 +46,7 @@ class BrokerConf(NamedTuple):
     dledger: bool = False
     dledger_id: str = ""
     store_root: str = ""
+    foreign: bool = False
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
@@ -81,6 +85,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),
+        foreign=said.is_foreign(*OF_EVERY_BROKER),  # the last one, when all settings were asked for
     )
 
 

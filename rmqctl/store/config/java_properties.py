@@ -26,13 +26,25 @@ class JavaProperties:
     def __init__(self, path: Path, said: Mapping[str, str] | None = None) -> None:
         self.path = path
         self._said = _read(path) if said is None else said
+        self._asked: set[str] = set()
 
     def text(self, name: str) -> str:
         """Return the value of the key `name`.
 
         The result is an empty text if the file does not set the key.
         """
+        self._asked.add(name)
         return self._said.get(name, "").strip()
+
+    def is_foreign(self, *others: str) -> bool:
+        """Return whether all properties in the file are unknown.
+
+        A property is known if a method was asked for it, or if it is in `others`. The result is False for a file
+        without properties.
+        """
+        return (
+            bool(self._said) and self._asked.isdisjoint(self._said) and not any(name in self._said for name in others)
+        )
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Return the paths in the comma-separated list of the key `name`.

@@ -98,6 +98,13 @@ def test_a_broker_conf_of_another_store_is_told(verb: tuple[str, ...], tmp_path:
     assert (result.code, [line for line in result.err.splitlines() if line.startswith("note: ")]) == (0, [note])
 
 
+def test_a_file_that_is_no_broker_conf_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = unpack("497-basic", tmp_path / "copy"), tmp_path / "README.md"
+    conf.write_text("# A store\nCopy the store first.\n")
+    result = rmqctl("clean", store, "--dry-run", "--broker-conf", conf)
+    assert f"note: {conf}: rmqctl uses none of its settings. Is it the file of a broker?\n" in result.err
+
+
 def test_the_log_of_another_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store, other = unpack("497-basic", tmp_path / "copy"), unpack("471-basic", tmp_path / "other")
     conf = conf_that_names(tmp_path, storePathCommitLog=other / "commitlog")

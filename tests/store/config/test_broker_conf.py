@@ -27,6 +27,23 @@ def test_an_empty_broker_conf_says_nothing(tmp_path: Path) -> None:
     assert BrokerConf().expiry.reserved_ms == 72 * HOUR_MS
 
 
+@pytest.mark.parametrize(
+    ("text", "is_foreign"),
+    [
+        ("", False),
+        ("# Storage\n", False),
+        ("brokerName=a\nsendMessageThreadPoolNums=16", False),
+        ("deleteWhen=04", False),
+        ("mapedFileSizeCommitLog=1024", False),
+        ("transientStorePoolEnable=true", False),
+        ("# A readme\nrmqctl inspects stores", True),
+        ("log4j.rootLogger=INFO", True),
+    ],
+)
+def test_a_file_without_a_setting_of_a_broker_is_foreign(tmp_path: Path, text: str, is_foreign: bool) -> None:
+    assert conf(tmp_path, text).foreign is is_foreign
+
+
 @pytest.mark.parametrize("name", ["mappedFileSizeCommitLog", "mapedFileSizeCommitLog"])
 def test_the_size_of_log_files_is_read_under_both_spellings(tmp_path: Path, name: str) -> None:
     assert conf(tmp_path, f"{name} = 1048576 \n").commitlog_file_size == 1_048_576
