@@ -176,7 +176,8 @@ class RecoveryPlanner:
         planned = _Steps(self._store, look, self._profile).plan(fingerprint)
         repair, built = with_needed_rebuilds(self._store, planned, self._threads)
         repair = with_all_leaves(self._store, repair)
-        if not repair.steps and now.refused is None and now.hangs is None:
+        is_whole = not look.passed_over and now.refused is None and now.hangs is None
+        if not repair.steps and is_whole:  # no start of a broker changes it
             return _Tried(look, repair, now, None)
         rehearsal = rehearse(self._store, repair, self._profile, dict(built), look.whole_from, self._threads)
         return _Tried(look, compared(self._store, repair, now, rehearsal), now, rehearsal.normal.hangs_at)

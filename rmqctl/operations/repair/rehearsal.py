@@ -220,10 +220,10 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
         plan = replace(plan, notes=(*plan.notes, note))
     elif later:
         at = rehearsal.abnormal.max_phy_offset
+        compared_with = "a start on the store as it is" if serves_now else "the next one"
         note = (
             f"if the broker dies before its checkpoint moves on, its next start ends the log at {at}, and serves "
-            f"{_in_words(later)} fewer "
-            f"than {'a start on the store as it is' if serves_now else 'the next one'}"
+            f"{_in_words(later)} fewer than {compared_with if plan.steps else 'now'}"
         )
         if at < plan.max_phy_offset:
             note += ": `rmqctl recover --keep-going` puts placeholders at the damage that remains"

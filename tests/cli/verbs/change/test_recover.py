@@ -278,6 +278,18 @@ def test_what_a_start_after_another_crash_would_drop_is_told(tmp_path: Path, rmq
     assert plan["lost"]["records"] == 0
 
 
+def test_a_plan_that_changes_nothing_says_what_a_crash_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The damage is before the place where a normal recovery begins, and an abnormal recovery reads it."""
+    store = unpack("533-ipv6", tmp_path)
+    with (store / "commitlog" / f"{65536:020}").open("r+b") as file:
+        file.seek(82850 - 65536 + 4)
+        file.write(b"\0")
+    plan = rmqctl("recover", store, "--profile", "5.3", "--dry-run", "-o", "json").document()
+    assert (plan["actions"], plan["lost"]["records"]) == ([], 0)
+    note = "its next start ends the log at 82850, and serves 114 messages of 16 queues fewer than now"
+    assert [note in one for one in plan["notes"]].count(True) == 1
+
+
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_explain_lists_each_step(output: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
