@@ -225,9 +225,9 @@ def command(
                     live=asked.follow,
                 )
     except KeyboardInterrupt:
-        _finish(opened, dump, asked.topics)
+        _finish(opened, dump, asked.topics, cut_short_by="Ctrl-C")
         raise
-    return _finish(opened, dump, asked.topics)
+    return _finish(opened, dump, asked.topics, cut_short_by="--limit")
 
 
 def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
@@ -317,13 +317,16 @@ def _remark_cut(physical_offset: int) -> None:
     remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
-def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:
-    """Report the end of the scan on stderr, and return the exit code."""
+def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str], *, cut_short_by: str) -> int:
+    """Report the end of the scan on stderr, and return the exit code.
+
+    `cut_short_by` is the reason for the end if the scan did not reach its own end.
+    """
     from rmqctl.store.read.topic_names import unknown_topic
 
     store.list_all()
     summary = dump.summary
-    stopped = "--limit, or interrupted" if summary.stopped == "interrupted" else summary.stopped
+    stopped = cut_short_by if summary.stopped == "interrupted" else summary.stopped
     read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
     remark(f"{read}; stopped at {summary.end}: {stopped}")
     for topic in topics:

@@ -87,6 +87,7 @@ def test_seconds_are_told_from_milliseconds(store: Path, rmqctl: Rmqctl) -> None
 def test_limit_tail_and_ranges(store: Path, rmqctl: Rmqctl) -> None:
     everything = offsets(dump(rmqctl, store))
     assert offsets(dump(rmqctl, store, "--limit", 7)) == everything[:7]
+    assert rmqctl("dump", store, "--limit", 7).err.endswith(": --limit\n")
     assert offsets(dump(rmqctl, store, "--limit", 0)) == []
     assert offsets(dump(rmqctl, store, "--tail", 7)) == everything[-7:]
     assert offsets(dump(rmqctl, store, "--tail", 100000)) == everything
@@ -233,7 +234,7 @@ def test_an_interrupted_follow_says_where_it_stopped(
     monkeypatch.setattr("rmqctl.forensics.follow.time.sleep", interrupt)
     result = rmqctl("dump", tmp_path, "--follow", *arguments)
     assert result.code == 130
-    assert f"ok up to {end}; stopped at {end}: --limit, or interrupted" in result.err
+    assert f"ok up to {end}; stopped at {end}: Ctrl-C" in result.err
 
 
 def test_the_end_that_was_asked_for_is_named(store: Path, rmqctl: Rmqctl) -> None:
