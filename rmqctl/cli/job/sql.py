@@ -124,11 +124,11 @@ def command(
     reduce what `sql` reads: a message can be in the log and not in its queue, and QUERY must find this message, too.
     With --remote, `sql` always reads the whole log.
 
-    Bytes are printed as base64, and times as RFC 3339. If the answer has more than --limit rows, `sql` says so on
-    stderr, and prints the first rows. With --to, Spark writes all rows to files. DIR gets the files in one step when
-    the whole answer is there, as in `rmqctl job export`. If the query fails, or if `sql` is killed, DIR stays as it
-    was. In CSV files, bytes are base64. CSV files cannot have maps or lists: let QUERY make texts of them, for example
-    by to_json(properties).
+    Only ORDER BY gives the rows an order. Bytes are printed as base64, and times as RFC 3339. If the answer has more
+    than --limit rows, `sql` says so on stderr, and prints the first rows. With --to, Spark writes all rows to files.
+    DIR gets the files in one step when the whole answer is there, as in `rmqctl job export`. If the query fails, or if
+    `sql` is killed, DIR stays as it was. In CSV files, bytes are base64. CSV files cannot have maps or lists: let QUERY
+    make texts of them, for example by to_json(properties).
     """
     from rmqctl.spark.question.sql import is_named
 

@@ -37,6 +37,11 @@ COPIES = 4096  # a group becomes rows in steps, which limits the memory
 FIRST_TASKS = "spark.sql.limit.initialNumPartitions"
 RUNS_LATER_MS = 10 * 60 * 1000
 _NOW = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp)\b", re.IGNORECASE)
+_COLUMNS_LISTED = "`rmqctl job sql --help` lists the columns of each view"
+_HINTS = {
+    "PARSE_SYNTAX_ERROR": "QUERY is a SELECT; `job sql` changes nothing",
+    "TABLE_OR_VIEW_NOT_FOUND": f"the views are messages, damage, queues and index; {_COLUMNS_LISTED}",
+}
 _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
@@ -189,23 +194,30 @@ def _refused(error: Exception) -> RmqctlError:
     In the error message, line 1 is the first line of the user's query.
     """
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
+    return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_hint(error))
 
 
-def _nearest(error: Exception) -> str:
-    """Return a hint with the known column that is most similar to a wrong name.
-
-    The hint is empty if `error` is not about an unknown column, or if no column has a similar name. Spark cannot
-    suggest all columns, because a job loads only columns that the query names.
-    """
+def _hint(error: Exception) -> str:
+    """Return a hint about the error of a query, or an empty text."""
     from pyspark.errors import PySparkException
 
-    if not isinstance(error, PySparkException) or not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
-        return ""
-    name = (error.getMessageParameters() or {}).get("objectName", "").rpartition(".")[2].strip("`")
+    condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    if isinstance(error, PySparkException) and condition.startswith("UNRESOLVED_COLUMN"):
+        name = (error.getMessageParameters() or {}).get("objectName", "").rpartition(".")[2].strip("`")
+        return _nearest(name)
+    return _HINTS.get(condition, "")
+
+
+def _nearest(name: str) -> str:
+    """Return a hint on the name of an unknown column.
+
+    The hint is the most similar column. If there is none, or if the column is one of another view, the hint says where
+    the columns are listed. Spark cannot suggest all columns, because a job loads only columns that the query names.
+    """
     known = {column.lower(): column for column in (*MESSAGE_COLUMNS, *DAMAGE_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS)}
     near = get_close_matches(name.lower(), known, n=1)
-    return f"did you mean {known[near[0]]}?" if near else ""
+    is_another = bool(near) and near[0] != name.lower()
+    return f"did you mean {known[near[0]]}?" if is_another else _COLUMNS_LISTED
 
 
 def plain(value: Any) -> Any:
