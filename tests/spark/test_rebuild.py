@@ -125,3 +125,23 @@ def test_one_damaged_field(field: str, value: int, tmp_path: Path) -> None:
         record[at + position : at + position + size] = value.to_bytes(size, "big", signed=True)
     log.write_bytes(record)
     assert same_by_splits(root, tmp_path)
+
+
+def test_a_flipped_topic_of_a_last_message(tmp_path: Path) -> None:
+    """Its queue keeps the unit, also if a task has built the queue."""
+    root = unpack("533-basic", tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        last = store.queues["OrderPaid", 3].last()
+        assert last is not None
+        file = store.commit_log.queue.find(last.physical_offset)
+        assert file is not None
+        path, begin = file.path, last.physical_offset - file.file_from_offset
+    log = bytearray(path.read_bytes())
+    log[log.index(b"OrderPaid", begin)] ^= 0x10
+    path.write_bytes(log)
+    assert same_by_splits(root, tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        rebuild = RebuildInParts(store, Selection(), None, TasksHere(store, root, SPLIT_SIZE))
+        rebuild.run()
+    (counts,) = (counts for counts in rebuild.result.queues if counts.key == ("OrderPaid", 3))
+    assert (counts.max_offset, counts.strays) == (last.queue_offset + 1, 1)

@@ -41,7 +41,14 @@ from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
-from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered, may_be_fillers
+from rmqctl.operations.rebuild.queue_numbers import (
+    QueueNumbers,
+    first_number,
+    go_on,
+    is_misnumbered,
+    may_be_fillers,
+    one_bit_off,
+)
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -92,6 +99,7 @@ class QueueBuilder:
         self.left_out: dict[str, int] = {}
         self._before = before
         self._log_begin = before.commit_log.min_offset
+        self._log_end = before.commit_log.queue.end if log_end is None else log_end
         self._builder = builder
         self._builds = builds
         self._open_queue = open_queue
@@ -142,6 +150,43 @@ class QueueBuilder:
         """Pass the units in the windows to the receivers of the queues."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
+
+    def keep_strays(self) -> None:
+        """Keep existing units of strays behind the last unit of each queue.
+
+        `_fill` keeps such a unit only before a message. Without the unit, brokers would no longer serve the stray.
+        """
+        for key, queue in self.queues.items():
+            before = self._before.queues.get(key)
+            while isinstance(before, ConsumeQueue) and self._keep_stray(queue, before):
+                pass
+
+    def _keep_stray(self, queue: BuiltQueue, before: ConsumeQueue) -> bool:
+        """Keep the next unit of the existing queue if it points to a stray."""
+        counts = queue.counts
+        unit = before.find(counts.max_offset)
+        stray = self.stray_of(counts.key, unit) if unit is not None and unit.physical_offset >= counts.end else None
+        if unit is None or stray is None:
+            return False
+        units = np.array([(unit.physical_offset, unit.size, unit.tags_code)], UNITS)
+        queue.put(self._without_addresses(counts.key, units), np.array([stray.store_timestamp], np.int64))
+        counts.kept += 1
+        counts.strays += 1
+        return True
+
+    def stray_of(self, key: QueueKey, unit: CqUnit) -> Message | None:
+        """Return the stray that a unit of an existing queue points to, or None.
+
+        A stray is a record whose topic or queueId differs from those of `key` in one bit. The store has no queue with
+        the topic and queueId of the stray. Otherwise, the unit may be wrong, and not the record.
+        """
+        if unit.physical_offset + unit.size > self._log_end:
+            return None
+        found = self._message_at(unit.physical_offset)
+        if found is None or (found.size, found.queue_offset) != (unit.size, unit.queue_offset):
+            return None
+        said = found.topic, found.queue_id
+        return found if said not in self._before.queues and said in one_bit_off(key) else None
 
     def go_on_with(self, queue: BuiltQueue) -> None:
         """Continue a queue of an interrupted rebuild."""

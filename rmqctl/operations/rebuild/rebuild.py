@@ -444,6 +444,7 @@ class Rebuild:
         index.end_timestamp = int(messages["store_timestamp"][last])
 
     def _finish(self) -> None:
+        self._queues.keep_strays()
         self._close_files()
         built = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
         self._conclude(built, self._queues.left_out)
@@ -488,7 +489,9 @@ class Rebuild:
             last = queue.last()
             is_empty = last is None and queue.used_end == queue.queue.min_offset
             alone_knows = last is not None and (
-                last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset)
+                last.physical_offset < self.result.begin
+                or self._queues.is_lost(last.physical_offset)
+                or self._queues.stray_of(key, last) is not None
             )
             stays = self.wanted.is_wanted(key) and (is_empty or alone_knows)
             (self.result.unchanged if stays else self.result.removed).append(key)

@@ -231,6 +231,44 @@ def test_queues_that_the_log_has_no_message_of(tmp_path: Path) -> None:
     assert again.removed == [("stray", 0)]
 
 
+def with_flipped_topics(root: Path, count: int) -> None:
+    """Flip a bit in the topic of the last messages, another one in each."""
+    log = root / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    at = len(data)
+    for number in range(count):
+        at = data.rindex(b"OrderPaid", 0, at)
+        data[at + number] ^= 0x10
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_queue_whose_last_messages_name_another_topic_keeps_them(count: int, tmp_path: Path) -> None:
+    write_log(tmp_path, [Record(topic="Other"), *(Record(queue_offset=number) for number in range(3))], file_size=65536)
+    rebuilt(tmp_path, tmp_path, conf=SMALL)
+    before = units(tmp_path)
+    with_flipped_topics(tmp_path, count)
+    result = rebuilt(tmp_path, tmp_path / "made", conf=SMALL)
+    assert [stray.of for stray in result.strays] == [("OrderPaid", 1)] * count
+    if count < len(before):
+        assert units(tmp_path / "made") == before
+        assert [counts.strays for counts in result.queues] == [count, 0]
+    else:
+        assert (result.unchanged, result.removed) == ([("OrderPaid", 1)], [])
+
+
+def test_a_unit_that_leads_to_another_queue_of_the_store_is_not_kept(tmp_path: Path) -> None:
+    """Queues 1 and 3 differ in one bit; here the unit is wrong, and not the record."""
+    write_log(tmp_path, [Record(), Record(queue_id=3), Record(queue_id=3, queue_offset=1)], file_size=65536)
+    rebuilt(tmp_path, tmp_path, conf=SMALL)
+    wrong = units(tmp_path, queue_id=3)[1]
+    with (tmp_path / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").open("r+b") as file:
+        file.seek(20)
+        file.write(struct.pack(">qiq", *wrong))
+    rebuilt(tmp_path, tmp_path / "made", conf=SMALL)
+    assert len(units(tmp_path / "made")) == 1
+
+
 @pytest.mark.parametrize("all_topics", [False, True])
 def test_deleted_topics_get_no_queue(all_topics: bool, tmp_path: Path) -> None:
     write_log(
