@@ -224,7 +224,7 @@ def decode(
     `physical_offset` is the record's offset in the log. `room` is the number of bytes from the record's start to the
     end of its file. The buffer must contain the whole record, or the whole rest of the file. The result is None if
     nothing was written at `position` (eight zero bytes). Damage is returned, not raised as an error. If a record has
-    several faults, the first fault is reported.
+    several faults, one is reported: the first that ends the log of a starting broker, or else the first.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -258,10 +258,13 @@ def _decode_message(
     message = _frame(buffer, position, physical_offset, size, magic)
     if isinstance(message, Damage):
         return message
-    if message.stored_physical_offset != physical_offset:
-        detail = f"PHYSICALOFFSET is {message.stored_physical_offset}, the record is at {physical_offset}"
-        return Damage("bad-physical-offset", physical_offset, size, detail, message)
-    return _checked(message, memoryview(buffer)[position : position + size])
+    found = _checked(message, memoryview(buffer)[position : position + size])
+    if message.stored_physical_offset == physical_offset:
+        return found
+    detail = f"PHYSICALOFFSET is {message.stored_physical_offset}, the record is at {physical_offset}"
+    if isinstance(found, Damage) and found.code == BAD_BODY_CRC and message.body:  # unlike the offset, ends the log
+        return found._replace(detail=f"{found.detail}; {detail}")
+    return Damage("bad-physical-offset", physical_offset, size, detail, message)
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:

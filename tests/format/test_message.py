@@ -200,6 +200,14 @@ def test_a_record_in_another_place_is_bad_physical_offset_and_still_told() -> No
     assert found.end == found.message.end
 
 
+@pytest.mark.parametrize(("body", "code"), [(b"stale", "bad-body-crc"), (b"", "bad-physical-offset")])
+def test_of_two_faults_the_one_that_ends_the_log_is_told(body: bytes, code: str) -> None:
+    """Brokers look at no PHYSICALOFFSET, and not at the CRC of an empty body."""
+    found = decode_whole(patched(encode(Record(body=body), 500), 8, "I", 1), 900)
+    assert isinstance(found, Damage)
+    assert (found.code, "PHYSICALOFFSET is 500, the record is at 900" in found.detail) == (code, True)
+
+
 def test_a_flipped_bit_in_the_body_is_bad_body_crc_and_the_message_still_told() -> None:
     raw = encode(Record(), 0)
     found = decode_whole(patched(raw, BODY_AT, "B", raw[BODY_AT] ^ 1))
