@@ -15,7 +15,7 @@ from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.index_clues import other_keys
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
@@ -75,6 +75,8 @@ DEPENDENT = frozenset(
         "index-dangling", "index-missing", "offset-beyond-queue",
     }
 )  # fmt: skip
+# findings on a log file that follow from its wrong name
+OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 
@@ -93,7 +95,10 @@ class _Attribution:
         self._ranges = DamagedRanges()
         self._moved: set[int] = set()
         self._touching: dict[QueueKey, Group] = {}
-        self._renamed = {original_path(path): path for path in facts.set_aside}
+        self._right = {
+            path: str(PurePosixPath(path).with_name(right.name)) for path, (_, right) in facts.renamed.items()
+        }
+        self._renamed = {right: path for path, right in self._right.items()}
 
     def take(self, finding: Finding) -> bool:
         """Add a finding to the cause that the code of the finding names.
@@ -102,14 +107,14 @@ class _Attribution:
         """
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
-        if finding.code == "file-gap":
+        if (renamed := self._renamed_by(finding)) is not None:
+            self._follow_from_name(renamed, finding)
+        elif finding.code == "file-gap":
             self._gap(finding)
         elif finding.code == "file-length":
             self._length(finding)
         elif finding.code == "log-start-missing":
             self._head(finding)
-        elif finding.path in self._facts.set_aside:
-            self._group_of_renamed(finding.path).add(finding, finding.path)
         else:
             self._named(finding)
         return True
@@ -180,11 +185,34 @@ class _Attribution:
         """Return whether all missing log files in `paths` were renamed."""
         return bool(paths) and all(path in self._renamed for path in paths)
 
+    def _renamed_by(self, finding: Finding) -> str | None:
+        """Return the renamed log file that a finding follows from, or None."""
+        if finding.code not in OF_RENAMED:
+            return None
+        if finding.path in self._right:
+            return finding.path
+        at = finding.physical_offset
+        if finding.code != "file-overlap" or at is None:
+            return None
+        return next((path for path in self._right if self._is_in(path, at)), None)
+
+    def _follow_from_name(self, path: str, finding: Finding) -> None:
+        """Attribute a finding to a renamed log file."""
+        group = self._group_of_renamed(path)
+        group.add(finding, path)
+        if finding.code == "file-gap":  # the end of the file before the gap is covered, too
+            self._damaged(group, _range_of(finding))
+
+    def _is_in(self, path: str, offset: int) -> bool:
+        """Return whether a log file, with its present name, has an offset of the log."""
+        base = self._facts.base_of.get(path)
+        return base is not None and base <= offset < base + self._facts.log_file_size
+
     def _group_of_renamed(self, path: str) -> Group:
         """Return the cause for a renamed log file, with the offsets of the file."""
         group = self._group("log-file-renamed", path)
         if not group.ranges:
-            begin = int(PurePosixPath(original_path(path)).name)
+            begin = int(PurePosixPath(self._right[path]).name)
             self._damaged(group, [(begin, begin + self._facts.log_file_size)])
         return group
 
@@ -352,12 +380,6 @@ class _Attribution:
             if group is not None and all(found.code in (MISSING, "index-missing") for found in group.findings):
                 died.consequences += group.findings
                 del self._groups[code, ""]
-
-
-def original_path(path: str) -> str:
-    """Return the path of a renamed log file before it was renamed."""
-    found = PurePosixPath(path)
-    return str(found.with_name(found.name[:FILE_NAME_DIGITS]))
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:

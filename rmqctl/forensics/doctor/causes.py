@@ -56,8 +56,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "log-file-renamed": CauseKind(
         "A file of the commit log was renamed: {subjects}",
-        "The name begins with that of a missing file, and the length is right: the file probably has the missing "
-        "messages. No consumer gets them until the file has its name again.",
+        "It has the length of a missing file, and that file's name with more behind it, or its records: the file "
+        "probably has the missing messages. Consumers do not get all of them until the file has its name again.",
         LIKELY,
     ),
     "log-file-length": CauseKind(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.state_audit import config_files, queue_end
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.forensics.finding import Finding
+    from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -38,8 +40,8 @@ class StoreFacts:
     of a group, by file, topic, queueId and offset. `missed` counts, for each queue, the messages of the log that have
     no unit. `still_missed` counts the units that will be missing at queue ends after the next start of a broker.
     `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has
-    the paths of files of config/ that cannot be loaded, and have no good .bak. `set_aside` maps the path in the store
-    to the path of each log file that was probably renamed.
+    the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
+    each log file that was probably renamed to the whole path, and to the right path.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class StoreFacts:
     still_missed: int | None = None
     checkpoint: str = ""
     lost_config: frozenset[str] = frozenset()
-    set_aside: Mapping[str, Path] = field(default_factory=dict)
+    renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
 
     @property
     def is_healed(self) -> bool:
@@ -109,11 +111,12 @@ def facts_of(
     last_stored: int,
     missed: Mapping[QueueKey, int],
     still_missed: int | None,
+    renamed: Iterable[RenamedFile],
 ) -> StoreFacts:
     """Return the facts of a store for which `verify` has reported `findings`.
 
-    `last_stored` is the store time of the last message, in ms. For `missed` and `still_missed`, see StoreFacts. Raises
-    OSError.
+    `last_stored` is the store time of the last message, in ms. For `missed` and `still_missed`, see StoreFacts.
+    `renamed` are the log files whose records fit another name. Raises OSError.
     """
     codes = {finding.code for finding in findings}
     log = store.commit_log.queue
@@ -131,7 +134,11 @@ def facts_of(
         still_missed=still_missed,
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
-        set_aside={store.storage.display(path): path for path in log.set_aside()},
+        renamed={
+            store.storage.display(path): (path, path.with_name(path.name[:FILE_NAME_DIGITS]))
+            for path in log.set_aside()
+        }
+        | {file.name: (file.path, file.right_path) for file in renamed},
     )
 
 

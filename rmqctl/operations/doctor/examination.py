@@ -18,7 +18,9 @@ from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
+from rmqctl.format.message import Damage
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
@@ -44,9 +46,9 @@ LEVEL_LOG = 1
 class Repairs:
     """The plans of `recover` and of `recover --keep-going`.
 
-    A plan is None if `recover` refuses to change the store, or if the store has no fault. `refused` is the reason why
-    `recover` refuses. `profile` is the profile that the user must pass to `recover`, or empty if `recover` needs no
-    profile.
+    A plan is None if `recover` refuses to change the store, if a log file was renamed, or if the store has no fault.
+    `refused` is the reason why `recover` refuses. `profile` is the profile that the user must pass to `recover`, or
+    empty if `recover` needs no profile.
     """
 
     plain: RecoveryPlan | None = None
@@ -81,6 +83,7 @@ class Examiner:
         self._threads = threads
         self._blocked = blocked
         self._simulation: RestartSimulation | None = None
+        self._renamed = RenamedFiles(store.commit_log.queue)
         self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
 
@@ -99,7 +102,9 @@ class Examiner:
         report = self._verification.report
         findings = (*report.findings, *self._beside_verify())
         restart = self._restart()
-        repairs = self._repairs() if findings or _is_troubled(restart) else Repairs()
+        renamed = [file for file in self._renamed.found() if file.is_certain]
+        # with a wrong file name, a repair would drop messages that are there
+        repairs = self._repairs() if not renamed and (findings or _is_troubled(restart)) else Repairs()
         facts = facts_of(
             self.store,
             findings,
@@ -107,6 +112,7 @@ class Examiner:
             self._verification.last_stored,
             self._verification.missed,
             _still_missed(restart, repairs.plain),
+            renamed,
         )
         return Examination(report, findings, facts, restart, repairs)
 
@@ -132,6 +138,10 @@ class Examiner:
         for item in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
             if self._simulation is not None:
                 self._simulation.hear(item)
+            if isinstance(item, Damage):
+                self._renamed.damage(item)
+            else:
+                self._renamed.good(item)
             yield item
 
     def _restart(self) -> RestartOutcome | None:

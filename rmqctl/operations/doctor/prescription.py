@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
@@ -131,11 +130,10 @@ class Prescriber:
         return is_gone and not any(PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths)
 
     def _rename(self, group: Group) -> str:
-        paths = [self._examination.facts.set_aside[subject] for subject in group.subjects]
-        if any(is_remote(path) for path in paths):
+        paths = [self._examination.facts.renamed[subject] for subject in group.subjects]
+        if any(is_remote(path) for path, _ in paths):
             return LOOK_AT_ALL.format(target=self._target)
-        names = [(quoted(path), quoted(path.with_name(path.name[:FILE_NAME_DIGITS]))) for path in paths]
-        return "\n".join(f"mv -n {old} {new}" for old, new in names)
+        return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in paths)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings of a code in `group.findings`.

@@ -19,6 +19,7 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.audit import client_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.renamed_files import MISPLACED, RenamedFiles
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
@@ -28,7 +29,7 @@ from rmqctl.operations.placeholder.planner import Placeholders
 from rmqctl.operations.repair.log_end import LogEnd
 from rmqctl.operations.repair.missing_files import messages_between
 from rmqctl.operations.repair.rehearsal import loadable
-from rmqctl.operations.repair.renamed_files import MISPLACED, RenamedFiles
+from rmqctl.operations.repair.renamed_files import notes_of_renamed
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
@@ -179,7 +180,7 @@ class RecoveryAnalysis:
             if finding.code == "unreadable":
                 raise Unreadable(finding.detail, path=finding.path, hint=UNREADABLE_HINT)
         self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
-        self.notes += [*self._note_of_misplaced(), *self._renamed.notes()]
+        self.notes += [*self._note_of_misplaced(), *notes_of_renamed(self._renamed.found())]
 
     def _is_gap_in_the_log(self, damage: Damage) -> bool:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset

@@ -325,6 +325,19 @@ def test_a_renamed_log_file_is_renamed_back(at: int, tmp_path: Path, rmqctl: Rmq
     assert diagnosis(store, rmqctl)["healthy"]
 
 
+@pytest.mark.parametrize(("number", "name"), [(0, 20), (1, 65536 + 4096), (1, 65536 - 1), (2, 10 * 65536)])
+def test_a_log_file_with_a_wrong_number_is_renamed_back(number: int, name: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """All that follows from the wrong name has this one cause; no repair of it is proposed."""
+    store = unpack("533-basic", tmp_path)
+    file = store / "commitlog" / f"{number * 65536:020d}"
+    renamed = file.rename(file.with_name(f"{name:020d}"))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], f"commitlog/{renamed.name}" in cause["summary"]) == ("log-file-renamed", True)
+    assert cause["next"] == f"mv -n {renamed} {file}"
+    renamed.rename(file)
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
 def consumer_offsets(store: Path) -> dict[str, Any]:
     found: dict[str, Any] = fastjson_loads((store / "config" / "consumerOffset.json").read_text())
     return found
