@@ -22,7 +22,7 @@ from tests.support.verified_by_tasks import SPLIT_SIZE, read_here
 
 CASES = damage_cases()
 # position and size of fields in a record
-FIELDS = {"QUEUEID": (12, 4), "QUEUEOFFSET": (20, 8), "STORETIMESTAMP": (56, 8)}
+FIELDS = {"QUEUEID": (12, 4), "QUEUEOFFSET": (20, 8), "SYSFLAG": (36, 4), "STORETIMESTAMP": (56, 8)}
 IN_PARTS = "rmqctl.operations.rebuild.in_parts.rebuild_in_parts"
 
 
@@ -127,8 +127,9 @@ def test_one_damaged_field(field: str, value: int, tmp_path: Path) -> None:
     assert same_by_splits(root, tmp_path)
 
 
-def test_a_flipped_topic_of_a_last_message(tmp_path: Path) -> None:
-    """Its queue keeps the unit, also if a task has built the queue."""
+@pytest.mark.parametrize("field", ["topic", "SYSFLAG"])
+def test_a_flipped_bit_keeps_a_last_message_from_its_queue(field: str, tmp_path: Path) -> None:
+    """Its queue keeps the unit, also if tasks build the queues."""
     root = unpack("533-basic", tmp_path)
     with closing(ReadOnlyStore(root)) as store:
         last = store.queues["OrderPaid", 3].last()
@@ -137,7 +138,11 @@ def test_a_flipped_topic_of_a_last_message(tmp_path: Path) -> None:
         assert file is not None
         path, begin = file.path, last.physical_offset - file.file_from_offset
     log = bytearray(path.read_bytes())
-    log[log.index(b"OrderPaid", begin)] ^= 0x10
+    if field == "topic":
+        log[log.index(b"OrderPaid", begin)] ^= 0x10
+    else:
+        position, size = FIELDS[field]
+        log[begin + position + size - 1] ^= 4
     path.write_bytes(log)
     assert same_by_splits(root, tmp_path)
     with closing(ReadOnlyStore(root)) as store:

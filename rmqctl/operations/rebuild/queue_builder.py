@@ -47,8 +47,8 @@ from rmqctl.operations.rebuild.queue_numbers import (
     go_on,
     is_misnumbered,
     may_be_fillers,
-    one_bit_off,
 )
+from rmqctl.operations.rebuild.strays import is_stray
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
@@ -175,18 +175,11 @@ class QueueBuilder:
         return True
 
     def stray_of(self, key: QueueKey, unit: CqUnit) -> Message | None:
-        """Return the stray that a unit of an existing queue points to, or None.
-
-        A stray is a record whose topic or queueId differs from those of `key` in one bit. The store has no queue with
-        the topic and queueId of the stray. Otherwise, the unit may be wrong, and not the record.
-        """
+        """Return the stray that a unit of an existing queue points to, or None."""
         if unit.physical_offset + unit.size > self._log_end:
             return None
         found = self._message_at(unit.physical_offset)
-        if found is None or (found.size, found.queue_offset) != (unit.size, unit.queue_offset):
-            return None
-        said = found.topic, found.queue_id
-        return found if said not in self._before.queues and said in one_bit_off(key) else None
+        return found if found is not None and is_stray(self._before, key, unit, found) else None
 
     def go_on_with(self, queue: BuiltQueue) -> None:
         """Continue a queue of an interrupted rebuild."""

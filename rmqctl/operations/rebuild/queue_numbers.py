@@ -256,14 +256,3 @@ def go_on(found: int, following: Sequence[Following]) -> bool:
     """Return whether most messages in `following` confirm the queue offset `found`."""
     votes = sum(after.number - place == found for place, after in enumerate(following, 1))
     return 2 * votes > len(following)
-
-
-def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:
-    """Yield the queues whose topic or queueId differs from `key` in one bit."""
-    topic, queue_id = key
-    yield from ((topic, queue_id ^ 1 << bit) for bit in range(31))
-    raw = topic.encode()
-    for at in range(len(raw)):
-        for bit in range(8):
-            flipped = raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
-            yield flipped.decode("utf-8", "replace"), queue_id

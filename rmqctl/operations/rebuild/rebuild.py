@@ -45,8 +45,8 @@ from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built, keep_nothing, not_as_made
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of
-from rmqctl.operations.rebuild.queue_numbers import one_bit_off
 from rmqctl.operations.rebuild.selection import is_folder_name, wanted_queues
+from rmqctl.operations.rebuild.strays import one_bit_off
 from rmqctl.store.config import store_path
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.topics import QueueKey

@@ -257,6 +257,18 @@ def test_a_queue_whose_last_messages_name_another_topic_keeps_them(count: int, t
         assert (result.unchanged, result.removed) == ([("OrderPaid", 1)], [])
 
 
+@pytest.mark.parametrize("sys_flag", [4, 8, 12])
+def test_a_last_message_that_a_flipped_bit_made_a_half_message_is_kept(sys_flag: int, tmp_path: Path) -> None:
+    """SYSFLAG 4 is a prepared record, 12 a rollback; 8 is an ordinary message of a transaction."""
+    write_log(tmp_path, [Record(), Record(queue_offset=1)], file_size=65536)
+    rebuilt(tmp_path, tmp_path, conf=SMALL)
+    before = units(tmp_path)
+    write_log(tmp_path, [Record(), Record(queue_offset=1, sys_flag=sys_flag)], file_size=65536)
+    result = rebuilt(tmp_path, tmp_path / "made", conf=SMALL)
+    assert units(tmp_path / "made") == before
+    assert result.queues[0].strays == (sys_flag != 8)
+
+
 def test_a_unit_that_leads_to_another_queue_of_the_store_is_not_kept(tmp_path: Path) -> None:
     """Queues 1 and 3 differ in one bit; here the unit is wrong, and not the record."""
     write_log(tmp_path, [Record(), Record(queue_id=3), Record(queue_id=3, queue_offset=1)], file_size=65536)

@@ -1,8 +1,8 @@
 """Write ranges of rebuilt queues, in a task.
 
 A range is a part of a queue whose files belong to no other range. A task gets all messages of its ranges. If the
-messages of a range have queue offsets without a gap, and are in log order, the task writes the units of the range. All
-other ranges are `ODD`. Only `QueueBuilder` can build a queue with an odd range.
+messages of a range have queue offsets without a gap, are in log order, and are not before a stray, the task writes the
+units of the range. All other ranges are `ODD`. Only `QueueBuilder` can build a queue with an odd range.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rmqctl.logfile.system.staging_storage import StagingStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check_built
 from rmqctl.operations.rebuild.queue_builder import delays_of
+from rmqctl.operations.rebuild.strays import is_stray
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import ConsumeQueue
@@ -31,7 +32,7 @@ from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.format.columns import Numbers, Row, Rows
     from rmqctl.operations.rebuild.in_parts.grouped_part import QueuePiece
     from rmqctl.operations.rebuild.selection import WantedQueues
     from rmqctl.store.config.topics import QueueKey
@@ -164,8 +165,19 @@ class _Ranges:
             return found._replace(state=RangeState.ODD if is_odd else RangeState.LEFT_OUT)
         if not _is_in_order(rows) or not 0 <= first * MIN_SIZE <= physical_offset:
             return found
+        if self._is_before_stray(key, rows[-1]):
+            return found
         can_be_first = self._can_be_first(key, first)
         return found._replace(state=RangeState.BUILT, can_be_first=can_be_first, folder=self._put(counts, rows))
+
+    def _is_before_stray(self, key: QueueKey, last: Row) -> bool:
+        """Return whether the existing queue has a stray after `last`."""
+        before = self._store.queue(*key)
+        unit = before.find(int(last["queue_offset"]) + 1) if isinstance(before, ConsumeQueue) else None
+        if unit is None or not int(last["physical_offset"]) < unit.physical_offset < self._settings.log.stop:
+            return False
+        record = self._store.commit_log.message_at(unit.physical_offset)
+        return record is not None and is_stray(self._store, key, unit, record)
 
     def _can_be_first(self, key: QueueKey, first: int) -> bool:
         """Return whether a queue surely begins at the queue offset `first`.

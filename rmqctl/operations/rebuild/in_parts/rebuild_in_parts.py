@@ -7,10 +7,10 @@
 The driver receives a few numbers for each range, each index file and each part of the log. The new files are the same
 as those of `Rebuild`.
 
-Only `Rebuild` can build a queue whose messages do not follow each other, for example after damage, and a queue whose
-last messages name another queue because of a flipped bit. For such queues, the driver reads the log a second time, and
-builds them itself. The driver builds everything itself if messages name LMQ queues, if the queues have an extension, if
-log files overlap, or if the tasks cannot write to the folder of the store.
+Only `Rebuild` can build a queue whose messages do not follow each other, for example after damage, and a queue that
+ends with strays (`strays`). For such queues, the driver reads the log a second time, and builds them itself. The driver
+builds everything itself if messages name LMQ queues, if the queues have an extension, if log files overlap, or if the
+tasks cannot write to the folder of the store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from rmqctl.operations.rebuild.in_parts.grouped_part import DescribedRun, Groupi
 from rmqctl.operations.rebuild.in_parts.index_part import IndexGeometry, IndexPlan, build_index_file
 from rmqctl.operations.rebuild.in_parts.queue_range import TASKS_FOLDER, RangeSettings, RangeState, build_pile
 from rmqctl.operations.rebuild.index_builder import made_at
-from rmqctl.operations.rebuild.queue_numbers import one_bit_off
 from rmqctl.operations.rebuild.rebuild import Rebuild, dispatched_message
 from rmqctl.store.config import store_path
 from rmqctl.store.read.commit_log import FILE_OVERLAP
@@ -127,8 +126,7 @@ class RebuildInParts(Rebuild):
             return False
         self._take(counted.items)
         self._take_index(files, plan)
-        with_strays = self._with_strays(queues)
-        whole = {key: ranges for key, ranges in queues.items() if key not in with_strays and _is_whole(ranges)}
+        whole = {key: ranges for key, ranges in queues.items() if _is_whole(ranges)}
         odd = frozenset(key for key, ranges in queues.items() if key not in whole and not _is_left_out(ranges))
         self._install(whole)
         if odd:
@@ -219,18 +217,6 @@ class RebuildInParts(Rebuild):
                 return None
             found[key[0]] = found.get(key[0], 0) + sum(one.messages for one in ranges)
         return found
-
-    def _with_strays(self, queues: Mapping[QueueKey, Sequence[BuiltRange]]) -> set[QueueKey]:
-        """Return the queues that may have units of strays (`Stray`).
-
-        Only `QueueBuilder` looks for these units in the existing queues.
-        """
-        single = (
-            key
-            for key, ranges in queues.items()
-            if key not in self._store.queues and sum(one.messages for one in ranges) == 1
-        )
-        return {of for key in single for of in one_bit_off(key) if of in self._store.queues and of in queues}
 
     def _take(self, items: Iterable[ScanItem | RecordRun]) -> None:
         """Count the messages and the damage of the log."""

@@ -1,0 +1,45 @@
+"""Strays: records that a flipped bit keeps from their queue.
+
+The existing queue has a unit for a stray, and its position, size and queue offset are those of the record. But the
+record names another topic or queueId, or its SYSFLAG makes it a prepared or rollback record, for which brokers write no
+unit. Brokers serve strays to consumers, because they look only at the unit. Therefore a rebuild keeps these units.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def is_stray(store: ReadOnlyStore, key: QueueKey, unit: CqUnit, record: Message) -> bool:
+    """Return whether a unit of the existing queue `key` points to a stray.
+
+    `record` is the record at the unit's physical offset. If `store` has the queue that the record names, the result is
+    False, because the unit may be wrong. Raises OSError.
+    """
+    if (record.size, record.queue_offset) != (unit.size, unit.queue_offset):
+        return False
+    said = record.topic, record.queue_id
+    if said == key:
+        return not queue_destinations(record)
+    return said in one_bit_off(key) and store.queue(*said) is None
+
+
+def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:
+    """Yield the queues whose topic or queueId differs from `key` in one bit."""
+    topic, queue_id = key
+    yield from ((topic, queue_id ^ 1 << bit) for bit in range(31))
+    raw = topic.encode()
+    for at in range(len(raw)):
+        for bit in range(8):
+            flipped = raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+            yield flipped.decode("utf-8", "replace"), queue_id
