@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.columns import Rows
+    from rmqctl.format.cq_unit import CqUnit
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.operations.rebuild.planned.built_units import BuiltUnits
     from rmqctl.operations.rebuild.selection import Selection
@@ -455,17 +456,19 @@ class Rebuild:
         `left_out` counts the messages of topics whose queues are not built.
         """
         result = self.result
-        result.queues += (counts for counts in built if not self._is_stray(counts))
+        with_messages = {counts.key for counts in (*built, *result.queues)}
+        result.queues += (counts for counts in built if not self._is_stray(counts, with_messages))
         result.queues.sort(key=lambda counts: counts.key)
         known = self.wanted.known_topics
         result.left_out = {topic: count for topic, count in sorted(left_out.items()) if topic not in known}
         if self.selection.queues:
             self._judge_others({counts.key for counts in result.queues})
 
-    def _is_stray(self, counts: QueueCounts) -> bool:
+    def _is_stray(self, counts: QueueCounts, with_messages: set[QueueKey]) -> bool:
         """Return whether one record with a flipped bit created the queue.
 
-        The flipped bit is in the record's topic or queueId. A unit of another queue points to the record.
+        The flipped bit is in the record's topic or queueId. A unit of another queue points to the record. The other
+        queue must stay: it is in `with_messages`, is not rebuilt, or has this unit alone.
         """
         if (
             counts.key in self._store.queues
@@ -476,10 +479,17 @@ class Rebuild:
         last = counts.max_offset - 1
         for key in one_bit_off(counts.key):
             unit = self._store.unit(*key, last) if key in self._store.queues else None
-            if unit is not None and unit.physical_offset + unit.size == counts.end:
+            if unit is None or unit.physical_offset + unit.size != counts.end:
+                continue
+            if key in with_messages or not self.selection.selects(key) or self._is_lone(key, unit):
                 self.result.strays.append(Stray(counts.key, key, unit.physical_offset))
                 return True
         return False
+
+    def _is_lone(self, key: QueueKey, unit: CqUnit) -> bool:
+        """Return whether an existing queue has no unit but `unit`."""
+        queue = self._store.queues[key]
+        return queue.min_offset(self.result.begin) == unit.queue_offset == queue.max_offset - 1
 
     def _judge_others(self, made: set[QueueKey]) -> None:
         """Decide which queues stay unchanged, and which queues are deleted."""
@@ -491,7 +501,7 @@ class Rebuild:
             alone_knows = last is not None and (
                 last.physical_offset < self.result.begin
                 or self._queues.is_lost(last.physical_offset)
-                or self._queues.stray_of(key, last) is not None
+                or (self._is_lone(key, last) and self._queues.stray_of(key, last) is not None)
             )
             stays = self.wanted.is_wanted(key) and (is_empty or alone_knows)
             (self.result.unchanged if stays else self.result.removed).append(key)
