@@ -88,8 +88,7 @@ def build(
             if before <= 0 or before > state.index_count:
                 before = 0
                 state.hash_slot_count += 1
-            begin = state.begin_timestamp
-            seconds = 0 if begin <= 0 else time_diff(begin, message.store_timestamp)
+            seconds = time_diff(state.begin_timestamp, message.store_timestamp)
             put_i32(entries, at, hashes[place])
             put_i64(entries, at + _PHY_OFFSET, message.physical_offset)
             put_i32(entries, at + _TIME_DIFF, seconds)

@@ -46,9 +46,10 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 def time_diff(begin: int, stored: int) -> int:
     """Return the seconds from `begin` to `stored` (both ms), clamped to [0, 2^31-1].
 
-    If the difference overflows 64 bits, the result is 2^31-1.
+    If the difference overflows 64 bits, the result is 2^31-1. If `begin` is not positive, the result is 0: so a broker
+    writes all entries of a file whose first message was stored at 0 (IndexFile.putKey).
     """
-    if stored <= begin:
+    if begin <= 0 or stored <= begin:
         return 0
     difference = stored - begin
     return TIME_DIFF_MAX if difference < 0 else min(difference // 1000, TIME_DIFF_MAX)

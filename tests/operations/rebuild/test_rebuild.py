@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.verify import verify
 from rmqctl.format.properties import keys
 from rmqctl.operations.rebuild import queue_builder
 from rmqctl.operations.rebuild.rebuild import Rebuild, Rebuilt
@@ -276,6 +277,14 @@ def test_a_last_message_that_a_flipped_bit_made_a_half_message_is_kept(sys_flag:
     result = rebuilt(tmp_path, tmp_path / "made", conf=SMALL)
     assert units(tmp_path / "made") == before
     assert result.queues[0].strays == (sys_flag != 8)
+
+
+def test_an_index_that_begins_with_a_store_time_of_0_agrees_with_the_log(tmp_path: Path) -> None:
+    """A broker writes timeDiff 0 into all entries of such a file."""
+    write_log(tmp_path, [Record(store_timestamp=0), Record(queue_offset=1)], file_size=65536)
+    assert rebuilt(tmp_path, tmp_path, conf=SMALL).index.entries == 4
+    found = verify(ReadOnlyStore(tmp_path, SMALL)).findings
+    assert not [finding for finding in found if finding.code.startswith("index-")]
 
 
 def test_a_unit_that_leads_to_another_queue_of_the_store_is_not_kept(tmp_path: Path) -> None:
