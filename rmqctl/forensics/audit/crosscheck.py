@@ -547,8 +547,8 @@ class QueueCrosscheck:
     def _what_is_at(self, physical_offset: int) -> str:
         message = self._store.commit_log.message_at(physical_offset)
         if message is not None:
-            what = "message" if queue_destinations(message) else "prepared or rolled-back message"
-            return f"the {what} of {message.topic}/{message.queue_id} with queue offset {message.queue_offset}"
+            what = "the message" if queue_destinations(message) else "a prepared or rollback record"
+            return f"{what} of {message.topic}/{message.queue_id} with queue offset {message.queue_offset}"
         return "no record"
 
     def _is_deleted_topic(self, topic: str) -> bool:
