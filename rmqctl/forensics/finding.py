@@ -223,7 +223,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "unit-mismatch": Explanation(
         "A unit does not point to the message with its topic, queue and queue offset.",
-        f"{_REBUILD} It keeps a unit whose record says another topic or queue with one flipped bit.",
+        f"{_REBUILD} It keeps a unit if one flipped bit in its record explains the difference.",
     ),
     "unit-size": Explanation(
         "The size in a unit is not the size of its record: a consumer receives a torn message.",

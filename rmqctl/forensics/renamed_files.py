@@ -1,6 +1,7 @@
 """Find log files that have the name of another log file.
 
-A log file was renamed if the PHYSICALOFFSETs of all its records fit one other file name, and no file has that name.
+A log file was renamed if the PHYSICALOFFSETs of all its records fit one other file name, and the file with that name is
+missing in the log, before its first file, or after its last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.message import Damage, Message
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.read.file_scan import RecordRun
 
@@ -31,11 +33,6 @@ class RenamedFile(NamedTuple):
     path: Path
     right_path: Path
     records: int
-
-    @property
-    def is_certain(self) -> bool:
-        """Return whether more than one record shows the right path."""
-        return self.records > 1
 
 
 class RenamedFiles:
@@ -60,9 +57,9 @@ class RenamedFiles:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def found(self) -> Iterator[RenamedFile]:
-        """Yield the renamed log files.
+        """Yield the renamed log files, each with another right path.
 
-        The former name must fit the size of the log files, and must not be the name of an existing log file.
+        The right name fits the size of the log files.
         """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:
@@ -70,9 +67,16 @@ class RenamedFiles:
             if len(distances) != 1 or file.name in self._with_good:
                 continue
             base = file.file_from_offset - min(distances)
-            if base >= 0 and base % self._files.file_size == 0 and base not in taken:
+            if base >= 0 and base % self._files.file_size == 0 and base not in taken and self._is_missing(base, file):
+                taken.add(base)
                 right_path = file.path.with_name(f"{base:0{FILE_NAME_DIGITS}d}")
                 yield RenamedFile(file.name, file.path, right_path, self._counts[file.name])
+
+    def _is_missing(self, base: int, renamed: MappedFile) -> bool:
+        """Return whether a file at `base` joins the log files other than `renamed`."""
+        others = [file.file_from_offset for file in self._files.files if file is not renamed]
+        size = self._files.file_size
+        return not others or min(others) - size <= base <= max(others) + size
 
     def _name_of(self, physical_offset: int) -> str:
         file = self._files.at_or_before(physical_offset)

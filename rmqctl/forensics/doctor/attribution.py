@@ -213,7 +213,7 @@ class _Attribution:
         group = self._group("log-file-renamed", path)
         if not group.ranges:
             begin = int(PurePosixPath(self._right[path]).name)
-            self._damaged(group, [(begin, begin + self._facts.log_file_size)])
+            self._damaged(group, [(begin, begin + self._facts.log_file_size), *self._facts.ranges_of(path)])
         return group
 
     def _length(self, finding: Finding) -> None:

@@ -56,8 +56,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "log-file-renamed": CauseKind(
         "A file of the commit log was renamed: {subjects}",
-        "It has the length of a missing file, and that file's name with more behind it, or its records: the file "
-        "probably has the missing messages. Consumers do not get all of them until the file has its name again.",
+        "A log file is missing. This file has its name with a suffix, or records with its offsets, and so probably the "
+        "missing messages. Consumers do not get all of them until the file has its name again.",
         LIKELY,
     ),
     "log-file-length": CauseKind(

@@ -48,7 +48,7 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
 
 
 def with_other_tags(of_queue: Mapping[QueueKey, list[Finding]]) -> set[QueueKey]:
-    """Return the queues in which only the tags code of a few units is wrong.
+    """Return the queues in which only a few tags codes are wrong.
 
     The tags of the record may have changed, or the tags code in the unit: nothing in the store tells which.
     """

@@ -134,12 +134,19 @@ def facts_of(
         still_missed=still_missed,
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
-        renamed={
-            store.storage.display(path): (path, path.with_name(path.name[:FILE_NAME_DIGITS]))
-            for path in log.set_aside()
-        }
-        | {file.name: (file.path, file.right_path) for file in renamed},
+        renamed=_renamed(store, renamed),
     )
+
+
+def _renamed(store: ReadOnlyStore, by_records: Iterable[RenamedFile]) -> dict[str, tuple[Path, Path]]:
+    """Return `renamed` for StoreFacts.
+
+    Of two files with one right path, the file with a suffix is returned.
+    """
+    aside = [(path, path.with_name(path.name[:FILE_NAME_DIGITS])) for path in store.commit_log.queue.set_aside()]
+    taken = {right for _, right in aside}
+    found = {store.storage.display(path): (path, right) for path, right in aside}
+    return found | {file.name: (file.path, file.right_path) for file in by_records if file.right_path not in taken}
 
 
 def _oldest_unit(store: ReadOnlyStore) -> int | None:

@@ -102,7 +102,7 @@ class Examiner:
         report = self._verification.report
         findings = (*report.findings, *self._beside_verify())
         restart = self._restart()
-        renamed = [file for file in self._renamed.found() if file.is_certain]
+        renamed = list(self._renamed.found())
         # with a wrong file name, a repair would drop messages that are there
         repairs = self._repairs() if not renamed and (findings or _is_troubled(restart)) else Repairs()
         facts = facts_of(

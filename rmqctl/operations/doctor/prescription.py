@@ -35,6 +35,7 @@ OTHER_KEYS = (
     "This changes nothing. `rmqctl recover` and `rmqctl rebuild` would make the index agree with the record: keep a "
     "copy of index/ first, if the right key is not known."
 )
+OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "log-head-gone": (
@@ -121,7 +122,9 @@ class Prescriber:
             return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
                 code=self._code(group)
             )
-        return f"rmqctl recover {self._target}{self._options} --yes", self._reason + _after(self._plan) + self._other
+        caution = OTHER_TAGS if group.code == "queue-with-other-tags" else ""
+        then = caution + self._reason + _after(self._plan) + self._other
+        return f"rmqctl recover {self._target}{self._options} --yes", then
 
     def _is_lost(self, group: Group) -> bool:
         """Return whether the files of a cause can neither be restored nor rebuilt."""

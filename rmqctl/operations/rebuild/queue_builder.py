@@ -152,7 +152,7 @@ class QueueBuilder:
             self._flush(number)
 
     def keep_strays(self) -> None:
-        """Keep existing units of strays behind the last unit of each queue.
+        """Keep existing units of strays after the last unit of each queue.
 
         `_fill` keeps such a unit only before a message. Without the unit, brokers would no longer serve the stray.
         """

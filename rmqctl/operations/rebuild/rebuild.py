@@ -486,6 +486,14 @@ class Rebuild:
                 return True
         return False
 
+    def _is_stray_unit(self, key: QueueKey, unit: CqUnit, made: set[QueueKey]) -> bool:
+        """Return whether a unit points to a stray.
+
+        The result is False if the queue that the record names is in `made`.
+        """
+        stray = self._queues.stray_of(key, unit)
+        return stray is not None and (stray.topic, stray.queue_id) not in made
+
     def _is_lone(self, key: QueueKey, unit: CqUnit) -> bool:
         """Return whether an existing queue has no unit but `unit`."""
         queue = self._store.queues[key]
@@ -501,7 +509,7 @@ class Rebuild:
             alone_knows = last is not None and (
                 last.physical_offset < self.result.begin
                 or self._queues.is_lost(last.physical_offset)
-                or (self._is_lone(key, last) and self._queues.stray_of(key, last) is not None)
+                or (self._is_lone(key, last) and self._is_stray_unit(key, last, made))
             )
             stays = self.wanted.is_wanted(key) and (is_empty or alone_knows)
             (self.result.unchanged if stays else self.result.removed).append(key)
@@ -615,5 +623,5 @@ class Rebuild:
 def dispatched_message(item: ScanItem) -> Message | None:
     """Return the message of an item that brokers dispatch, or None."""
     if isinstance(item, Damage):
-        return item.message if item.code in DISPATCHED else None
+        return item.message_in_its_place if item.code in DISPATCHED else None
     return item if isinstance(item, Message) else None

@@ -2,13 +2,14 @@
 
 The existing queue has a unit for a stray, and its position, size and queue offset are those of the record. But the
 record names another topic or queueId, or its SYSFLAG makes it a prepared or rollback record, for which brokers write no
-unit. Brokers serve strays to consumers, because they look only at the unit. Therefore a rebuild keeps these units.
+units. Brokers serve strays to consumers, because they look only at the unit. Therefore a rebuild keeps these units.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.format.sys_flag import TRANSACTION_MASK
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ def is_stray(store: ReadOnlyStore, key: QueueKey, unit: CqUnit, record: Message)
     `record` is the record at the unit's physical offset. If `store` has the queue that the record names, the result is
     False, because the unit may be wrong. Raises OSError.
     """
-    if (record.size, record.queue_offset) != (unit.size, unit.queue_offset):
+    if record.size != unit.size:
         return False
+    if not queue_destinations(record):
+        as_stored = record._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
+        return (*key, unit.queue_offset) in {target[:3] for target in queue_destinations(as_stored)}
     said = record.topic, record.queue_id
-    if said == key:
-        return not queue_destinations(record)
-    return said in one_bit_off(key) and store.queue(*said) is None
+    return record.queue_offset == unit.queue_offset and said in one_bit_off(key) and store.queue(*said) is None
 
 
 def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:

@@ -43,6 +43,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.format.profile import Profile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
@@ -180,7 +181,7 @@ class RecoveryAnalysis:
             if finding.code == "unreadable":
                 raise Unreadable(finding.detail, path=finding.path, hint=UNREADABLE_HINT)
         self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
-        self.notes += [*self._note_of_misplaced(), *notes_of_renamed(self._renamed.found())]
+        self.notes += [*self._note_of_misplaced(), *notes_of_renamed(self.renamed)]
 
     def _is_gap_in_the_log(self, damage: Damage) -> bool:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset
@@ -376,6 +377,11 @@ class RecoveryAnalysis:
     def _stay(self, damages: list[Damage]) -> None:
         """Count damaged places before the log's end that `recover` does not change."""
         self.passed_over += len(damages)
+
+    @property
+    def renamed(self) -> list[RenamedFile]:
+        """Return the log files that were probably renamed."""
+        return list(self._renamed.found())
 
     @property
     def left(self) -> list[Damage]:

@@ -152,7 +152,8 @@ class RecoveryPlanner:
             tried = self._try(fingerprint, None)
             if tried.hangs_at is not None:
                 tried = self._try(fingerprint, tried.hangs_at)
-            missing = missing_records(self._store, tried.repair.queues)
+            # a renamed file may have the bytes that are missing
+            missing = missing_records(self._store, tried.repair.queues) if not tried.look.renamed else 0
         seconds = time.perf_counter() - started
         return RecoveryPlan(
             tried.repair, tried.now, tried.look.keepable, tried.look.placeholders_bytes, missing, seconds

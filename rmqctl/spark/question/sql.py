@@ -39,7 +39,7 @@ RUNS_LATER_MS = 10 * 60 * 1000
 _NOW = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp)\b", re.IGNORECASE)
 _COLUMNS_LISTED = "`rmqctl job sql --help` lists the columns of each view"
 _HINTS = {
-    "PARSE_SYNTAX_ERROR": "QUERY is a SELECT; `job sql` changes nothing",
+    "PARSE_SYNTAX_ERROR": "QUERY must be a SELECT, in the syntax of Spark SQL",
     "TABLE_OR_VIEW_NOT_FOUND": f"the views are messages, damage, queues and index; {_COLUMNS_LISTED}",
 }
 _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")

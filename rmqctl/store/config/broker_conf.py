@@ -85,7 +85,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),
-        foreign=said.is_foreign(*OF_EVERY_BROKER),  # the last one, when all settings were asked for
+        foreign=said.is_foreign(*OF_EVERY_BROKER),  # must be last: it counts the settings read before
     )
 
 

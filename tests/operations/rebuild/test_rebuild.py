@@ -279,6 +279,18 @@ def test_a_last_message_that_a_flipped_bit_made_a_half_message_is_kept(sys_flag:
     assert result.queues[0].strays == (sys_flag != 8)
 
 
+def test_light_queues_keep_a_last_message_that_a_flipped_bit_made_a_half_message(tmp_path: Path) -> None:
+    root = unpack("533-lmq", tmp_path)
+    before = units(root, "%LMQ%all", 0)
+    at = before[-1][0]
+    log = root / "commitlog" / f"{at // 65536 * 65536:020d}"
+    data = bytearray(log.read_bytes())
+    data[at % 65536 + 39] ^= 4
+    log.write_bytes(data)
+    rebuilt(root, tmp_path / "made")
+    assert units(tmp_path / "made", "%LMQ%all", 0) == before
+
+
 def test_an_index_that_begins_with_a_store_time_of_0_agrees_with_the_log(tmp_path: Path) -> None:
     """A broker writes timeDiff 0 into all entries of such a file."""
     write_log(tmp_path, [Record(store_timestamp=0), Record(queue_offset=1)], file_size=65536)

@@ -95,7 +95,7 @@ def test_no_view_at_all(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
         ("select * from nowhere", "`nowhere` cannot be found"),
         ("select * from queue", "(the views are messages, damage, queues and index; "),
         ("select 1/0", "Division by zero"),
-        ("drop view messages", "(QUERY is a SELECT; `job sql` changes nothing)"),
+        ("drop view messages", "(QUERY must be a SELECT, in the syntax of Spark SQL)"),
         ("create table t as select * from messages", "Syntax error"),
         ("insert overwrite directory '/tmp/x' using csv select 1", "Syntax error"),
         ("with x as (select 1) insert into t select * from x", "Syntax error"),

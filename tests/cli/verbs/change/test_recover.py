@@ -278,6 +278,28 @@ def test_what_a_start_after_another_crash_would_drop_is_told(tmp_path: Path, rmq
     assert plan["lost"]["records"] == 0
 
 
+@pytest.mark.parametrize(("old", "new"), [("OrderPaid/0", "OrderPaid/4"), ("OrderPaid", "OrderPaie")])
+def test_a_queue_folder_one_bit_off_is_no_folder_of_strays(old: str, new: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    (store / "consumequeue" / old).rename(store / "consumequeue" / new)
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert not [path for path in (store / "consumequeue" / new).rglob("*") if path.is_file()]
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
+    assert rmqctl("verify", store).code == 0
+
+
+def test_a_record_with_a_wrong_crc_and_a_wrong_offset_is_settled_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    log = store / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[13921 + 8] ^= 1  # BODYCRC
+    data[13921 + 30] ^= 1  # PHYSICALOFFSET
+    log.write_bytes(data)
+    assert "13921" in rmqctl("verify", store).out
+    rmqctl("recover", store, "--yes")
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
+
+
 def test_a_plan_that_changes_nothing_says_what_a_crash_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """The damage is before the place where a normal recovery begins, and an abnormal recovery reads it."""
     store = unpack("533-ipv6", tmp_path)

@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rmqctl.cli.views.inspect.doctor_view import GAUGES
 from rmqctl.cli.views.metrics_file import MetricsFile
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.message import MAGIC_V1
 from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import (
     GOLDEN_NAMES,
@@ -336,6 +338,45 @@ def test_a_log_file_with_a_wrong_number_is_renamed_back(number: int, name: int, 
     assert cause["next"] == f"mv -n {renamed} {file}"
     renamed.rename(file)
     assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_a_log_file_with_a_lower_number_is_the_only_cause(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The first file expired, and the second has its number: the queues' units for both lead to wrong bytes."""
+    store = unpack("497-basic", tmp_path)
+    first, second = (store / "commitlog" / f"{number * 65536:020d}" for number in (0, 1))
+    first.unlink()
+    second.rename(first)
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["next"]) == ("log-file-renamed", f"mv -n {first} {second}")
+
+
+def test_a_log_file_of_another_place_was_not_renamed(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Its records say offsets where no file of this log is missing."""
+    store = unpack("497-basic", tmp_path)
+    file = store / "commitlog" / f"{65536:020d}"
+    write_with_offsets(file, 1000 * 65536)
+    codes = [cause["code"] for cause in diagnosis(store, rmqctl)["causes"]]
+    assert ("log-file-misplaced" in codes, "log-file-renamed" in codes) == (True, False)
+
+
+def write_with_offsets(file: Path, difference: int) -> None:
+    """Add a number to the PHYSICALOFFSET of each record of a log file."""
+    data = bytearray(file.read_bytes())
+    at = 0
+    while struct.unpack_from(">I", data, at + 4)[0] == MAGIC_V1:
+        struct.pack_into(">q", data, at + 28, struct.unpack_from(">q", data, at + 28)[0] + difference)
+        at += struct.unpack_from(">i", data, at)[0]
+    file.write_bytes(data)
+
+
+def test_of_two_copies_one_gets_the_name(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    file = store / "commitlog" / f"{65536:020d}"
+    aside = file.with_name(f"{file.name}.bak")
+    shutil.copyfile(file, file.with_name(f"{655360:020d}"))
+    file.rename(aside)
+    causes = diagnosis(store, rmqctl)["causes"]
+    assert [cause["next"] for cause in causes if cause["code"] == "log-file-renamed"] == [f"mv -n {aside} {file}"]
 
 
 def consumer_offsets(store: Path) -> dict[str, Any]:
