@@ -35,6 +35,10 @@ OTHER_KEYS = (
     "This changes nothing. `rmqctl recover` and `rmqctl rebuild` would make the index agree with the record: keep a "
     "copy of index/ first, if the right key is not known."
 )
+OTHER_QUEUE = (
+    "This changes nothing, and nothing has to change: brokers serve the message from the queue that leads to it. "
+    "`rmqctl recover` can put it into the queue that it names, in the place of another message: look at its plan first."
+)
 OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
@@ -62,6 +66,7 @@ COMMANDS = {
     "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
     "queue-unread": ("rmqctl config show {target}", LOOK),
+    "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
