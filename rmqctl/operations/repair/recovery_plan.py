@@ -20,6 +20,7 @@ from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.operations.rebuild.moved_records import MovedRecords
 from rmqctl.operations.repair.analysis import PLACEHOLDERS_LIMIT, RecoveryAnalysis
 from rmqctl.operations.repair.leaves import with_all_leaves
 from rmqctl.operations.repair.missing_files import missing_records
@@ -204,6 +205,8 @@ class _Steps:
         self._look = look
         self._profile = profile
         self._cuts: dict[QueueKey, int] = {}
+        self._moved: list[Finding] = []
+        self._moved_notes: list[str] = []
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
         """Return the repair plan. `fingerprint` is the store's state before the analysis."""
@@ -230,7 +233,7 @@ class _Steps:
             self._loss(),
             outcomes,
             tuple(steps),
-            (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
+            (*look.queues.notes, *look.notes, *self._moved_notes, *self._note_passed_over(), *self._note_version()),
             fingerprint,
             look.placeholders.blocks,
             self._leaves(rebuilt, {step.action.path for step in steps if isinstance(step.action, Delete)}),
@@ -245,6 +248,7 @@ class _Steps:
         left = Counter(damage.code for damage in look.left)
         left += look.rejected
         left.update(damage.code for damage in store.foreign if damage.path not in deleted)
+        left.update(finding.code for finding in self._moved)
         for finding in look.queues.findings:
             if finding.code in LEFT and (finding.topic, finding.queue_id) not in rebuilt:
                 left[finding.code] += finding.count
@@ -319,6 +323,9 @@ class _Steps:
             if finding.topic is not None and finding.queue_id is not None:
                 of_kind = left if finding.code in LEFT else by_queue
                 of_kind.setdefault((finding.topic, finding.queue_id), []).append(finding)
+        moved = MovedRecords(self._store, by_queue)
+        self._moved_notes = list(moved.notes())
+        self._moved = [finding for key in moved.queues for finding in by_queue.pop(key)]
         for key, findings in sorted(by_queue.items()):
             self._look.losses.units(key, _without_message(findings))
             cut = self._cut_steps(key, findings)

@@ -982,6 +982,28 @@ def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
     assert made.code == 0
 
 
+@pytest.mark.parametrize("number", [5, 20, 38])
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_a_record_that_names_another_queue_of_the_store_stays_in_its_own(
+    number: int, has_abort: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """A rebuild would take it out of its queue, and put it in the place of another message."""
+    store = unpack("497-basic", tmp_path)
+    rows = rmqctl("dump", store, "--topic", "OrderPaid", "-o", "jsonl").rows()
+    at = next(row["physicalOffset"] for row in rows if (row["queueId"], row["queueOffset"]) == (0, number))
+    poke(store / "commitlog" / f"{at // 65536 * 65536:020d}", at % 65536 + 15, b"\1")
+    before = tree_hash(store / "consumequeue")
+    if has_abort:
+        (store / "abort").touch()
+    plan = rmqctl("recover", store, "--yes", "-o", "json").document()
+    assert plan["lost"]["records"] == 0
+    assert [f"the record at {at} says" in note for note in plan["notes"]].count(True) == 1
+    assert tree_hash(store / "consumequeue") == before
+    left = [finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]]
+    assert sorted(left) == sorted(leaf["code"] for leaf in plan["leaves"] for _ in range(leaf["count"]))
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
+
+
 @pytest.mark.parametrize("gone", ["all", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "orders"])
 @pytest.mark.parametrize("abort", [False, True])
 def test_topics_of_the_broker_and_of_groups_are_not_taken_for_deleted(
