@@ -136,7 +136,8 @@ class RepairPlan:
     identifies the store's files at the time of the plan. `placeholders` replace damaged records. `leaves` counts, by
     code, the findings that `verify` still reports after the repair. `profile` is the profile of the brokers for which
     the index is rebuilt. `profile` is None if the store shows the profile. `start_problem` says why a broker would not
-    start after the repair. `start_problem` is None if a broker starts after the repair.
+    start after the repair. `start_problem` is None if a broker starts after the repair. `strays` are queues that a
+    record names because of a flipped bit, and that the repair does not create.
     """
 
     min_phy_offset: int
@@ -153,6 +154,7 @@ class RepairPlan:
     profile: Profile | None = None
     start_problem: str | None = None
     contested: Contested = field(default_factory=Contested)
+    strays: frozenset[QueueKey] = frozenset()
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:

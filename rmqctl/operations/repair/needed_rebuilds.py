@@ -79,6 +79,7 @@ class _NeededRebuilds:
             queues=tuple(self._outcomes()),
             notes=(*self._plan.notes, *self._notes()),
             leaves=self._leaves(steps),
+            strays=frozenset(stray.said for stray in self._rebuild.result.strays),
         )
         rebuilt = self._rebuilt()
         return rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt)

@@ -203,7 +203,8 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
 
     A broker's start after the plan is compared with a start on the present store (`now`). Messages that the next start
     drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted topics do
-    not count, because no client reads them.
+    not count, because no client reads them. Queues that a start would create for a stray do not count, because the
+    unit of the stray stays in its own queue.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -211,7 +212,11 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
         return replace(plan, start_problem=problem, notes=(*plan.notes, note))
     serves_now = now.refused is None and now.hangs is None
     known = KnownTopics(store)
-    served = [queue for queue in (now if serves_now else rehearsal.normal).queues if queue.topic in known]
+    served = [
+        queue
+        for queue in (now if serves_now else rehearsal.normal).queues
+        if queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
+    ]
     fewer, later = (_fewer(plan, served, then) for then in rehearsal)
     if fewer:
         plan = _with_lost(plan, fewer, rehearsal.normal)

@@ -980,6 +980,9 @@ def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
     made = rmqctl("rebuild", store, "queues", "--yes")
     assert f"the record at {row['physicalOffset']} says that it is of queue" in made.err
     assert made.code == 0
+    (store / "abort").touch()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (plan["lost"]["records"], [note for note in plan["notes"] if "fewer" in note]) == (0, [])
 
 
 @pytest.mark.parametrize("number", [5, 20, 38])
