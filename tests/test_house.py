@@ -65,3 +65,12 @@ def test_no_folder_is_too_large() -> None:
         lines = sum(len(path.read_text().splitlines()) for path in files)
         assert len(files) <= FILES_MAX, folder
         assert lines <= LINES_MAX, (folder, lines)
+
+
+def test_ci_installs_what_the_readme_installs() -> None:
+    """Otherwise `.ci/run` would not show that the README's test command passes."""
+    top = Path(__file__).parents[1]
+    (command,) = (line for line in (top / "README.md").read_text().splitlines() if line.endswith("-m pytest"))
+    extras = "install -q '.[all]'"
+    assert extras in command
+    assert extras in (top / ".ci" / "run").read_text()
