@@ -37,7 +37,7 @@ OTHER_KEYS = (
 )
 OTHER_QUEUE = (
     "This changes nothing, and nothing has to change: brokers serve the message from the queue that leads to it. "
-    "`rmqctl recover` can put it into the queue that it names, in the place of another message: look at its plan first."
+    "`rmqctl rebuild` can put it into the queue that it names, in the place of another message: look at its plan first."
 )
 OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
