@@ -194,7 +194,8 @@ class _Attribution:
         at = finding.physical_offset
         if finding.code != "file-overlap" or at is None:
             return None
-        return next((path for path in self._right if self._is_in(path, at)), None)
+        has_offset = (path for path in self._right for begin, end in self._facts.ranges_of(path) if begin <= at < end)
+        return next(has_offset, None)
 
     def _follow_from_name(self, path: str, finding: Finding) -> None:
         """Attribute a finding to a renamed log file."""
@@ -202,11 +203,6 @@ class _Attribution:
         group.add(finding, path)
         if finding.code == "file-gap":  # the end of the file before the gap is covered, too
             self._damaged(group, _range_of(finding))
-
-    def _is_in(self, path: str, offset: int) -> bool:
-        """Return whether a log file, with its present name, has an offset of the log."""
-        base = self._facts.base_of.get(path)
-        return base is not None and base <= offset < base + self._facts.log_file_size
 
     def _group_of_renamed(self, path: str) -> Group:
         """Return the cause for a renamed log file, with the offsets of the file."""
@@ -281,8 +277,8 @@ class _Attribution:
 
     def _queues(self, of_queue: dict[QueueKey, list[Finding]]) -> None:
         moved = moved_records(of_queue)
-        numbers = self._records("record-of-another-queue", moved)
-        self._moved = {finding.physical_offset for finding in moved if finding.physical_offset is not None}
+        numbers = self._records("record-of-another-queue", [one for found in moved.values() for _, one in found])
+        self._moved = set(moved)
         rest = {key: [one for one in found if id(one) not in numbers] for key, found in of_queue.items()}
         rest = {key: found for key, found in rest.items() if found}
         replaced, of_tags = replaced_file(rest, self._facts), with_other_tags(rest)
@@ -325,11 +321,13 @@ class _Attribution:
 
     def _index_findings(self, findings: Sequence[Finding]) -> None:
         """Attribute findings of the index to changed records, or to the index."""
-        rest = [finding for finding in findings if finding.physical_offset not in self._moved]
+        rest = []
         for finding in findings:
-            if finding.physical_offset in self._moved:  # the topic is a part of what the index hashes
-                path = self._facts.file_of(finding.physical_offset or 0)
-                self._group("record-of-another-queue", path).consequences.append(finding)
+            if finding.physical_offset not in self._moved:
+                rest.append(finding)
+                continue
+            path = self._facts.file_of(finding.physical_offset)  # the topic is a part of what the index hashes
+            self._group("record-of-another-queue", path).consequences.append(finding)
         numbers = self._records("record-with-other-keys", other_keys(rest))
         for finding in rest:
             if id(finding) not in numbers:

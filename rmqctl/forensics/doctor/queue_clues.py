@@ -23,10 +23,10 @@ FEW = 2  # more records are no flipped bits: the files of two queues were swappe
 MANY_QUEUES = 3
 
 
-def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
-    """Return the findings on records that name a wrong queue.
+def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> dict[int, list[tuple[QueueKey, Finding]]]:
+    """Return the findings on records that name a wrong queue, by physical offset.
 
-    A record names a wrong queue if the unit for the record is in another queue.
+    A record names a wrong queue if the unit for the record is in another queue. Each finding comes with its queue.
     """
     places: dict[int, list[tuple[QueueKey, Finding]]] = {}
     for key, findings in of_queue.items():
@@ -39,12 +39,7 @@ def moved_records(of_queue: Mapping[QueueKey, list[Finding]]) -> list[Finding]:
         if len({key for key, _ in found}) > 1 and any(finding.code == MISMATCH for _, finding in found)
     }
     pairs = Counter(frozenset(key for key, _ in found) for found in claimed.values())
-    return [
-        finding
-        for found in claimed.values()
-        if pairs[frozenset(key for key, _ in found)] <= FEW
-        for _, finding in found
-    ]
+    return {at: found for at, found in claimed.items() if pairs[frozenset(key for key, _ in found)] <= FEW}
 
 
 def with_other_tags(of_queue: Mapping[QueueKey, list[Finding]]) -> set[QueueKey]:

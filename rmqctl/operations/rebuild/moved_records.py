@@ -8,10 +8,10 @@ neither queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.queue_clues import moved_records
-from rmqctl.operations.rebuild.strays import one_bit_off
+from rmqctl.operations.rebuild.strays import Stray, one_bit_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from rmqctl.forensics.finding import Finding
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
-
-
-class MovedRecord(NamedTuple):
-    """A record that names the queue `said`, but has its unit in the queue `of`."""
-
-    said: QueueKey
-    of: QueueKey
-    physical_offset: int
 
 
 class MovedRecords:
@@ -38,13 +30,7 @@ class MovedRecords:
 
     def __init__(self, store: ReadOnlyStore, of_queue: Mapping[QueueKey, list[Finding]]) -> None:
         self._store = store
-        candidates = {id(finding) for finding in moved_records(of_queue)}
-        self._places: dict[int, list[tuple[QueueKey, Finding]]] = {}
-        for key, findings in of_queue.items():
-            for finding in findings:
-                if id(finding) in candidates and finding.physical_offset is not None:
-                    self._places.setdefault(finding.physical_offset, []).append((key, finding))
-        self.records = list(self._moved())
+        self.records = [*self._moved(moved_records(of_queue))]
         explained = {(record.physical_offset, key) for record in self.records for key in (record.said, record.of)}
         self.queues = {
             key
@@ -52,24 +38,15 @@ class MovedRecords:
             if all((finding.physical_offset, key) in explained for finding in findings)
         }
 
-    def notes(self) -> Iterator[str]:
-        """Yield a note on each moved record."""
-        for record in self.records:
-            said, of = (f"{topic}/{queue_id}" for topic, queue_id in (record.said, record.of))
-            yield (
-                f"the record at {record.physical_offset} says that it is of queue {said}, one bit off {of}, which "
-                "leads to it: its topic or queueId is damaged. It stays where it is"
-            )
-
-    def _moved(self) -> Iterator[MovedRecord]:
-        for at, found in self._places.items():
+    def _moved(self, places: Mapping[int, list[tuple[QueueKey, Finding]]]) -> Iterator[Stray]:
+        for at, found in places.items():
             slots = {finding.queue_offset for _, finding in found}
             if len(found) != 2 or len(slots) != 1 or not {key for key, _ in found} <= self._store.queues.keys():
                 continue
             own = [key for key, finding in found if self._leads(key, finding.queue_offset, at)]
             named = [key for key, _ in found if key not in own]
             if len(own) == 1 and named[0] in one_bit_off(own[0]):
-                yield MovedRecord(named[0], own[0], at)
+                yield Stray(named[0], own[0], at)
 
     def _leads(self, key: QueueKey, queue_offset: int | None, physical_offset: int) -> bool:
         """Return whether the unit at a queue offset points to a physical offset."""

@@ -23,7 +23,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -46,7 +46,7 @@ from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, check
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
 from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of
 from rmqctl.operations.rebuild.selection import is_folder_name, wanted_queues
-from rmqctl.operations.rebuild.strays import one_bit_off
+from rmqctl.operations.rebuild.strays import Stray, one_bit_off
 from rmqctl.store.config import store_path
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.topics import QueueKey
@@ -131,18 +131,6 @@ class _Suspended(msgspec.Struct):
     index: IndexCounts
     left_out: dict[str, int]
     lost: list[tuple[int, int]]
-
-
-class Stray(NamedTuple):
-    """A record with one damaged bit in its topic or queueId.
-
-    `said` is the queue that the record names. The store lacks the queue `said`. `of` is the queue whose unit points to
-    the record.
-    """
-
-    said: QueueKey
-    of: QueueKey
-    physical_offset: int
 
 
 @dataclass

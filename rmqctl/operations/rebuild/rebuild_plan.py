@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.operations.rebuild.built_queue import QueueCounts
-    from rmqctl.operations.rebuild.rebuild import Rebuild, Stray
+    from rmqctl.operations.rebuild.rebuild import Rebuild
+    from rmqctl.operations.rebuild.strays import Stray
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -196,14 +197,8 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
-    """Yield a note on each record for which no queue is created."""
-    for stray in strays:
-        said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
-        yield (
-            f"the record at {stray.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to "
-            "it: its topic or "
-            "queueId is damaged. It stays where it is, and makes no queue"
-        )
+    """Return a note on each record for which no queue is created."""
+    return (f"{stray}, and makes no queue" for stray in strays)
 
 
 def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:

@@ -7,7 +7,7 @@ units. Brokers serve strays to consumers, because they look only at the unit. Th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.sys_flag import TRANSACTION_MASK
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class Stray(NamedTuple):
+    """A record with one damaged bit in its topic or queueId.
+
+    `said` is the queue that the record names. `of` is the queue whose unit points to the record.
+    """
+
+    said: QueueKey
+    of: QueueKey
+    physical_offset: int
+
+    def __str__(self) -> str:
+        said, of = (f"{topic}/{queue_id}" for topic, queue_id in (self.said, self.of))
+        return (
+            f"the record at {self.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to "
+            "it: its topic or queueId is damaged. It stays where it is"
+        )
 
 
 def is_stray(store: ReadOnlyStore, key: QueueKey, unit: CqUnit, record: Message) -> bool:

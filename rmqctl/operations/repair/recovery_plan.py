@@ -324,7 +324,7 @@ class _Steps:
                 of_kind = left if finding.code in LEFT else by_queue
                 of_kind.setdefault((finding.topic, finding.queue_id), []).append(finding)
         moved = MovedRecords(self._store, by_queue)
-        self._moved_notes = list(moved.notes())
+        self._moved_notes = [str(record) for record in moved.records]
         self._moved = [finding for key in moved.queues for finding in by_queue.pop(key)]
         for key, findings in sorted(by_queue.items()):
             self._look.losses.units(key, _without_message(findings))

@@ -1,4 +1,4 @@
-"""What a repair does if log files were renamed.
+"""Check for renamed log files before a repair, and note them in its plan.
 
 A file name with characters after the 20 digits shows a renamed log file before the log is read. The records of a file
 show a renamed log file during the scan (`rmqctl.forensics.renamed_files`).
