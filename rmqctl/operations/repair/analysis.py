@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.simulation import RestartOutcome
 
 PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a wrong file name could need any number
 REPLACED_FILES_MAX = 10_000  # missing files; each is a separate change in the journal
@@ -67,11 +68,11 @@ class RecoveryAnalysis:
     `replaced` counts the messages that placeholders replace. `replaced_of` counts the replaced messages by queue.
     `last` is the physical offset and the store time of the last message. `passed_over` counts damaged places before the
     start of the recovery. `index` has the differences between the index and the log. `index` is None if no index is
-    compared with the log. `restart` is the simulated start of the broker. `met` has the physical offsets of damage at
-    which the next normal start would end the log. If `met` is not empty, run a second analysis with `met` as
-    `replaced_at`. The second analysis plans placeholders at the offsets in `met`. `placeholders_bytes` is how many
-    bytes of the log get placeholders. `rejected` counts messages of the log that clients reject, by the code of the
-    finding.
+    compared with the log. `restart` is the simulated start of the broker. `met` has the physical offsets of damage that
+    needs placeholders: the next normal start would end the log there, or damage next to it is too small for a record.
+    If `met` has offsets that are not in `replaced_at`, run one more analysis with them in `replaced_at`, and do not use
+    the other attributes. `placeholders_bytes` is how many bytes of the log get placeholders. `rejected` counts messages
+    of the log that clients reject, by the code of the finding.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class RecoveryAnalysis:
         self._passed: list[list[Damage]] = []
         self._left: list[Damage] = []
         self._renamed = RenamedFiles(log.queue)
+        self._file_begins = {file.file_from_offset for file in log.queue.files}
         self.notes: list[str] = []
 
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
@@ -136,6 +138,15 @@ class RecoveryAnalysis:
         self._loadable = loadable(self.store)
         mended = RestartSimulation(self._loadable, profile, self._builder, mode)
         return mended if mended.refused is None else self.restart
+
+    def starts(self) -> tuple[RestartOutcome, RestartOutcome]:
+        """Return the results of two simulated broker starts.
+
+        The first start is on the store as it is, the second with corrected file lengths. The results are equal if a
+        broker's load() accepts the store. Call `starts` once, after `run`.
+        """
+        now = self.restart.finish()
+        return now, now if self._start is self.restart else self._start.finish()
 
     def close(self) -> None:
         """Close the files of the store with corrected file lengths."""
@@ -356,7 +367,7 @@ class RecoveryAnalysis:
 
     def _is_to_be_replaced(self, damage: Damage) -> bool:
         if is_served(damage):
-            return False
+            return damage.physical_offset in self._replaced_at
         if self._keep_going:
             return damage.code not in KEPT_GOING or self._is_missing(damage)
         return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
@@ -512,6 +523,8 @@ class RecoveryAnalysis:
         try:
             placeholders = self.placeholders.replace(damages, self.last[0], good)
         except ValueError as error:
+            if self._join_served(damages):
+                return
             if self._keep_going:
                 self._end_at_damage(damages, f"; {error}")
                 return
@@ -527,6 +540,17 @@ class RecoveryAnalysis:
                 self._take(described, None)
         self.placeholders_bytes += size
         self._count_replaced(placeholders, damages)
+
+    def _join_served(self, damages: list[Damage]) -> bool:
+        """Let the next analysis replace the record before `damages`, too.
+
+        A few bytes are too small for a placeholder. Returns False if no damaged record that brokers serve ends there.
+        """
+        served, begin = self._served, damages[0].physical_offset
+        if served is None or served.end != begin or begin in self._file_begins:
+            return False
+        self.met |= {served.physical_offset, *(damage.physical_offset for damage in damages)}
+        return True
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
         """Check that the placeholders for `damages` do not exceed the limit.

@@ -165,16 +165,16 @@ class RecoveryPlanner:
 
         If `end_at` is not None, the planned log ends at or before this physical offset.
         """
-        with closing(self._look(end_at)) as look:
-            look.run()
-            if not look.met:
-                return self._plan_of(look, fingerprint)
-        with closing(self._look(end_at, look.met)) as look:
-            look.run()
-            return self._plan_of(look, fingerprint)
+        replaced_at: frozenset[int] = frozenset()
+        while True:
+            with closing(self._look(end_at, replaced_at)) as look:
+                look.run()
+                if look.met <= replaced_at:
+                    return self._plan_of(look, fingerprint)
+            replaced_at |= look.met
 
     def _plan_of(self, look: RecoveryAnalysis, fingerprint: Fingerprint) -> _Tried:
-        now = look.restart.finish()
+        now, corrected = look.starts()
         planned = _Steps(self._store, look, self._profile).plan(fingerprint)
         repair, built = with_needed_rebuilds(self._store, planned, self._threads)
         repair = with_all_leaves(self._store, repair)
@@ -182,9 +182,9 @@ class RecoveryPlanner:
         if not repair.steps and is_whole:  # no start of a broker changes it
             return _Tried(look, repair, now, None)
         rehearsal = rehearse(self._store, repair, self._profile, dict(built), look.whole_from, self._threads)
-        return _Tried(look, compared(self._store, repair, now, rehearsal), now, rehearsal.normal.hangs_at)
+        return _Tried(look, compared(self._store, repair, now, corrected, rehearsal), now, rehearsal.normal.hangs_at)
 
-    def _look(self, end_at: int | None, replaced_at: frozenset[int] = frozenset()) -> RecoveryAnalysis:
+    def _look(self, end_at: int | None, replaced_at: frozenset[int]) -> RecoveryAnalysis:
         return RecoveryAnalysis(
             self._store,
             self._profile,

@@ -151,7 +151,7 @@ def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> 
     A message that brokers do not serve at present does not count as lost.
     """
     problem = then.refused or then.hangs
-    if now.refused is not None or now.hangs is not None:
+    if not _serves(now):
         return plan
     if problem is not None:
         note = f"a broker starts on the store as it is, but not after this: {problem}"
@@ -161,7 +161,7 @@ def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> 
 
 
 def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    if now.refused is not None or now.hangs is not None:
+    if not _serves(now):
         return plan
     problem = then.refused or then.hangs
     fewer = _fewer_than_planned(plan, now, then) if problem is None else Counter[QueueKey]()
@@ -198,28 +198,28 @@ def _served(queue: QueueOutcome) -> int:
     return queue.max_offset - queue.min_offset
 
 
-def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
+def compared(
+    store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, corrected: RestartOutcome, rehearsal: Rehearsal
+) -> RepairPlan:
     """Return `plan` with the losses at the broker starts in `rehearsal`.
 
-    A broker's start after the plan is compared with a start on the present store (`now`). Messages that the next start
-    drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted topics do
-    not count, because no client reads them. Queues that a start would create for a stray do not count, because the
-    unit of the stray stays in its own queue.
+    A broker's start after the plan is compared with a start on the present store (`now`). If no broker starts on the
+    present store, the next start is compared with a start with corrected file lengths (`corrected`). Messages that the
+    next start drops count as lost. If only the abnormal start drops messages, the plan gets a note. Queues of deleted
+    topics do not count, because no client reads them. Queues that a start would create for a stray do not count,
+    because the unit of the stray stays in its own queue.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
         note = f"a broker does not start on the store afterwards either: {problem}"
         return replace(plan, start_problem=problem, notes=(*plan.notes, note))
-    serves_now = now.refused is None and now.hangs is None
-    known = KnownTopics(store)
-    served = [
-        queue
-        for queue in (now if serves_now else rehearsal.normal).queues
-        if queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
-    ]
-    fewer, later = (_fewer(plan, served, then) for then in rehearsal)
+    serves_now, known = _serves(now), KnownTopics(store)
+    before = now if serves_now else rehearsal.normal
+    wanted = corrected if _serves(corrected) else before
+    fewer = _fewer(plan, _counted(plan, wanted, known), rehearsal.normal)
+    later = _fewer(plan, _counted(plan, before, known), rehearsal.abnormal)
     if fewer:
-        plan = _with_lost(plan, fewer, rehearsal.normal)
+        plan = _with_lost(plan, fewer, rehearsal.normal, "now" if serves_now else "the log has")
     elif (problem := rehearsal.abnormal.refused or rehearsal.abnormal.hangs) is not None:
         note = f"if the broker dies before its checkpoint moves on, it does not start again: {problem}"
         plan = replace(plan, notes=(*plan.notes, note))
@@ -236,10 +236,22 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
     return plan
 
 
-def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome) -> RepairPlan:
+def _serves(start: RestartOutcome) -> bool:
+    """Return whether a broker starts."""
+    return start.refused is None and start.hangs is None
+
+
+def _counted(plan: RepairPlan, start: RestartOutcome, known: KnownTopics) -> list[QueueOutcome]:
+    """Return the queues of a broker's start whose losses count."""
+    return [
+        queue for queue in start.queues if queue.topic in known and (queue.topic, queue.queue_id) not in plan.strays
+    ]
+
+
+def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome, than: str = "now") -> RepairPlan:
     note = (
         f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer "
-        "than now"
+        f"than {than}"
     )
     own = sum(
         count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX)

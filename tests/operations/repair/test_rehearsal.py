@@ -60,7 +60,7 @@ def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: 
     plan, now = RecoveryPlanner(store, profile, None, 1).plan().repair, plan_restart(store, profile)
     why = "no file has 7"
     then = replace(now, refused=why) if problem == "refused" else replace(now, hangs=why)
-    notes = compared(store, plan, now, Rehearsal(now, then)).notes
+    notes = compared(store, plan, now, now, Rehearsal(now, then)).notes
     assert f"if the broker dies before its checkpoint moves on, it does not start again: {why}" in notes
 
 
@@ -69,7 +69,7 @@ def test_a_message_that_light_queues_share_is_lost_once(tmp_path: Path) -> None:
     store, profile = ReadOnlyStore(unpack("533-lmq", tmp_path)), PROFILES["5.3"]
     plan, now = RecoveryPlanner(store, profile, Mode.ABNORMAL, 1).plan().repair, plan_restart(store, profile)
     less = tuple(queue._replace(max_offset=queue.max_offset - 1) for queue in now.queues if queue.max_offset)
-    dropped = compared(store, plan, now, Rehearsal(replace(now, queues=less), now))
+    dropped = compared(store, plan, now, now, Rehearsal(replace(now, queues=less), now))
     own = [queue for queue in less if not queue.topic.startswith("%LMQ%")]
     assert 0 < len(own) < len(less)
     assert dropped.lost.records == plan.lost.records + len(own)

@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
 from tests.support.lock_holder import lock_held
-from tests.support.log_maker import log_bytes, sample_records, write_log
+from tests.support.log_maker import BLANK, encode, log_bytes, sample_records, write_log
 
 CASES = damage_cases()
 PROFILES = {
@@ -1063,3 +1064,47 @@ def test_a_broker_that_starts_after_the_queues_were_listed_is_noticed(
     result = rmqctl("recover", store, "--yes")
     assert (result.code, "the store was changed while it was looked at" in result.err) == (1, True)
     assert tree_hash(store / "consumequeue") == queues
+
+
+@pytest.mark.parametrize("is_another", [True, False])
+def test_a_few_bytes_between_records_cost_no_others_where_a_damaged_one_is_before(
+    is_another: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """Four bytes are too few for a placeholder. The empty file, which the repair deletes, makes the next start read
+    where no start of now reads: without a placeholder, that start ends the log there.
+
+    Brokers serve the record before the four bytes, which says another place; it is replaced with them. A good record
+    is not, and the plan counts what the next start loses.
+    """
+    store = tmp_path / "store"
+    records = sample_records(36)
+    for record in records:
+        record.body = b"b" * 60
+    records[3].body = b"s" * 56
+    write_log(store, records[:9], file_size=4096, blank=True)
+    for number in (1, 2, 3):
+        data = log_bytes(records[9 * number : 9 * number + 9], 4096 * number)
+        room = 4096 - len(data)
+        closed = data + struct.pack(">iI", room, BLANK) + bytes(room - 8)
+        (store / "commitlog" / f"{4096 * number:020d}").write_bytes(closed if number < 3 else data.ljust(4096, b"\0"))
+    assert rmqctl("rebuild", store, "all", "--yes").code == 3
+    assert rmqctl("undo", store, "--drop", "--yes").code == 0
+    end = rmqctl("recover", store, "--profile", "4.9", "--dry-run", "-o", "json").document()["maxPhyOffset"]
+    victim = len(log_bytes(records[9:13]))
+    shorter = replace(records[13], body=b"s" * 56)
+    poke(
+        store / "commitlog" / f"{4096:020d}",
+        victim,
+        log_bytes(records[3:4]) if is_another else encode(shorter, 4096 + victim),
+    )
+    (store / "commitlog" / f"{4 * 4096:020d}").touch()
+    plan = rmqctl("recover", store, "--profile", "4.9", "--yes", "-o", "json").document()
+    assert plan["maxPhyOffset"] == end
+    again = rmqctl("recover", store, "--profile", "4.9", "--dry-run", "-o", "json").document()
+    left = [action["action"] for action in again["actions"]]
+    if is_another:
+        assert plan["lost"]["records"] <= 2  # what the queue lost, and the copy of another message
+        assert (left, again["lost"]["records"], again["maxPhyOffset"]) == ([], 0, end)
+    else:
+        assert plan["lost"]["records"] == again["lost"]["records"] == 22  # 4 of this file, 18 of the next two
+        assert any(note.endswith("22 messages of 3 queues fewer than the log has") for note in plan["notes"])
