@@ -51,10 +51,23 @@ def test_append_makes_the_queues_that_the_real_store_makes(
     lines.write_text("".join(json.dumps(message) + "\n" for message in light_traffic()))
     conf.write_text(broker_conf(ours, SIZES, LIGHT_SETTINGS))
     assert (
-        run(["append", str(ours), "--create", "--profile", profile, "--broker-conf", str(conf), "--from", str(lines)])
+        run(
+            [
+                "append",
+                str(ours),
+                "--create",
+                "--profile",
+                profile,
+                "--broker-conf",
+                str(conf),
+                "--from",
+                str(lines),
+                "--with-system-topics",
+            ]
+        )
         == 0
     )
-    assert run(["append", str(ours), "--from", str(lines)]) == 0  # by what is there, too
+    assert run(["append", str(ours), "--from", str(lines), "--with-system-topics"]) == 0  # by what is there, too
     assert messages_of(ours) == messages_of(theirs)
     assert run(["verify", str(ours)]) == run(["verify", str(theirs), "--level", "2"]) == 0
 

@@ -61,7 +61,7 @@ def written(scenario: str, profile: str, tmp_path: Path, capsys: pytest.CaptureF
     }
     words = [str(word) for pair in options.items() for word in pair]
     crc = ["--property-crc"] if scenario == "533-propcrc" and profile[0] == "5" else []
-    assert run(["append", str(made), "--create", *words, *crc, "--from", str(lines)]) == 0
+    assert run(["append", str(made), "--create", *words, *crc, "--from", str(lines), "--with-system-topics"]) == 0
     assert run(["verify", str(made)]) == 0
     capsys.readouterr()
     return made

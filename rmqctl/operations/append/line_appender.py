@@ -6,13 +6,15 @@ A kernel encodes many plain lines in one call. Each line that is not plain is pa
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender, Refused
 from rmqctl.operations.append.message_from_json import message_of_line
+from rmqctl.store.config.topics import is_delivery_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +32,16 @@ class LineAppender:
 
     `appender.on_refused` is called for each line that is not a message. If a message has no born time, its born time is
     the result of `now` (ms since 1970). Without an `encoder`, the lines are parsed one by one. If `is_over` returns
-    True, or if the appender has ended, further lines are ignored.
+    True, or if the appender has ended, further lines are ignored. Unless `with_system_topics` is True, messages of the
+    topics by which a broker delivers again (`is_delivery_topic`) are left out, and `left_out` counts them by topic.
     """
 
     appender: Appender
     now: Callable[[], int]
     encoder: LineEncoder | None = None
     is_over: Callable[[], bool] = lambda: False
+    with_system_topics: bool = False
+    left_out: Counter[str] = field(default_factory=Counter)
     _taken: int = 0  # lines
     _one_by_one: int = 1  # number of lines to parse one by one where the kernel stops
 
@@ -72,7 +77,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Put the message of one line. Return the queue that the line names."""
+        """Put the message of one line. Return its queue, or None if nothing was put."""
         self._taken += 1
         if not line or line.isspace():
             return None
@@ -82,6 +87,9 @@ class LineAppender:
             self.appender.finish()  # the results of lines are reported in line order
             if self.appender.ended is None:
                 self.appender.on_refused(Refused((self._taken,), str(error)))
+            return None
+        if is_delivery_topic(message.topic) and not self.with_system_topics:
+            self.left_out[message.topic] += 1
             return None
         self.appender.put(self._taken, message, is_copy=is_copy)
         return message.topic, message.queue_id

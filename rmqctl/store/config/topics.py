@@ -22,6 +22,7 @@ TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+DELIVERY_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
 SYSTEM_TOPICS = frozenset({"TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC"})
 SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
 SYSTEM_PREFIX = "rmq_sys_"
@@ -36,6 +37,15 @@ def is_copy_topic(topic: str) -> bool:
     A broker stores half messages, delayed messages, retries and dead letters as copies.
     """
     return topic in (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC) or topic.startswith(GROUP_PREFIXES)
+
+
+def is_delivery_topic(topic: str) -> bool:
+    """Return whether a broker delivers messages because of a topic.
+
+    Such topics have delayed messages, half messages and their ends, timers, and POP's checkpoints and acknowledgements.
+    From RocketMQ's ScheduleMessageService, TransactionalMessageServiceImpl, TimerMessageStore and PopReviveService.
+    """
+    return topic in DELIVERY_TOPICS or topic.startswith(REVIVE_PREFIX)
 
 
 def is_broker_topic(topic: str) -> bool:

@@ -49,6 +49,7 @@ class AppendOptions:
     consumequeue_file_size: int | None
     index_slots: int | None
     index_entries: int | None
+    with_system_topics: bool
     stats: bool
 
     @property
@@ -113,6 +114,11 @@ class AppendOptions:
     "source",
     type=click.File("rb"),
     help="A file with messages as JSON Lines, as `dump` prints them. The name - means stdin.",
+)
+@click.option(
+    "--with-system-topics",
+    is_flag=True,
+    help="With --from, also append to the topics that make a broker deliver messages again.",
 )
 @click.option(
     "--batch",
@@ -182,6 +188,19 @@ def command(
     flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, the body must match this
     checksum. `dump --body base64` prints the exact body of every message.
 
+    --from leaves out the topics that make a broker deliver: a copy of SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer would
+    deliver each delayed message again, RMQ_SYS_TRANS_HALF_TOPIC would check transactions again (and without
+    RMQ_SYS_TRANS_OP_HALF_TOPIC, those that ended, too), and rmq_sys_REVIVE_LOG_* would send popped messages again.
+    stderr says how many were left out; --with-system-topics takes them.
+
+    A line with physicalOffset is the copy of a stored message, and keeps its properties as they are. For a broker,
+    DELAY, TIMER_*, TRAN_MSG, REAL_TOPIC and REAL_QID say how the message came into its topic; outside the topics above
+    they delay or redirect nothing. reconsumeTimes counts on: a group that fails on the copy gets it back after the
+    delay of level 3 + reconsumeTimes, and as a dead letter after its last retry (16 by default). RETRY_TOPIC names the
+    topic that consumers see for a message of %RETRY%GROUP, and keeps its value in later retries. To begin anew, leave
+    out physicalOffset, reconsumeTimes and these properties. A line without physicalOffset is a new message: DELAY
+    delays it, and it gets a UNIQ_KEY if it has none.
+
     If `append` cannot store a line, stderr reports the number of the line and the reason. Without --stop-on-error,
     `append` then stores the other lines. `append` exits with 4 if a line was not stored. For successive lines with the
     same fault, `append` reports the first line and the number of the last line.
@@ -223,6 +242,7 @@ def command(
             now_ms,
             encoder,
             lambda: interruption.noted or report.is_over(stop_on_error=asked.stop_on_error),
+            asked.with_system_topics,
         )
         is_whole = False
         try:
@@ -239,7 +259,7 @@ def command(
             try:
                 report.close(opened, keeps_empty=is_whole and not report.lines_refused and appender.ended is None)
             finally:
-                report.print_all(opened, appender, None if is_whole else lines.next_line)
+                report.print_all(opened, appender, lines.left_out, None if is_whole else lines.next_line)
     return int(ExitCode.INTERRUPTED if interruption.noted else report.exit_code(appender))
 
 

@@ -13,6 +13,7 @@ from rmqctl.errors import BadRequest, ChangeFailed, ExitCode
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -90,18 +91,23 @@ class AppendReport:
         except OSError as error:
             self._close_error = error
 
-    def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
+    def print_all(self, store: MessageStore, appender: Appender, left_out: Counter[str], next_line: int | None) -> None:
         """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the number of the first line that append has not processed, or None after the last line.
+        `left_out` counts the messages of topics that were left out. `next_line` is the number of the first line that
+        append has not processed, or None after the last line.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:
             self._tell_same()
         stats = store.stats.document() if store.stats is not None else None
         if self._source is not None or appender.stored:
-            self._to_stdout(_print_queues, self._root, appender, self.lines_refused, self._output, stats)
+            self._to_stdout(_print_queues, self._root, appender, self.lines_refused, left_out, self._output, stats)
             self._to_stdout(sys.stdout.flush)
+        if left_out:
+            topics = ", ".join(f"{topic} {count}" for topic, count in sorted(left_out.items()))
+            what = f"left out, because a broker would deliver them again: {counted(left_out.total(), 'message')}"
+            remark(f"{what} ({topics}); --with-system-topics takes them")
         if store.topic_configs.problem:
             remark(f"config/topics.json is unchanged and lacks the new topics: {store.topic_configs.problem}")
         if stats is not None:
@@ -183,14 +189,22 @@ def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _print_queues(
-    root: Path, appender: Appender, lines_refused: int, output: str, stats: dict[str, Any] | None
+    root: Path,
+    appender: Appender,
+    lines_refused: int,
+    left_out: Counter[str],
+    output: str,
+    stats: dict[str, Any] | None,
 ) -> None:
     rows = [
         (topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(appender.queues.items())
     ]
     if output == "json":
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
-        counts = {"messages": appender.stored, "inNoQueue": appender.unqueued, "refusedLines": lines_refused}
+        counts: dict[str, Any] = {
+            "messages": appender.stored, "inNoQueue": appender.unqueued, "refusedLines": lines_refused,
+            "leftOut": [{"topic": topic, "messages": count} for topic, count in sorted(left_out.items())],
+        }  # fmt: skip
         print_document(
             "append", {"store": str(root), "queues": named} | counts | ({"stats": stats} if stats is not None else {})
         )

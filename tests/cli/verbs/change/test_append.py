@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -42,6 +43,7 @@ LARGE = (
     "--index-entries",
     4000,
 )
+DELIVERY_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_", "rmq_sys_REVIVE_LOG_", "rmq_sys_wheel_timer")
 GIVEN_ANEW = {"queueOffset", "physicalOffset", "size", "storeTimestamp", "storeTime", "msgId", "path", "tagsCode"}
 
 
@@ -74,8 +76,28 @@ def test_dump_and_append_copy_a_stores_messages(name: str, tmp_path: Path, rmqct
     lines = tmp_path / "lines"
     lines.write_text(rmqctl("dump", golden, "--body", "base64", "-o", "jsonl").out)
     copy = tmp_path / "copy"
-    assert rmqctl("append", copy, "--create", "--profile", "5.3", *LARGE, "--from", lines).code == 0
+    options = "--create", "--profile", "5.3", *LARGE, "--from", lines
+    assert rmqctl("append", copy, *options, "--with-system-topics").code == 0
     assert [kept(row) for row in rows_of(rmqctl, copy)] == [kept(row) for row in rows_of(rmqctl, golden)]
+    assert rmqctl("verify", copy).code == 0
+
+
+@pytest.mark.parametrize(("name", "stats"), [("497-delay", ()), ("broker-497", ("--stats",)), ("broker-533", ())])
+def test_a_copy_makes_no_broker_deliver_again(
+    name: str, stats: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    golden = unpack(name, tmp_path)
+    lines = tmp_path / "lines"
+    lines.write_text(rmqctl("dump", golden, "--body", "base64", "-o", "jsonl").out)
+    rows = rows_of(rmqctl, golden)
+    delivers = Counter(row["topic"] for row in rows if row["topic"].startswith(DELIVERY_TOPICS))
+    copy = tmp_path / "copy"
+    options = "--create", "--profile", "5.3", *LARGE, *stats, "--from", lines, "-o", "json"
+    result = rmqctl("append", copy, *options)
+    assert (result.code, delivers.total() > 0) == (0, True)
+    assert {row["topic"]: row["messages"] for row in result.document()["leftOut"]} == delivers
+    assert all(f"{topic} {count}" in result.err for topic, count in delivers.items())
+    assert [kept(row) for row in rows_of(rmqctl, copy)] == [kept(row) for row in rows if row["topic"] not in delivers]
     assert rmqctl("verify", copy).code == 0
 
 
@@ -401,7 +423,7 @@ def test_dump_with_text_copies_the_bodies_that_are_exact(tmp_path: Path, rmqctl:
     lines = tmp_path / "lines"
     lines.write_text(rmqctl("dump", golden, "--body", "utf8", "-o", "jsonl").out)
     copy = tmp_path / "copy"
-    result = rmqctl("append", copy, "--create", "--profile", "4.9", *LARGE, "--from", lines)
+    result = rmqctl("append", copy, "--create", "--profile", "4.9", *LARGE, "--from", lines, "--with-system-topics")
     originals = rows_of(rmqctl, golden)
     exact = [row for row in originals if not row["sysFlag"] & 1]
     assert len(exact) < len(originals)
