@@ -1,10 +1,10 @@
-"""Find the one flipped bit that explains a wrong CRC-32.
+"""Find each single flipped bit that explains a wrong CRC-32.
 
 CRC-32 is linear. Therefore a flipped bit changes the checksum by a value that depends only on the bit's distance from
 the end of the data. The search begins with the difference between the stored and the computed checksum, and goes
-backwards through the bytes. For each byte, the search computes the difference that a change of this byte must cause.
-The search ends if one flipped bit of the byte causes this difference. BODYCRC lacks the highest bit of the CRC-32, so
-the search tries both values of this bit. A wrong result is unlikely, because the search is limited to 1 MiB of data.
+backwards through the bytes. For each byte, the search computes the difference that a change of this byte must cause,
+and compares it with that of each bit. BODYCRC lacks the highest bit of the CRC-32, so the search tries both values of
+this bit. Therefore two bits can explain one checksum if the data is longer than about 11 KiB: all data is searched.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import zlib
 from functools import cache
 from typing import NamedTuple
+
+from rmqctl.format.crc import CRC_MASK
 
 SEARCH_LIMIT = 1024 * 1024
 
@@ -35,20 +37,22 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
     return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}
 
 
-def find_bit_flip(data: bytes | memoryview, stored: int) -> BitFlip | None:
-    """Return the flipped bit in `data` that explains the CRC-32 `stored`.
+def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
+    """Return each bit in `data` whose flip alone explains the CRC-32 `stored` (31 bits), last byte first.
 
-    The result is None if no single bit explains the checksum, or if `data` is longer than 1 MiB.
+    The list has at most two bits. It is empty if no single bit explains the checksum, or if `data` is longer than
+    1 MiB.
     """
-    if len(data) > SEARCH_LIMIT:
-        return None
+    if len(data) > SEARCH_LIMIT or stored > CRC_MASK:  # no data has a checksum with the highest bit
+        return []
     table, by_top, bits = _table()
-    difference = (zlib.crc32(data) ^ stored) & 0x7FFFFFFF
-    candidates = [difference, difference | 0x80000000]
+    difference = zlib.crc32(data) & CRC_MASK ^ stored
+    found = []
+    candidates = [difference, difference | CRC_MASK + 1]
     for position in range(len(data) - 1, -1, -1):
         for i, value in enumerate(candidates):
             if value in bits:
-                return BitFlip(position, bits[value])
+                found.append(BitFlip(position, bits[value]))
             index = by_top[value >> 24]
             candidates[i] = ((value ^ table[index]) << 8 | index) & 0xFFFFFFFF
-    return None
+    return found

@@ -111,7 +111,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "bad-body-crc": Explanation(
         "The body is not what its producer sent: its CRC-32 differs from BODYCRC. If one flipped bit explains the "
-        "difference, the detail names the bit.",
+        "difference, the detail names each bit that can.",
         _RESTART + " Brokers do not check the checksum of an empty body.",
     ),
     "bad-property-crc": Explanation(

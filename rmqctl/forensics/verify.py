@@ -18,7 +18,7 @@ from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.part_audit import summary_of
-from rmqctl.forensics.bit_flip import find_bit_flip
+from rmqctl.forensics.bit_flip import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
 from rmqctl.format import crc, properties
@@ -416,7 +416,7 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    """Return the single flipped bit that explains a wrong checksum, as text.
+    """Return each single flipped bit that explains a wrong checksum, as text.
 
     The flipped bit is in the data, or in the checksum itself.
     """
@@ -431,13 +431,15 @@ def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
         stored = crc.stored_property_crc(damage.message.properties_bytes)
     if stored is None:
         return ""
-    if (crc.masked_crc32(data) ^ stored).bit_count() == 1:
-        return "; the stored checksum differs in one bit"
-    flip = find_bit_flip(data, stored)
-    if flip is None:
-        return ""
-    position = at + flip.position
-    return (
-        f"; one flipped bit explains it: bit {flip.bit} of the byte at {file.file_from_offset + position} (byte "
-        f"{position} of the file)"
-    )
+    right = crc.masked_crc32(data)
+    changed = stored ^ right
+    if damage.code == "bad-property-crc":  # its bits are those of ten decimal digits
+        changed = int.from_bytes(crc.property_crc_value(stored)) ^ int.from_bytes(crc.property_crc_value(right))
+    words = ["the stored checksum differs in one bit"] if changed.bit_count() == 1 else []
+    flips = [(at + flip.position, flip.bit) for flip in find_bit_flips(data, stored)]
+    places = [
+        f"bit {bit} of the byte at {file.file_from_offset + position} (byte {position} of the file)"
+        for position, bit in flips
+    ]
+    words += [f"one flipped bit explains it: {', or '.join(places)}"] if places else []
+    return f"; {', or '.join(words)}" if words else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.support.log_maker import Record, write_log
 
 BODY_CRC_AT, FLAG_AT, BORN_AT, BODY_AT = 8, 16, 40, 88
 MIB = 1024 * 1024
+TOP = 1 << 31
 EXPLAINED = "one flipped bit explains it"
 
 
@@ -102,6 +105,41 @@ def test_a_body_may_be_too_long_to_be_searched(tmp_path: Path, size: int, is_exp
     finding = only_finding(tmp_path)
     assert finding.code == "bad-body-crc"
     assert (f"{EXPLAINED}: bit 2 of the byte at {BODY_AT + 7} " in finding.detail) == is_explained
+
+
+def test_two_bits_that_explain_one_checksum_are_both_named(tmp_path: Path) -> None:
+    """The checksum has 31 bits: in a long body, two bits may differ only in the bit that it lacks."""
+    size = 24 * 1024
+    body = bytes(size)
+    effects = {find: at for at, find in _effects(size)}
+    first, second = next((at, effects[value ^ TOP]) for at, value in _effects(size) if value ^ TOP in effects)
+    write_log(tmp_path, [Record(body=body)], file_size=MIB)
+    flip(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + first[0], first[1])
+    detail = only_finding(tmp_path).detail
+    for byte, bit in (first, second):
+        assert f"bit {bit} of the byte at {BODY_AT + byte} " in detail
+    assert detail.count("bit ") == 3
+    assert ", or bit " in detail
+
+
+def _effects(size: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield (byte, bit) of a body, from its last, and the CRC-32 by which a flip changes that of the body."""
+    start = zlib.crc32(b"\0")
+    table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
+    values = [table[1 << bit] for bit in range(8)]
+    for byte in range(size - 1, -1, -1):
+        yield from (((byte, bit), value) for bit, value in enumerate(values))
+        values = [table[value & 255] ^ value >> 8 for value in values]
+
+
+def test_a_flipped_bit_in_the_digits_of_the_records_own_checksum(golden: Golden) -> None:
+    root = golden("533-propcrc")
+    row = expected("533-propcrc")["messages"][0]
+    position = row["physicalOffset"] + row["size"] - 3  # the second most significant of the ten digits
+    flip(root / "commitlog" / FIRST_FILE, position, 0)
+    finding = only_finding(root)
+    assert finding.code == "bad-property-crc"
+    assert "the stored checksum differs in one bit" in finding.detail
 
 
 def test_the_finding_says_whose_message_it_is(basic: Path) -> None:
