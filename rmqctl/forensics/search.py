@@ -12,7 +12,8 @@ from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
 from rmqctl.format.host import parse_msg_id
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.topics import is_copy_topic
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.index.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+WALK_RECORDS_MAX = 2000  # a longer part without keys is not walked to its end
 
 
 class Question(NamedTuple):
@@ -194,16 +197,12 @@ class Search:
             what = "there is no index file, so no key can be looked up"
             hint = "--scan reads the whole log instead; `rmqctl rebuild STORE index` builds the index"
             raise Unreadable(what, path=str(index.folder), hint=hint)
-        headers = [
-            header
-            for index_file in index.files
-            if not self._note_cut(index_file) and (header := index_file.header()) and header.index_count > 1
-        ]
-        if headers:
-            span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}"
-            self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
-        else:
+        cut = [self._note_cut(index_file) for index_file in index.files]
+        if all(cut) or not index.spans():
             self.remarks.append("the index has no entry that can be read; use --scan")
+        else:
+            begin = self._store.commit_log.min_offset
+            self.remarks += filter(None, (self._lacks(*part) for part in index.not_covered(begin)))
         topic = self._question.topic
         if topic is None:
             return sorted({topic for topic, _ in self._store.queues})
@@ -211,6 +210,43 @@ class Search:
             what = unknown_topic(self._store, topic) or f"topic {topic!r} has no queue in this store"
             self.remarks.append(what)
         return [topic]
+
+    def _lacks(self, start: int, stop: int | None) -> str | None:
+        """Return a remark if a part of the log, which no index file covers, may have messages with keys.
+
+        The record at `start` may have its entries, and records without keys need none. Raises OSError.
+        """
+        position = start
+        for _ in range(WALK_RECORDS_MAX):
+            item = self._store.commit_log.at(position) if stop is None or position < stop else None
+            if item is None or (isinstance(item, Damage) and item.code == "outside-log"):
+                following = self._following_file(position, stop)
+                if following is None:
+                    return None
+                item = self._store.commit_log.at(following)
+            if item is None or isinstance(item, Damage) or self._has_more_keys(item, start):
+                break
+            position = item.end
+        end = "its end" if stop is None else str(stop)
+        return f"the index has no entries for the log from {position} to {end}: --scan searches that part, too"
+
+    def _has_more_keys(self, item: Message | Blank, start: int) -> bool:
+        """Return whether a key of the record has no index entry.
+
+        Only the record at `start` can have entries: it may be the last one of an index file.
+        """
+        if isinstance(item, Blank) or transaction_type(item.sys_flag) is TransactionType.ROLLBACK:
+            return False  # IndexService.buildIndex
+        unique = item.properties.get(properties.UNIQ_KEY)
+        keys = [*properties.keys(item.properties), *([] if unique is None else [unique])]
+        at = item.physical_offset
+        return any(at != start or at not in self._store.index.phy_offsets(item.topic, key) for key in keys)
+
+    def _following_file(self, position: int, stop: int | None) -> int | None:
+        """Return where the next log file with records begins, or None if there is none before `stop`."""
+        log = self._store.commit_log
+        begins = (file.file_from_offset for file in log.files_in_use())
+        return next((at for at in begins if position < at and (stop is None or at < stop)), None)
 
     def _note_cut(self, index_file: IndexFile) -> bool:
         """Add a finding and return True if an index file lacks entries."""

@@ -349,6 +349,29 @@ def test_times_of_a_queue_that_begins_with_pre_blank_units(tmp_path: Path, query
     assert query(tmp_path, *QUEUE, "--offset", 3).rows() == []
 
 
+# --- what the index does not cover
+
+
+@pytest.mark.parametrize("name", ["326-tx-crash", "497-basic", "497-tx", "550-crash"])
+def test_a_whole_index_leaves_nothing_to_scan(golden: Golden, query: Query, name: str) -> None:
+    """endPhyOffset is where the last record with an entry begins, and records without keys need no entry."""
+    result = query(golden(name), "--topic", "OrderPaid", "--key", "nosuch")
+    assert result.code == 0
+    assert "--scan" not in result.err
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_what_no_index_file_covers_is_said(basic: Path, query: Query, missing: int) -> None:
+    files = sorted((basic / "index").iterdir())
+    begin, end = (peek(files[missing], 16 + 8 * i, "q")[0] for i in range(2))
+    files[missing].unlink()
+    result = query(basic, "--topic", "OrderPaid", "--key", "nosuch")
+    (said,) = [line for line in result.err.splitlines() if "--scan" in line]
+    first, last = said.split("from ")[1].split(": ")[0].split(" to ")
+    assert int(first) <= begin
+    assert last == "its end" or int(last) >= end
+
+
 # --- questions that are none
 
 

@@ -65,7 +65,7 @@ class KeySearch:
     def __init__(self, scan: LogScan, *, by_scan: bool) -> None:
         self.scan = scan
         self.dangling: list[IndexedPlace] = []
-        self.uses_index = not by_scan and has_queue_files(scan.store) and bool(_spans(scan.store))
+        self.uses_index = not by_scan and has_queue_files(scan.store) and bool(scan.store.index.spans())
         self.was_asked = False
         self._store = scan.store
         self._found: dict[str, list[Record]] = {}
@@ -78,7 +78,8 @@ class KeySearch:
         if key not in self._found:
             if not self.uses_index:
                 return self.by_scan(key)
-            self._outside[key] = [record for part in self._not_covered() for record in self._part(key, *part)]
+            parts = self._store.index.not_covered(self._store.commit_log.min_offset)
+            self._outside[key] = [record for part in parts for record in self._part(key, *part)]
             self._found[key] = self._together(self._indexed(key, self._topics), self._outside[key])
         if any(record.unique_key is None for record in self._found[key]):
             return self.by_scan(key)
@@ -163,18 +164,6 @@ class KeySearch:
             elif record.message.topic == topic and has_key(record.message, key):
                 yield record
 
-    def _not_covered(self) -> Iterator[tuple[int, int | None]]:
-        """Yield the parts [from, to) of the log that no index file covers.
-
-        `to` is None if the part ends at the end of the log.
-        """
-        reached = self._store.commit_log.min_offset
-        for begin, end in _spans(self._store):
-            if begin > reached:
-                yield reached, begin
-            reached = max(reached, end)
-        yield reached, None
-
     def _goes_on(self, position: int) -> bool:
         """Return whether a log file begins after a physical offset."""
         return any(file.file_from_offset > position for file in self._store.commit_log.queue.files)
@@ -202,16 +191,6 @@ class KeySearch:
 
         wanted = Filter(key=key, from_offset=position)
         return records + [replace(record, indexed=False) for record in self.scan.records(wanted, position, stop)]
-
-
-def _spans(store: ReadOnlyStore) -> list[tuple[int, int]]:
-    """Return the offsets of the first and last message in each index file, ascending."""
-    headers = (file.header() for file in store.index.files)
-    return sorted(
-        (header.begin_phy_offset, header.end_phy_offset)
-        for header in headers
-        if header is not None and header.index_count > 1
-    )
 
 
 def _topics(store: ReadOnlyStore) -> set[str]:

@@ -347,6 +347,30 @@ class IndexService:
             for at in headers:
                 self.files[at].file.close()
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Return where the first and the last record of each index file begin, ascending.
+
+        The offsets come from the headers. Files without entries are left out. Raises OSError.
+        """
+        headers = (file.header() for file in self.files)
+        return sorted(
+            (header.begin_phy_offset, header.end_phy_offset)
+            for header in headers
+            if header is not None and header.index_count > ENTRY_FIRST
+        )
+
+    def not_covered(self, begin: int) -> Iterator[tuple[int, int | None]]:
+        """Yield the parts [from, to) of the log that no index file covers.
+
+        The log begins at the physical offset `begin`. `to` is None if the part ends at the end of the log. A part that
+        follows an index file begins with the last record that the file has. Raises OSError.
+        """
+        for first, last in self.spans():
+            if first > begin:
+                yield begin, first
+            begin = max(begin, last)
+        yield begin, None
+
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Return the physical offsets for a key in ascending order.
 

@@ -119,7 +119,7 @@ def test_around_shows_the_damaged_record_between_its_neighbours(store: Path, rmq
     assert rows[1]["msgId"] == victim["msgId"]
 
 
-def test_what_the_index_covers_is_said_once_however_many_are_found(store: Path, rmqctl: Rmqctl) -> None:
+def test_a_query_says_nothing_of_an_index_that_has_every_message(store: Path, rmqctl: Rmqctl) -> None:
     key = next(
         row["properties"]["KEYS"] for row in rmqctl("dump", store, "-o", "jsonl").rows() if "KEYS" in row["properties"]
     ).split()[0]
@@ -127,7 +127,7 @@ def test_what_the_index_covers_is_said_once_however_many_are_found(store: Path, 
         assert rmqctl("append", store, "--topic", "OrderPaid", "--keys", key, "--body", number).code == 0
     result = rmqctl("query", store, "--topic", "OrderPaid", "--key", key, "-o", "jsonl")
     assert len(result.rows()) >= 3
-    assert result.err.count("the index covers") == 1
+    assert result.err == ""
 
 
 def test_headings_of_queues_are_as_those_of_other_tables(store: Path, rmqctl: Rmqctl) -> None:
