@@ -38,10 +38,10 @@ def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
 
 
 def find_bit_flips(data: bytes | memoryview, stored: int) -> list[BitFlip]:
-    """Return each bit in `data` whose flip alone explains the CRC-32 `stored` (31 bits), last byte first.
+    """Return each bit in `data` that, flipped alone, explains the CRC-32 `stored`.
 
-    The list has at most two bits. It is empty if no single bit explains the checksum, or if `data` is longer than
-    1 MiB.
+    `stored` has 31 bits. The last byte comes first, and the list has at most two bits. It is empty if no single bit
+    explains the checksum, or if `data` is longer than 1 MiB.
     """
     if len(data) > SEARCH_LIMIT or stored > CRC_MASK:  # no data has a checksum with the highest bit
         return []

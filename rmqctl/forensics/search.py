@@ -212,9 +212,9 @@ class Search:
         return [topic]
 
     def _lacks(self, start: int, stop: int | None) -> str | None:
-        """Return a remark if a part of the log, which no index file covers, may have messages with keys.
+        """Return a remark if a part of the log may have messages without index entries.
 
-        The record at `start` may have its entries, and records without keys need none. Raises OSError.
+        No index file covers the part. The record at `start` may have its entries, and records without keys need none. Raises OSError.
         """
         position = start
         for _ in range(WALK_RECORDS_MAX):
@@ -243,7 +243,10 @@ class Search:
         return any(at != start or at not in self._store.index.phy_offsets(item.topic, key) for key in keys)
 
     def _following_file(self, position: int, stop: int | None) -> int | None:
-        """Return where the next log file with records begins, or None if there is none before `stop`."""
+        """Return where the next log file with records begins.
+
+        The result is None if there is none before `stop`.
+        """
         log = self._store.commit_log
         begins = (file.file_from_offset for file in log.files_in_use())
         return next((at for at in begins if position < at and (stop is None or at < stop)), None)
