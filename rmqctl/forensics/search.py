@@ -214,7 +214,8 @@ class Search:
     def _lacks(self, start: int, stop: int | None) -> str | None:
         """Return a remark if a part of the log may have messages without index entries.
 
-        No index file covers the part. The record at `start` may have its entries, and records without keys need none. Raises OSError.
+        No index file covers the part. The record at `start` may have its entries, and records without keys need none.
+        Raises OSError.
         """
         position = start
         for _ in range(WALK_RECORDS_MAX):

@@ -11,6 +11,7 @@ the log is read record by record.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.system.zeros import BLOCK_SIZE, is_zeros
@@ -55,7 +56,7 @@ def ends_before(log: CommitLog, offset: int) -> bool:
     """Return whether the log certainly ends before a physical offset.
 
     A record once ended at `offset`, and the last bytes of a record are never all zeros. The result is False if the log
-    now begins after `offset`. A log that was cut and has grown over `offset` again is not recognized. Raises OSError.
+    now begins after `offset`, or has grown over `offset` again. Raises OSError.
     """
     files = log.queue.files
     if offset <= log.min_offset:
@@ -67,6 +68,30 @@ def ends_before(log: CommitLog, offset: int) -> bool:
         return False  # a blank may end here, and may have zeros
     begin = max(offset - file.file_from_offset - RECORD_END, 0)
     return is_zeros(file.read(begin, 2 * RECORD_END))
+
+
+def last_before(log: CommitLog, end: int) -> int:
+    """Return where the last record, blank or damage before the offset `end` begins.
+
+    At most LOOK_BACK bytes are between the two, and both are in one file. The result is `end` if no file has the byte
+    before it. Raises OSError.
+    """
+    file = log.queue.find(end - 1)
+    if file is None:
+        return end
+    begin = end
+    for step in steps(log, nearer(log, file.file_from_offset, end - 1), end):
+        begin = step.begin if step.last is None else step.last.physical_offset
+    return max(min(begin, end), file.file_from_offset, end - LOOK_BACK)
+
+
+def checksum(log: CommitLog, begin: int, end: int) -> int:
+    """Return the CRC-32 of the bytes [begin, end), which are in one file.
+
+    Bytes that the log does not have are left out. Raises OSError.
+    """
+    file = log.queue.find(begin)
+    return zlib.crc32(b"" if file is None else file.read(begin - file.file_from_offset, end - begin))
 
 
 def nearer(log: CommitLog, known: int, target: int) -> int:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-    from rmqctl.spark.source.stream.stream_source import StreamSource
+    from rmqctl.spark.source.stream.stream_source import Mark, StreamSource
 
-Offsets = dict[str, int]
+    Offsets = dict[str, Mark | int]
 
 
 def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
@@ -26,18 +26,18 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
     class StreamReader(DataSourceStreamReader):
         def __init__(self, source: StreamSource) -> None:
             self._source = source
-            self._last: Offsets | None = None
+            self._last: dict[str, int] | None = None
 
         def initialOffset(self) -> Offsets:  # noqa: N802 -- Spark's names
-            return self._source.begin()
+            return self._source.marked(self._source.begin(), {})
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._last = self._source.latest({})
 
         def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802
-            known = start or {}
+            known = self._source.unmarked(start or {})
             latest = self._last or self._source.latest(known)
-            return self._source.end(known, latest, getattr(limit, "max_bytes", None))
+            return self._source.marked(self._source.end(known, latest, getattr(limit, "max_bytes", None)), start or {})
 
         def getDefaultReadLimit(self) -> Any:  # noqa: N802
             from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
@@ -45,7 +45,8 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
             return ReadMaxBytes(self._source.batch_size) if self._source.batch_size else ReadAllAvailable()
 
         def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-            return [InputPartition(task) for task in self._source.tasks(start, end)]
+            first, last = self._source.unmarked(start), self._source.unmarked(end)
+            return [InputPartition(task) for task in self._source.tasks(first, last)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             return self._source.read(partition.value)

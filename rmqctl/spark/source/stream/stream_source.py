@@ -1,15 +1,15 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
-A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store. A physical
-offset of a stream is never inside a record. The driver finds the offsets and the splits in a few MiB of each log.
-Spark's tasks read the splits.
+A stream reads logs while brokers write them. For a stream, Spark stores one physical offset for each store, with the
+checksum of the record that ends there (`Mark`). A physical offset of a stream is never inside a record. The driver
+finds the offsets and the splits in a few MiB of each log. Spark's tasks read the splits.
 """
 
 from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
@@ -21,7 +21,7 @@ from rmqctl.spark.scan.task_kernels import warm_up_once
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
 from rmqctl.spark.source.source_stores import number, number_of_bytes, stores_of
 from rmqctl.spark.source.split_rows import RowReading
-from rmqctl.spark.source.stream.boundary import boundary, end_of_log, ends_before
+from rmqctl.spark.source.stream.boundary import boundary, checksum, end_of_log, ends_before, last_before
 from rmqctl.spark.source.stream.by_time import first_stored_since
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
 MS_PER_SECOND = 1000
 EARLIEST, LATEST = "earliest", "latest"
+T = TypeVar("T")
+
+
+class Mark(TypedDict):
+    """What Spark stores for a store: a physical offset, and how to know the log again.
+
+    `checksum` is the CRC-32 of the record that begins at `lastRecord` and ends at `physicalOffset`. A log that was cut
+    and has grown over the offset again has another record there.
+    """
+
+    physicalOffset: int
+    lastRecord: int
+    checksum: int
 
 
 class StreamSource:
@@ -97,6 +110,36 @@ class StreamSource:
         )
         return ends | limited
 
+    def marked(self, offsets: Mapping[str, int], known: Mapping[str, Mark | int]) -> dict[str, Mark | int]:
+        """Return physical offsets as Spark stores them. `known` has marks that need not be made again.
+
+        Raises Unreadable if a log cannot be read.
+        """
+        same = {root for root, mark in known.items() if _offset_of(mark) == offsets.get(root)}
+        made = self._of_logs(
+            [root for root in offsets if root not in same], lambda log, root: _mark(log, offsets[root])
+        )
+        return {root: known[root] if root in same else made[root] for root in offsets}
+
+    def unmarked(self, marks: Mapping[str, Mark | int]) -> dict[str, int]:
+        """Return the physical offsets of marks.
+
+        A mark of an earlier checkpoint may be only a physical offset. Raises Unreadable if a log was cut before a mark,
+        even if it has grown again, or if a log cannot be read.
+        """
+
+        def check(log: CommitLog, root: str) -> None:
+            mark, offset = marks[root], _offset_of(marks[root])
+            if ends_before(log, offset):
+                raise _cut(root, offset)
+            if isinstance(mark, int) or mark["lastRecord"] < log.min_offset:
+                return  # without a checksum, or expired
+            if checksum(log, mark["lastRecord"], offset) != mark["checksum"]:
+                raise _cut(root, offset, _GROWN)
+
+        self._of_logs([root for root in self._stores.roots if root in marks], check)
+        return {root: _offset_of(mark) for root, mark in marks.items()}
+
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return the tasks for the data between the offsets `start` and `end`.
 
@@ -122,7 +165,7 @@ class StreamSource:
         end = _written_end(log, log.min_offset)
         return end if self._since is None else first_stored_since(log, self._since, end)
 
-    def _of_logs(self, roots: Iterable[str], question: Callable[[CommitLog, str], int]) -> dict[str, int]:
+    def _of_logs(self, roots: Iterable[str], question: Callable[[CommitLog, str], T]) -> dict[str, T]:
         """Return the answer of `question` for the log and the folder of each store."""
         warm_up_once(scan)
         found = {}
@@ -161,15 +204,28 @@ def _written_end(log: CommitLog, known: int) -> int:
     return found.unsure.end if log.at(found.unsure.physical_offset) == found.unsure else found.end
 
 
+def _mark(log: CommitLog, offset: int) -> Mark:
+    begin = last_before(log, offset)
+    return Mark(physicalOffset=offset, lastRecord=begin, checksum=checksum(log, begin, offset))
+
+
+def _offset_of(mark: Mark | int) -> int:
+    return mark if isinstance(mark, int) else mark["physicalOffset"]
+
+
 def _check_not_cut(start: Mapping[str, int], end: Mapping[str, int]) -> None:
     for root, offset in start.items():
         if end.get(root, offset) < offset:
             raise _cut(root, offset)
 
 
-def _cut(root: str, offset: int) -> Unreadable:
+_SHORT = "the log ends before the offset of the stream"
+_GROWN = "the log has another record before the offset of the stream"
+
+
+def _cut(root: str, offset: int, what: str = _SHORT) -> Unreadable:
     return Unreadable(
-        "the log ends before the offset of the stream: it was cut, and the stream would miss new messages",
+        f"{what}: it was cut, and the stream would miss new messages",
         path=root,
         offset=offset,
         hint="start the query again with a new checkpointLocation; startingOffset says where it begins",

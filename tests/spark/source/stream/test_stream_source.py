@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from pathlib import Path
@@ -266,7 +267,7 @@ def test_available_now_ends_where_the_log_ended(tmp_path: Path) -> None:
     offset = reader.initialOffset()
     while (following := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
         offset = following
-    assert offset == {str(tmp_path): end}
+    assert offset[str(tmp_path)]["physicalOffset"] == end
 
 
 def test_files_that_expired_are_told(tmp_path: Path) -> None:
@@ -303,6 +304,45 @@ def test_a_log_that_was_cut_is_an_error(kept: int, tmp_path: Path) -> None:
     ):
         with pytest.raises(Unreadable, match=r"it was cut.* at offset .*new checkpointLocation"):
             ask()
+
+
+@pytest.mark.parametrize(
+    "record", [Record(body=b"z" * 2500), Record(body=b"z" * 1500), Record(body=bytes(400), store_timestamp=1)]
+)
+def test_a_log_that_was_cut_and_has_grown_again_is_an_error(record: Record, tmp_path: Path) -> None:
+    """The offset of the stream is then inside a record, or at the end of another record of the same size."""
+    log = Log(tmp_path)
+    at = [log.append(Record(body=bytes(400))) for _ in range(5)]
+    reader: Any = stream_reader_class()(source_of(tmp_path))
+    start = reader.initialOffset()
+    offset = json.loads(json.dumps(reader.latestOffset(start, None)))
+    assert offset[str(tmp_path)]["physicalOffset"] == log.end
+    assert reader.latestOffset(offset, None) == offset
+    (path,) = (tmp_path / "commitlog").iterdir()
+    path.write_bytes(path.read_bytes()[: at[3]].ljust(FILE_SIZE, b"\0"))
+    log.end = at[3]
+    for _ in range(2 if record.store_timestamp == 1 else 1):
+        log.append(record)
+    for ask, arguments in ((reader.latestOffset, (offset, None)), (reader.partitions, (start, offset))):
+        with pytest.raises(Unreadable, match=r"it was cut.* at offset .*new checkpointLocation"):
+            ask(*arguments)
+
+
+def test_a_stream_goes_on_where_the_record_before_has_expired(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    reader: Any = stream_reader_class()(source_of(tmp_path))
+    while log.end < FILE_SIZE:
+        log.append(Record(body=bytes(400)))
+    start = reader.latestOffset(reader.initialOffset(), None)
+    new = log.append(Record())
+    (tmp_path / "commitlog" / f"{0:020d}").unlink()
+    rows = [
+        row
+        for part in reader.partitions(start, reader.latestOffset(start, None))
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert new in offsets(rows)
 
 
 def test_a_full_log_is_not_cut(tmp_path: Path) -> None:
