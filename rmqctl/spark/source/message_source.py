@@ -6,7 +6,7 @@ Spark's planner and Spark's tasks call this module. All settings of the module a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.spark.scan.coverage import Range, range_of
@@ -66,8 +66,10 @@ class MessageSource:
     Raises BadRequest if an option is not valid. Raises NotAStore if a pattern in `path` or `paths` matches nothing.
     """
 
+    OPTIONS: ClassVar[tuple[str, ...]] = ("splitMiB", "ranges", "splits", "expected", "pieces")
+
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self._stores = stores_of(options)
+        self._stores = stores_of(options, self.OPTIONS)
         self._columns = tuple(columns)
         self._ranges = is_true(options, "ranges")
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
@@ -142,6 +144,8 @@ class GroupSource(MessageSource):
     divided by time.
     """
 
+    OPTIONS = (*MessageSource.OPTIONS, "by", "intervalMs")
+
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         by = options.get("by", "queue")
@@ -156,6 +160,8 @@ class SendSource(MessageSource):
     The option `allTopics` is added to the options of `rocketmq`.
     """
 
+    OPTIONS = (*MessageSource.OPTIONS, "allTopics")
+
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         self._summary = Sends(self._stores.roots, is_true(options, "allTopics"))
@@ -166,6 +172,8 @@ class BlockSource(MessageSource):
 
     The option `bodies` is added to the options of `rocketmq`.
     """
+
+    OPTIONS = (*MessageSource.OPTIONS, "bodies")
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         super().__init__(options, columns)

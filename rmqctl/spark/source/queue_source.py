@@ -61,7 +61,7 @@ class QueueSource:
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self._stores = stores_of(options)
+        self._stores = stores_of(options, ("queues",))
         self._columns = tuple(columns)
         self._only = _queues_from_json(options["queues"]) if "queues" in options else None
 

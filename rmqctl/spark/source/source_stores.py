@@ -8,8 +8,9 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _STORE = "store"
+_OPTIONS = ("path", "paths", "brokerConf", "followLinks", "columns")
 _SUFFIXES = ("", "k", "m", "g", "t")
 _BYTES = re.compile(r"(\d{1,19})([kmgt]?)b?", re.IGNORECASE | re.ASCII)
 # Spark 4.0 to 4.3 does not give the options of CREATE TABLE to a data source in Python
@@ -49,12 +51,14 @@ class SourceStores(NamedTuple):
             yield store
 
 
-def stores_of(options: Mapping[str, str]) -> SourceStores:
+def stores_of(options: Mapping[str, str], others: Sequence[str] = ()) -> SourceStores:
     """Return the stores that are named in the options.
 
-    The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. Raises BadRequest
-    if no store is named or if an option is not valid. Raises NotAStore if a pattern matches nothing.
+    The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. `others` are the
+    names of the other options that the source has. Raises BadRequest if no store is named, if there is no such option,
+    or if an option is not valid. Raises NotAStore if a pattern matches nothing.
     """
+    _check_names(options, (*_OPTIONS, *others))
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
     if not patterns:
@@ -62,6 +66,19 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
     roots = [root for pattern in patterns for root in _roots(pattern)]
     conf = read_broker_conf(Path(options["brokerConf"])) if options.get("brokerConf") else BrokerConf()
     return SourceStores(tuple(dict.fromkeys(roots)), conf, is_true(options, "followLinks"))
+
+
+def _check_names(options: Mapping[str, str], names: Sequence[str]) -> None:
+    """Raise BadRequest if an option has another name.
+
+    Spark passes names in lower case. It ignores options that no one reads, so a misspelled one would have no effect.
+    """
+    known = {name.lower(): name for name in names}
+    for given in options:
+        if given.lower() not in known:
+            nearest = get_close_matches(given.lower(), known, 1)
+            hint = f"did you mean {known[nearest[0]]}?" if nearest else f"its options are {', '.join(names)}"
+            raise BadRequest(f"the source has no option {given}", hint=hint)
 
 
 def _roots(pattern: str) -> list[str]:

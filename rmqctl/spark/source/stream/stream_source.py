@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.2  # the last record counts as written if it does not change for this time
 MS_PER_SECOND = 1000
 EARLIEST, LATEST = "earliest", "latest"
+OPTIONS = ("splitMiB", "startingOffset", "maxBytesPerTrigger")
 T = TypeVar("T")
 
 
@@ -59,7 +60,7 @@ class StreamSource:
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self._stores = stores_of(options)
+        self._stores = stores_of(options, OPTIONS)
         self._columns = tuple(columns)
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self.batch_size = number_of_bytes(options, "maxBytesPerTrigger")

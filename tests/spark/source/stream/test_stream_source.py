@@ -381,3 +381,11 @@ def test_an_end_that_later_files_go_on_behind(tmp_path: Path) -> None:
 def test_options_that_are_none(option: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match=f"{option} is '{re.escape(value)}'"):
         source_of(tmp_path, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "nearest"), [("startingOffsets", "startingOffset"), ("maxbytespertriger", "maxBytesPerTrigger")]
+)
+def test_a_misspelled_option_is_refused(option: str, nearest: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=f"no option {option}.*did you mean {nearest}"):
+        source_of(tmp_path, **{option: "latest"})
