@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.forensics.follow import last_byte_written
@@ -34,18 +34,9 @@ MS_PER_SECOND = 1000
 EARLIEST, LATEST = "earliest", "latest"
 OPTIONS = ("splitMiB", "startingOffset", "maxBytesPerTrigger")
 T = TypeVar("T")
-
-
-class Mark(TypedDict):
-    """What Spark stores for a store: a physical offset, and how to know the log again.
-
-    `checksum` is the CRC-32 of the record that begins at `lastRecord` and ends at `physicalOffset`. A log that was cut
-    and has grown over the offset again has another record there.
-    """
-
-    physicalOffset: int
-    lastRecord: int
-    checksum: int
+# What Spark stores for a store, as JSON: a physical offset; where the record begins that ends there; its CRC-32. A log
+# that was cut and has grown over the offset again has another record there.
+Mark = list[int]
 
 
 class StreamSource:
@@ -133,9 +124,10 @@ class StreamSource:
             mark, offset = marks[root], _offset_of(marks[root])
             if ends_before(log, offset):
                 raise _cut(root, offset)
-            if isinstance(mark, int) or mark["lastRecord"] < log.min_offset:
+            if isinstance(mark, int) or mark[1] < log.min_offset:
                 return  # without a checksum, or expired
-            if checksum(log, mark["lastRecord"], offset) != mark["checksum"]:
+            _, begin, known = mark
+            if checksum(log, begin, offset) != known:
                 raise _cut(root, offset, _GROWN)
 
         self._of_logs([root for root in self._stores.roots if root in marks], check)
@@ -207,11 +199,11 @@ def _written_end(log: CommitLog, known: int) -> int:
 
 def _mark(log: CommitLog, offset: int) -> Mark:
     begin = last_before(log, offset)
-    return Mark(physicalOffset=offset, lastRecord=begin, checksum=checksum(log, begin, offset))
+    return [offset, begin, checksum(log, begin, offset)]
 
 
 def _offset_of(mark: Mark | int) -> int:
-    return mark if isinstance(mark, int) else mark["physicalOffset"]
+    return mark if isinstance(mark, int) else mark[0]
 
 
 def _check_not_cut(start: Mapping[str, int], end: Mapping[str, int]) -> None:
