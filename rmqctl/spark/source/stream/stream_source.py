@@ -103,9 +103,9 @@ class StreamSource:
         return ends | limited
 
     def marked(self, offsets: Mapping[str, int], known: Mapping[str, Mark | int]) -> dict[str, Mark | int]:
-        """Return physical offsets as Spark stores them. `known` has marks that need not be made again.
+        """Return physical offsets as Spark stores them.
 
-        Raises Unreadable if a log cannot be read.
+        `known` has marks that need not be made again. Raises Unreadable if a log cannot be read.
         """
         same = {root for root, mark in known.items() if _offset_of(mark) == offsets.get(root)}
         made = self._of_logs(
