@@ -346,8 +346,8 @@ CATALOGUE: dict[str, Explanation] = {
         "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
         "queue was cut.",
         "The group may skip new messages up to its offset. `rmqctl config set-offset STORE GROUP TOPIC --to latest` "
-        "sets the offset of the group to the end of each queue. For a delay level, there is nothing to do: a broker of "
-        "a late 4.9 or of 5.x goes on at the queue's end when it starts.",
+        "sets the offset of the group to the end of each queue. A delay level loses what waits in it when a "
+        "broker of 4.9.2 or later starts: first `rmqctl config set-offset STORE --delay-level N --to undelivered`.",
     ),
     "unfinished-change": Explanation(
         "The journal in STORE/.rmqctl belongs to a change that was interrupted.",

@@ -240,8 +240,11 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "delay-ahead": CauseKind(
         "The offset of a delay level is after the end of its queue: {subjects}{places}",
-        "Delayed messages were lost. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts. An "
-        "older one skips new messages of this level until the queue reaches the offset.",
+        "A broker of 4.9.2 or later sets the level to the end of its queue when it starts, and never delivers the "
+        "messages that wait there. An older one delivers nothing of this level until the queue reaches the offset. Set "
+        "the offset before any start.",
+        CERTAIN,
+        "RocketMQ's issue 1869",
     ),
     "group-ahead": CauseKind(
         "The offset of a consumer group is after the end of its queue: {subjects}{places}",

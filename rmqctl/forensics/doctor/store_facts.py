@@ -10,16 +10,18 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.state_audit import config_files, queue_end
+from rmqctl.forensics.delay_levels import undelivered
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
+from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from rmqctl.forensics.delay_levels import Undelivered
     from rmqctl.forensics.finding import Finding
     from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.store.config.topics import QueueKey
@@ -41,7 +43,8 @@ class StoreFacts:
     no unit. `still_missed` counts the units that will be missing at queue ends after the next start of a broker.
     `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has
     the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
-    each log file that was probably renamed to the whole path, and to the right path.
+    each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
+    the delay levels with findings, by queueId.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -57,6 +60,7 @@ class StoreFacts:
     checkpoint: str = ""
     lost_config: frozenset[str] = frozenset()
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
+    undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
 
     @property
     def is_healed(self) -> bool:
@@ -135,6 +139,11 @@ def facts_of(
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
+        undelivered={
+            finding.queue_id: undelivered(store, finding.queue_id)
+            for finding in findings
+            if finding.path.endswith(DELAY_OFFSET) and finding.queue_id is not None
+        },
     )
 
 

@@ -30,11 +30,14 @@ from rmqctl.store.read.topic_names import unknown_topic
 from rmqctl.store.serve.message_reader import MessageReader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.format.profile import Profile
     from rmqctl.operations.configuration.config_change import ConfigChange
     from rmqctl.store.config.config_file import ConfigFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
+Entries = tuple[tuple[str, ...], dict[Any, int]]
 OFFSETS, LMQ_OFFSETS, RESET_OFFSETS = "offsetTable", "lmqOffsetTable", "resetOffsetTable"
 EPOCH_MS_MIN = 10**9  # a number from here on is taken for a time, because no queue has so many messages
 
@@ -42,10 +45,10 @@ EPOCH_MS_MIN = 10**9  # a number from here on is taken for a time, because no qu
 class OffsetGoal(NamedTuple):
     """The position from which a group will continue in each queue.
 
-    `value` is a time (ms since 1970) or a queue offset.
+    `value` is a time (ms since 1970) or a queue offset. `undelivered` is for delay levels.
     """
 
-    kind: Literal["earliest", "latest", "time", "offset"]
+    kind: Literal["earliest", "latest", "time", "offset", "undelivered"]
     value: int = 0
 
 
@@ -106,7 +109,8 @@ def plan_offsets(
     finder = _Finder(store, profile, topic, goal)
     queues = tuple(finder.queue(found, known.get(found)) for found in _queue_ids(store, group, topic, queue_id))
     offsets = {queue.queue_id: queue.after for queue in queues}
-    changes = (_change(store, config, profile, f"{topic}@{group}", offsets) for config in files)
+    key = f"{topic}@{group}"
+    changes = (changed_offsets(store, config, profile, _entries(config, key, offsets)) for config in files)
     notes = (*finder.notes, *_notes(store, group, topic, offsets))
     return OffsetPlan(group, topic, queues, tuple(change for change in changes if change is not None), notes)
 
@@ -213,12 +217,13 @@ class _Finder:
         raise BadRequest(what, path=self._root, hint=hint)
 
 
-def _change(
-    store: ReadOnlyStore, config: ConfigFile, profile: Profile, key: str, offsets: dict[int, int]
+def changed_offsets(
+    store: ReadOnlyStore, config: ConfigFile, profile: Profile, entries: Sequence[Entries]
 ) -> ConfigChange | None:
-    """Return the change of a file, or None if the file already has the new offsets.
+    """Return the change of a file, or None if the file already has the entries.
 
-    Raises Unreadable if neither the file nor its .bak can be loaded.
+    `entries` are pairs of the path of a JSON object in the file and its new members. Raises Unreadable if neither the
+    file nor its .bak can be loaded.
     """
     if config.content is None:
         hint = f"`rmqctl config restore` or a good copy first: {config.name} has the offsets of all groups"
@@ -227,7 +232,7 @@ def _change(
     charset = charset_of(raw)
     before = raw.decode(charset)
     text = before
-    for path, members in _entries(config, key, offsets):
+    for path, members in entries:
         text = with_members(text, path, members)
     if text == before:
         return None
@@ -248,7 +253,7 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[tuple[tuple[str, ...], dict[Any, int]]]:
+def _entries(config: ConfigFile, key: str, offsets: dict[int, int]) -> list[Entries]:
     """Return the path and the new members of each JSON object that changes."""
     if key.partition("@")[2].startswith(LMQ_PREFIX):
         return [((LMQ_OFFSETS,), {key: offsets[0]})]

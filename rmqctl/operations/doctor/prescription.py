@@ -22,10 +22,7 @@ QUEUES_BEGIN_LATER = (
     "The queues then begin with the first message that the log has. A queue without a "
     "message in the log stays as it is, because it keeps the number of its next message."
 )
-DELAY_AHEAD = (
-    "This changes nothing. A broker of a late 4.9 or of 5.x goes on at the queue's end when it starts: there is "
-    "nothing to do. For an older broker, put a good copy of delayOffset.json there."
-)
+DELAYS_SET = "{waiting} {verb} there: the broker delivers them when they are due. {undo}"
 OFFSETS_SET = "The group then gets the next message that is stored."
 OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
@@ -55,10 +52,6 @@ COMMANDS = {
     ),
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
     "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
-    "delay-ahead": (
-        "rmqctl config show {target} delay",
-        DELAY_AHEAD,
-    ),
     "change-unfinished": (
         "rmqctl undo {target} --yes",
         "The store is then as before the change. Run doctor again.",
@@ -112,6 +105,8 @@ class Prescriber:
             commands = self._set_offsets(group)
             more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
             return "\n".join(commands[:COMMANDS_MAX]), OFFSETS_SET + (more if len(commands) > COMMANDS_MAX else "")
+        if group.code == "delay-ahead":
+            return self._set_delay_levels(group)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS:
@@ -180,6 +175,18 @@ class Prescriber:
             command = f"rmqctl config set-offset {self._target} --to latest --yes {words}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
         return commands
+
+    def _set_delay_levels(self, group: Group) -> tuple[str, str]:
+        queue_ids = [finding.queue_id or 0 for finding in group.findings]
+        found = [self._examination.facts.undelivered[queue_id] for queue_id in queue_ids]
+        commands = [
+            f"rmqctl config set-offset {self._target} --delay-level {queue_id + 1} --to undelivered --yes"
+            for queue_id in queue_ids
+        ]
+        waiting = sum(len(one.waiting) for one in found)
+        return "\n".join(commands), DELAYS_SET.format(
+            waiting=counted(waiting, "message"), verb="waits" if waiting == 1 else "wait", undo=UNDO
+        )
 
     def _owner(self, finding: Finding) -> str:
         """Return the consumer group that is named in a finding about an offset."""

@@ -17,13 +17,15 @@ from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
 from rmqctl.cli.views.change.config_change_view import ConfigRun, Words, carry_out, check_writable
 
 if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
     from rmqctl.operations.configuration.offset_plan import OffsetGoal, OffsetPlan
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 NO_OFFSET = "none"
 
 
 class GoalType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a position in queues: `earliest`, `latest`, a time or an offset."""
+    """The type of a position in queues: `earliest`, `latest`, `undelivered`, a time or an offset."""
 
     name = "GOAL"
 
@@ -34,7 +36,11 @@ class GoalType(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, OffsetGoal):
             return value
         text = str(value)
-        named = {"earliest": OffsetGoal("earliest"), "latest": OffsetGoal("latest")}
+        named = {
+            "earliest": OffsetGoal("earliest"),
+            "latest": OffsetGoal("latest"),
+            "undelivered": OffsetGoal("undelivered"),
+        }
         if text in named:
             return named[text]
         if text.isdecimal():
@@ -46,9 +52,10 @@ class GoalType(click.ParamType):  # type: ignore[type-arg]
 class OffsetOptions:
     """The options of `rmqctl config set-offset`."""
 
-    group: str
-    topic: str
+    group: str | None
+    topic: str | None
     queue: int | None
+    delay_level: int | None
     to: OffsetGoal
     new_group: bool
     profile: str | None
@@ -67,19 +74,27 @@ class OffsetOptions:
         rmqctl config set-offset store billing orders 3 --to latest --yes
         # continue at one message
         rmqctl config set-offset store billing orders 3 --to 1042 --yes
+        # let the broker deliver what waits in delay level 3
+        rmqctl config set-offset store --delay-level 3 --to undelivered --dry-run
     """,
 )
 @store_argument
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", required=False)
+@click.argument("topic", required=False)
 @click.argument("queue", type=OFFSET, required=False)
 @click.option(
     "--to",
     type=GoalType(),
     required=True,
-    metavar="earliest|latest|TIME|OFFSET",
+    metavar="earliest|latest|undelivered|TIME|OFFSET",
     help="The position at which the group continues to read. A number is a queue offset. A TIME is RFC 3339, -2h, "
-    "yesterday, or mqadmin's yyyy-MM-dd#HH:mm:ss:SSS.",
+    "yesterday, or mqadmin's yyyy-MM-dd#HH:mm:ss:SSS. `undelivered` is for a delay level: its first message that no "
+    "delivered copy follows.",
+)
+@click.option(
+    "--delay-level",
+    type=click.IntRange(1),
+    help="Set where the broker goes on in this level of delayed messages, instead of a group's offsets.",
 )
 @click.option("--new-group", is_flag=True, help="Set the offsets even if no file in config/ names the group.")
 @profile_option("Find the offset for a TIME as brokers of this version do.")
@@ -87,7 +102,7 @@ class OffsetOptions:
 @output_option("table", "json")
 @options_in(asked=OffsetOptions, how=ConfigRun)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
-    """Set the offsets where consumer group GROUP continues to read TOPIC.
+    """Set the offsets where consumer group GROUP continues to read TOPIC, or where a delay level goes on.
 
     The broker uses the new offsets after its next start. Without QUEUE, `set-offset` sets the offsets of all queues of
     TOPIC. `earliest` is the first message that a queue still has. `latest` is the end of the queue. For a TIME,
@@ -102,16 +117,19 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
     offsets of its master, so change the master's store. Each broker of a cluster has its own queues of the topic, so
     change the store of each broker.
 
+    With --delay-level and without GROUP and TOPIC, `set-offset` writes config/delayOffset.json. A level whose offset is
+    after the end of its queue loses what waits in it at the next start of 4.9.2 or later: set it to `undelivered`
+    first. The remarks count what an offset skips, and what it delivers again.
+
     While a broker has the store open, `set-offset` exits with 11, even with --dry-run.
     """
     from rmqctl.format.profile import PROFILES
-    from rmqctl.operations.configuration.offset_plan import plan_offsets
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
     profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
-    plan = plan_offsets(opened, profile, asked.group, asked.topic, asked.queue, asked.to, new_group=asked.new_group)
+    plan = _plan(opened, profile, asked)
     document = {
         "group": plan.group,
         "topic": plan.topic,
@@ -121,11 +139,27 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
     }
     words = Words(
         verb="set-offset",
-        nothing_to_do="the group already has these offsets",
+        nothing_to_do=f"{'the level' if asked.delay_level else 'the group'} already has "
+        f"{'this offset' if asked.delay_level else 'these offsets'}",
         question=f"Set the offsets of {plan.group}?",
         done="the offsets are set",
     )
     return carry_out(opened, plan.files, document, _print, plan.summary, words, how)
+
+
+def _plan(store: ReadOnlyStore, profile: Profile, asked: OffsetOptions) -> OffsetPlan:
+    from rmqctl.operations.configuration.delay_plan import plan_delay_offset
+    from rmqctl.operations.configuration.offset_plan import plan_offsets
+
+    if asked.delay_level is not None:
+        if asked.group is not None or asked.new_group:
+            raise click.UsageError("--delay-level is instead of GROUP, TOPIC and --new-group")
+        return plan_delay_offset(store, profile, asked.delay_level, asked.to)
+    if asked.group is None or asked.topic is None:
+        raise click.UsageError("GROUP and TOPIC are missing (or --delay-level)")
+    if asked.to.kind == "undelivered":
+        raise click.UsageError("--to undelivered is for a --delay-level")
+    return plan_offsets(store, profile, asked.group, asked.topic, asked.queue, asked.to, new_group=asked.new_group)
 
 
 def _rows(plan: OffsetPlan) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -309,3 +310,61 @@ def test_a_light_group_has_one_offset_a_topic(golden: Golden, rmqctl: Rmqctl) ->
     assert set_offset(rmqctl, store, *asked, "--yes").code == 0
     text = (store / "config" / "lmqConsumerOffset.json").read_text()
     assert fastjson_loads(text)["lmqOffsetTable"] == {"orders@%LMQ%x": ENDS[0]}
+
+
+def delay_ahead(store: Path, levels: str) -> Path:
+    """A store whose delay levels are as in `levels`; the golden one has delivered level 1 alone."""
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (store / "config" / name).write_text(f'{{\n\t"offsetTable":{{{levels}\n\t}}\n}}')
+    return store
+
+
+def test_a_delay_level_is_set_to_what_it_has_not_delivered(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = delay_ahead(golden("497-delay"), "1:1,3:25477423")
+    before = tree_hash(store)
+    asked = ("--delay-level", 3, "--to")
+    plan = set_offset(rmqctl, store, *asked, "undelivered", "--dry-run", "-o", "json")
+    assert (plan.code, plan.document()["notes"]) == (1, ["5 messages of the level not delivered yet"])
+    assert new_offsets(plan) == {2: 0}
+    skipping = set_offset(rmqctl, store, *asked, "latest", "--dry-run", "-o", "json").document()["notes"]
+    assert "5 messages of them before offset 5: never delivered" in skipping
+    assert set_offset(rmqctl, store, *asked, "undelivered", "--yes").code == 0
+    assert (store / "config" / "delayOffset.json").read_text() == '{\n\t"offsetTable":{1:1,3:0\n\t}\n}'
+    assert rmqctl("doctor", store).code == 0
+    assert set_offset(rmqctl, store, *asked, "undelivered", "--yes").code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+    assert set_offset(rmqctl, store, *asked, 6, "--yes").code == 2
+    assert set_offset(rmqctl, store, "--delay-level", 7, "--to", 0, "--yes").code == 2
+
+
+@pytest.mark.parametrize("name", ["broker-497", "broker-533", "broker-550"])
+def test_a_delivered_level_has_nothing_undelivered(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden(name)
+    for level in (1, 2, 3):
+        result = set_offset(rmqctl, store, "--delay-level", level, "--to", "undelivered", "--dry-run")
+        assert (result.code, "nothing to do: the level already has this offset" in result.err) == (0, True)
+    again = set_offset(rmqctl, store, "--delay-level", 1, "--to", "earliest", "--dry-run", "-o", "json").document()
+    end = again["queues"][0]["maxOffset"]
+    assert again["notes"][1] == f"{end} messages delivered already, and delivered again from 0 on"
+
+
+def test_a_delay_level_is_instead_of_a_group(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    assert set_offset(rmqctl, store, "--to", "latest", "--yes").code == 2
+    assert set_offset(rmqctl, store, "billing", "orders", "--to", "undelivered", "--yes").code == 2
+    assert set_offset(rmqctl, store, "billing", "orders", "--delay-level", 1, "--to", "latest", "--yes").code == 2
+
+
+def test_doctor_delivers_what_waits_in_a_level_that_is_ahead(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = delay_ahead(golden("497-delay"), "1:1,3:25477423,2:900")
+    (cause,) = rmqctl("doctor", store, "-o", "json").document()["causes"]
+    assert (cause["code"], cause["then"].partition(":")[0]) == ("delay-ahead", "9 messages wait there")
+    for command in cause["next"].splitlines():
+        assert rmqctl(*shlex.split(command)[1:]).code == 0
+    assert fastjson_loads((store / "config" / "delayOffset.json").read_text())["offsetTable"] == {
+        "1": 1,
+        "3": 0,
+        "2": 0,
+    }
+    assert rmqctl("doctor", store).code == 0

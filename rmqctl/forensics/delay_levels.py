@@ -1,0 +1,119 @@
+"""What the delay levels of SCHEDULE_TOPIC_XXXX have not delivered.
+
+Delay level n is queue n - 1. A broker delivers a level in the order of its queue: it stores a copy of each message in
+the queue that REAL_TOPIC and REAL_QID name, and moves the level's offset in config/delayOffset.json. A copy keeps
+UNIQ_KEY, born time, born host, body and reconsumeTimes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class Undelivered(NamedTuple):
+    """What a delay level has not delivered: the queue offsets `waiting`, ascending, of a queue that ends at `end`."""
+
+    waiting: tuple[int, ...]
+    end: int
+
+    @property
+    def first(self) -> int:
+        """Return the queue offset of the first message that no delivered copy follows, or the end of the queue."""
+        return self.waiting[0] if self.waiting else self.end
+
+    def skipped_at(self, queue_offset: int) -> int:
+        """Return how many waiting messages a broker never delivers that goes on at `queue_offset`."""
+        return bisect_left(self.waiting, queue_offset)
+
+    def repeated_at(self, queue_offset: int) -> int:
+        """Return how many messages a broker delivers again that goes on at `queue_offset`."""
+        return self.end - queue_offset - (len(self.waiting) - self.skipped_at(queue_offset))
+
+
+def undelivered(store: ReadOnlyStore, queue_id: int) -> Undelivered:
+    """Return what a delay level has not delivered, by the messages in the log. Raises OSError.
+
+    A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message.
+    """
+    queue = store.queues.get((SCHEDULE_TOPIC, queue_id))
+    if queue is None:
+        return Undelivered((), 0)
+    begin, end = queue.min_and_max(store.commit_log.min_offset)
+    found = ((unit.queue_offset, store.commit_log.message_at(unit.physical_offset)) for unit in queue.units(begin, end))
+    messages = [(offset, message) for offset, message in found if message is not None]
+    copies = _copies(store, [message for _, message in messages])
+    return Undelivered(tuple(offset for offset, message in messages if not _has_copy(message, copies)), end)
+
+
+def due_ms(store: ReadOnlyStore, unit: CqUnit, message: Message) -> int:
+    """Return when a message of a delay level is due, in ms since 1970.
+
+    The unit of the message has the time, unless an abnormal recovery of 4.9.2 to 4.9.8 wrote the hash of TAGS there.
+    """
+    delays, level = store.conf.delays_ms, message.queue_id
+    delay = delays[min(level, len(delays) - 1)]
+    stored = message.store_timestamp
+    is_time = not is_ext_address(unit.tags_code) and stored <= unit.tags_code <= stored + max(delays)
+    return unit.tags_code if is_time else stored + delay
+
+
+def _copies(store: ReadOnlyStore, messages: list[Message]) -> dict[Hashable, int]:
+    """Return the physical offset of the last message like each delayed one, in the queues that these name."""
+    oldest: dict[QueueKey, int] = {}
+    for message in messages:
+        if (key := _target(message)) is not None:
+            oldest.setdefault(key, message.physical_offset)
+    return {
+        _identity(copy): copy.physical_offset
+        for key, after in oldest.items()
+        for copy in _stored_after(store, key, after)
+    }
+
+
+def _stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> Iterator[Message]:
+    queue = store.queues.get(key)
+    first = None if queue is None else queue.first_where(lambda unit: unit.physical_offset > physical_offset)
+    if queue is None or first is None:
+        return
+    for unit in queue.units(first.queue_offset, queue.max_offset):
+        message = store.commit_log.message_at(unit.physical_offset)
+        if message is not None:
+            yield message
+    queue.queue.close()
+
+
+def _has_copy(message: Message, copies: dict[Hashable, int]) -> bool:
+    target = _target(message)
+    is_skipped = target is None or target[0] == TRANS_HALF_TOPIC
+    return is_skipped or copies.get(_identity(message), -1) > message.physical_offset
+
+
+def _identity(message: Message) -> Hashable:
+    """Return what a delayed message and its copy have in common.
+
+    A message that waits again, after a further failure of its consumer, has another reconsumeTimes.
+    """
+    target = _target(message) if message.topic == SCHEDULE_TOPIC else (message.topic, message.queue_id)
+    key = message.properties.get(UNIQ_KEY)
+    return (
+        target, key, message.born_timestamp, message.born_host, message.body_crc, message.reconsume_times,
+    )  # fmt: skip
+
+
+def _target(message: Message) -> QueueKey | None:
+    queue_id = message.properties.get(REAL_QUEUE_ID, "")
+    topic = message.properties.get(REAL_TOPIC)
+    return (topic, int(queue_id)) if topic is not None and queue_id.isdecimal() and len(queue_id) < 10 else None
