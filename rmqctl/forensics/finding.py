@@ -367,6 +367,17 @@ CATALOGUE: dict[str, Explanation] = {
         "A queue has messages, and topics.json gives its topic fewer queues than that.",
         "No consumer reads the queue. Raise readQueueNums of the topic until the queue is empty.",
     ),
+    "delay-overdue": Explanation(
+        "Delayed messages, or retries, were due more than an hour before the log's last message, and are not "
+        "delivered: the offset of their level did not move.",
+        "A start of the broker delivers them. `rmqctl config set-offset STORE --delay-level N --to OFFSET` passes over "
+        "a message that no broker can deliver.",
+    ),
+    "half-overdue": Explanation(
+        "Half messages have neither commit nor rollback more than a day after they were stored.",
+        "A broker asks the producers of the group in PGROUP: start one. `rmqctl trace STORE --unique-key` shows the "
+        "life of one message.",
+    ),
     "timer-beyond-queue": Explanation(
         "timerQueueOffset in config/timercheck is after the end of the timer's queue: the log was cut, or the file is "
         "of another store.",

@@ -52,6 +52,8 @@ NAMED_CAUSES = {
     "topic-unlisted": ("topics-lost", False),
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
+    "delay-overdue": ("delay-stalled", False),
+    "half-overdue": ("half-stalled", False),
     "epochs-invalid": ("controller-files-wrong", True),
     "epochs-beyond-log": ("controller-files-wrong", True),
     "identity-invalid": ("controller-files-wrong", True),

@@ -246,6 +246,18 @@ CAUSES: dict[str, CauseKind] = {
         CERTAIN,
         "RocketMQ's issue 1869",
     ),
+    "delay-stalled": CauseKind(
+        "A delay level stands still: messages were due long before the log ends: {subjects}{places}",
+        "Consumers wait for these delayed messages or retries. A start of the broker delivers them, unless the first "
+        "one cannot be delivered: then the level stands still again.",
+        LIKELY,
+    ),
+    "half-stalled": CauseKind(
+        "Half messages have no end, more than a day later: {subjects}{places}",
+        "Consumers never got these messages, and their producers may believe that they are sent. The broker's check "
+        "stood still, or no producer of the group answers it. A broker drops half messages that expire.",
+        LIKELY,
+    ),
     "group-ahead": CauseKind(
         "The offset of a consumer group is after the end of its queue: {subjects}{places}",
         "When a consumer of the group pulls, the broker sends the consumer to the end of the queue. A broker up to "

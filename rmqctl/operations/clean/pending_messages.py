@@ -27,6 +27,7 @@ from rmqctl.store.config.topics import (
     DLQ_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    TRANS_GROUP,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     is_broker_topic,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     Counts = npt.NDArray[np.int64]  # numbers of messages, one for each log file
 
-TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 
 

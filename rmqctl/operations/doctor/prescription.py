@@ -24,6 +24,14 @@ QUEUES_BEGIN_LATER = (
 )
 DELAYS_SET = "{waiting} {verb} there: the broker delivers them when they are due. {undo}"
 OFFSETS_SET = "The group then gets the next message that is stored."
+DELAY_STALLED = (
+    "This changes nothing, and shows the first message that waits. Start the broker, and run doctor on the stopped "
+    "store again: if the level is still there, `rmqctl config set-offset --delay-level` can pass over this message."
+)
+HALF_STALLED = (
+    "This changes nothing, and shows the first half message. Its producers know whether to commit it: start one of "
+    "the group (PGROUP), so that the broker can ask."
+)
 OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
     "purpose."
@@ -62,6 +70,8 @@ COMMANDS = {
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
+    "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
+    "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"

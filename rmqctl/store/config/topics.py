@@ -19,6 +19,7 @@ READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"  # of an entry of topi
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_GROUP = "CID_RMQ_SYS_TRANS"  # the broker's own group, which reads both
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
