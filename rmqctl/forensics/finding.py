@@ -367,6 +367,12 @@ CATALOGUE: dict[str, Explanation] = {
         "A queue has messages, and topics.json gives its topic fewer queues than that.",
         "No consumer reads the queue. Raise readQueueNums of the topic until the queue is empty.",
     ),
+    "entries-missing": Explanation(
+        "The log of a DLedger node ends before the index that its group has agreed on (committedIndex in "
+        "dledger-ID/checkpoint).",
+        "Compare with the other members of the group (`rmqctl info`): one whose log ends later has the entries. Copy "
+        "the whole store from there while both are stopped, and keep this one.",
+    ),
     "delay-overdue": Explanation(
         "Delayed messages, or retries, were due more than an hour before the log's last message, and are not "
         "delivered: the offset of their level did not move.",

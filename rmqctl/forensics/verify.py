@@ -16,6 +16,7 @@ from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.forensics.audit.client_audit import RejectedMessages
 from rmqctl.forensics.audit.controller_audit import audit_controller_files
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.dledger_audit import audit_committed
 from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.audit.part_audit import summary_of
 from rmqctl.forensics.bit_flip import find_bit_flips
@@ -259,6 +260,8 @@ class Verification:
         self.report.findings += state_audit.audit_journals(self._store)
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
+        elif self._store.commit_log.has_entries:
+            self.report.findings += audit_committed(self._store)
         if self._queues is None or self._index is None:
             return
         self.report.findings += state_audit.audit_abort(self._store)

@@ -47,7 +47,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl undo STORE --list": ("bad-journal", "placeholder", "unfinished-change"),
     "rmqctl config show STORE delay": ("delay-overdue",),
     "rmqctl queue STORE": ("half-overdue", "log-start-missing", "timer-beyond-queue"),
-    "rmqctl info STORE": ("epochs-invalid", "epochs-beyond-log", "identity-invalid"),
+    "rmqctl info STORE": ("entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid"),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
@@ -73,7 +73,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl lag STORE": ("group-ahead",),
     "rmqctl config show STORE delay": ("delay-stalled",),
     "rmqctl queue STORE": ("half-stalled", "timer-ahead"),
-    "rmqctl info STORE": ("controller-files-wrong",),
+    "rmqctl info STORE": ("committed-gone", "controller-files-wrong"),
     "rmqctl info STORE --broker-conf FILE": ("log-gone",),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
 }  # fmt: skip

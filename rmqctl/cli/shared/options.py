@@ -259,8 +259,7 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
     elif opened.path.layout is Layout.DLEDGER:
         remark(
             f"note: {root_text(store)}: its log is a DLedger group's: entries that the group has not agreed on are "
-            "shown, too. The log alone is checked: not the queues, not the index, and not DLedger's own index and "
-            "checkpoint"
+            "shown, too. The log alone is checked: not the queues, not the index, and not DLedger's own index"
         )
     return opened
 

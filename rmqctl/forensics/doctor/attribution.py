@@ -52,6 +52,7 @@ NAMED_CAUSES = {
     "topic-unlisted": ("topics-lost", False),
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
+    "entries-missing": ("committed-gone", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
     "epochs-invalid": ("controller-files-wrong", True),

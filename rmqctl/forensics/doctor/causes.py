@@ -81,6 +81,12 @@ CAUSES: dict[str, CauseKind] = {
         "any more. A slave may have them.",
         LIKELY,
     ),
+    "committed-gone": CauseKind(
+        "The DLedger log lost entries that its group has agreed on: {subjects}{places}",
+        "Producers were told that these messages are stored. The other members of the group have them, unless they "
+        "lost them too: a group that elects this node without them loses them for good. Keep this node stopped until "
+        "its log is copied again from a member.",
+    ),
     "log-file-misplaced": CauseKind(
         "Records of the commit log lie at another place than they say: {subjects}{places}",
         "A file has a wrong name, is a copy of another one, or holds old bytes. Brokers serve what the queues lead to, "

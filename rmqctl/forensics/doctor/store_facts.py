@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.state_audit import config_files, queue_end
-from rmqctl.forensics.delay_levels import undelivered
+from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rmqctl.forensics.delay_levels import Undelivered
     from rmqctl.forensics.finding import Finding
+    from rmqctl.forensics.groups.delay_levels import Undelivered
     from rmqctl.forensics.renamed_files import RenamedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore

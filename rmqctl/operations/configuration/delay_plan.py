@@ -1,4 +1,6 @@
-"""The plan of a change that sets the offset of a delay level in config/delayOffset.json.
+"""The plan of a change that sets the offset of a delay level.
+
+A broker stores the offsets of delay levels in config/delayOffset.json.
 
 A broker that starts with a level ahead of its queue skips what waits there: 4.9.2 and later set the level to the end
 of the queue (ScheduleMessageService.correctDelayOffset), older ones wait until the queue reaches the offset.
@@ -9,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.forensics.delay_levels import undelivered
+from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.operations.configuration.config_change import check_is_in_files
 from rmqctl.operations.configuration.offset_plan import OFFSETS, OffsetPlan, QueueOffset, changed_offsets
@@ -18,14 +20,16 @@ from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, delay_off
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.delay_levels import Undelivered
+    from rmqctl.forensics.groups.delay_levels import Undelivered
     from rmqctl.format.profile import Profile
     from rmqctl.operations.configuration.offset_plan import OffsetGoal
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 def plan_delay_offset(store: ReadOnlyStore, profile: Profile, level: int, goal: OffsetGoal) -> OffsetPlan:
-    """Return the plan that makes a broker go on at `goal` in delay level `level` (from 1 on).
+    """Return the plan that makes a broker go on at `goal` in a delay level.
+
+    Levels count from 1.
 
     Raises BadRequest if the store does not know the level, or if the offset is not in its queue. Raises
     LayoutNotSupported, Unreadable and OSError.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
-from rmqctl.forensics.audit.waiting_audit import audit_waiting
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.format.message import Damage

@@ -70,6 +70,7 @@ COMMANDS = {
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
+    "committed-gone": ("rmqctl info {target}", LOOK),
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
     "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),

@@ -12,7 +12,7 @@ An entry with a valid header ends inside its file. In a valid header, channel, c
 write them. From one entry to the next, the index increases by one and the term never decreases. A check of index and
 term needs the previous entry. The PHYSICALOFFSET of the record is POS + 48.
 
-rmqctl does not read DLedger's own index and checkpoint (`committedIndex`). Entries after `committedIndex` may be
+rmqctl does not read DLedger's own index. Entries after `committedIndex` (in the text file dledger-ID/checkpoint) may be
 uncommitted.
 """
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER, decode_entry_header
 from rmqctl.store.dledger.entry_reader import EntryReader
 from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, end_position, next_readable
 
@@ -181,6 +182,24 @@ class CommitLog:
             position = item.end - file.file_from_offset
         file.close()
         return file.file_from_offset + position, last
+
+    def last_entry(self) -> tuple[int, int]:
+        """Return the end of DLedger's log, and the index of its last entry or -1.
+
+        Damage before the end is passed over. Raises OSError.
+        """
+        end, last = self.end()
+        while isinstance(item := self.at(end), Damage):
+            following = self.next_record(end + max(item.size, 1))
+            if following is None:
+                break
+            end, found = self.end(following)
+            last = found or last
+        begin = last.physical_offset - ENTRY_HEADER.size if last is not None else -1
+        file = self.queue.find(begin)
+        if file is None:
+            return end, -1
+        return end, decode_entry_header(file.read(begin - file.file_from_offset, ENTRY_HEADER.size)).entry_index
 
     def path_of(self, physical_offset: int) -> str:
         """Return the name of the file that contains a physical offset.

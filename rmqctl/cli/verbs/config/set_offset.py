@@ -25,7 +25,7 @@ NO_OFFSET = "none"
 
 
 class GoalType(click.ParamType):  # type: ignore[type-arg]
-    """The type of a position in queues: `earliest`, `latest`, `undelivered`, a time or an offset."""
+    """The type of a position in queues: a word, a time or an offset."""
 
     name = "GOAL"
 
@@ -102,7 +102,9 @@ class OffsetOptions:
 @output_option("table", "json")
 @options_in(asked=OffsetOptions, how=ConfigRun)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: OffsetOptions, how: ConfigRun) -> int:
-    """Set the offsets where consumer group GROUP continues to read TOPIC, or where a delay level goes on.
+    """Set where a consumer group, or a delay level, goes on.
+
+    `set-offset` sets the offsets where consumer group GROUP continues to read TOPIC.
 
     The broker uses the new offsets after its next start. Without QUEUE, `set-offset` sets the offsets of all queues of
     TOPIC. `earliest` is the first message that a queue still has. `latest` is the end of the queue. For a TIME,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.forensics.audit.waiting_audit import audit_waiting
+from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 

@@ -24,28 +24,32 @@ if TYPE_CHECKING:
 
 
 class Undelivered(NamedTuple):
-    """What a delay level has not delivered: the queue offsets `waiting`, ascending, of a queue that ends at `end`."""
+    """What a delay level has not delivered.
+
+    `waiting` has queue offsets, ascending, of a queue that ends at `end`.
+    """
 
     waiting: tuple[int, ...]
     end: int
 
     @property
     def first(self) -> int:
-        """Return the queue offset of the first message that no delivered copy follows, or the end of the queue."""
+        """Return the first queue offset without a delivered copy, or the queue's end."""
         return self.waiting[0] if self.waiting else self.end
 
     def skipped_at(self, queue_offset: int) -> int:
-        """Return how many waiting messages a broker never delivers that goes on at `queue_offset`."""
+        """Return how many waiting messages are before `queue_offset`."""
         return bisect_left(self.waiting, queue_offset)
 
     def repeated_at(self, queue_offset: int) -> int:
-        """Return how many messages a broker delivers again that goes on at `queue_offset`."""
+        """Return how many delivered messages are at `queue_offset` or later."""
         return self.end - queue_offset - (len(self.waiting) - self.skipped_at(queue_offset))
 
 
 def undelivered(store: ReadOnlyStore, queue_id: int) -> Undelivered:
-    """Return what a delay level has not delivered, by the messages in the log. Raises OSError.
+    """Return what a delay level has not delivered, by the messages in the log.
 
+    Raises OSError.
     A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message.
     """
     queue = store.queues.get((SCHEDULE_TOPIC, queue_id))
@@ -71,7 +75,7 @@ def due_ms(store: ReadOnlyStore, unit: CqUnit, message: Message) -> int:
 
 
 def _copies(store: ReadOnlyStore, messages: list[Message]) -> dict[Hashable, int]:
-    """Return the physical offset of the last message like each delayed one, in the queues that these name."""
+    """Return where the last message like each delayed one is (physical offset)."""
     oldest: dict[QueueKey, int] = {}
     for message in messages:
         if (key := _target(message)) is not None:

@@ -1,4 +1,4 @@
-"""Finds messages that brokers should have passed on long ago: delayed messages, and half messages.
+"""Finds delayed messages and half messages that wait too long.
 
 Messages are late compared with the last message of the log, not with the present time: a copy of a store, or a store
 whose broker was stopped, never becomes unhealthy by waiting.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.delay_levels import due_ms
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.delay_levels import due_ms
 from rmqctl.format.body import op_message
 from rmqctl.format.properties import UNIQ_KEY
 from rmqctl.format.timestamp import duration, rfc3339
