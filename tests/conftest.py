@@ -39,8 +39,8 @@ from rmqctl.kernels import (
     scan,
     send_hash,
 )
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in, warm_up
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where, warm_up
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.golden_archive import blocks_of, write_archive
 
@@ -230,7 +230,7 @@ def _kernels_are_kept() -> None:
 
     Where none are kept yet, two workers compile half of them each, and take the others'.
     """
-    cache_in(find_folder())
+    cache_where(find_cache)
     warm_up(*(KERNELS[::-1] if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else KERNELS))
 
 

@@ -108,6 +108,9 @@ def main() -> None:
     repeat_dropped_interrupts()
     gc.set_threshold(GARBAGE_THRESHOLD)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads that rmqctl never uses
+    os.environ["PYTHONSAFEPATH"] = (
+        "1"  # a Python that it starts would import modules of the current folder, maybe a store
+    )
     status = run(sys.argv[1:])
     if SPARK_SESSION in sys.modules:
         sys.modules[SPARK_SESSION].end_jvm()

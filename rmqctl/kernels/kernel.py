@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from rmqctl.kernels import machine_code
+from rmqctl.kernels.kernel_cache import KernelCache
 from rmqctl.kernels.machine_code import Kinds, MachineCode, kinds_of
 from rmqctl.kernels.plain_rows import call_with_plain_rows
 
 KERNELS: list[Kernel] = []
 _LOCK = threading.RLock()
-_CACHE: list[Path] = []
+_CACHE: list[KernelCache] = []
 
 
 class Part:
@@ -83,7 +83,8 @@ class Kernel:
 
     def _code(self, kinds: Kinds) -> MachineCode:
         name = machine_code.file_name(self._function, kinds)
-        found = machine_code.read(_CACHE[0], name) if _CACHE else None
+        raw = _CACHE[0].read(name) if _CACHE else None
+        found = MachineCode.from_bytes(name, raw) if raw is not None else None
         if found is None:
             self.is_compiled_here = True
             from rmqctl.kernels.native import compile_kernel
@@ -91,7 +92,7 @@ class Kernel:
             found = compile_kernel(with_native_parts(self._function), kinds)
             if _CACHE:
                 with suppress(OSError):  # a full disk: the next process compiles the kernel again
-                    machine_code.write(_CACHE[0], name, found)
+                    _CACHE[0].write(name, found.to_bytes(name))
         return found
 
 
@@ -154,9 +155,9 @@ def with_native_parts(function: Callable[..., Any]) -> Callable[..., Any]:
     return linked
 
 
-def keep_compiled(folder: Path | None) -> None:
-    """Use a folder as the cache of compiled kernels from now on; None: no cache."""
-    _CACHE[:] = [] if folder is None else [folder]
+def keep_compiled(cache: KernelCache | None) -> None:
+    """Use this cache of compiled kernels from now on; None: no cache."""
+    _CACHE[:] = [] if cache is None else [cache]
 
 
 def compiling() -> bool:

@@ -1,38 +1,89 @@
 """The cache of compiled kernels.
 
-The cache is in the user's cache folder. If the user's cache folder cannot be written (the home may be read-only), the
-cache is in a subfolder of the temporary folder. If neither the user's cache folder nor the temporary folder can be
-written, kernels are not cached. numba does not notice changes in the source files of functions that a kernel calls.
-Each version of the source code has its own cache folder. Cache folders of other users are never used, because rmqctl
-executes the code in the cache.
+rmqctl executes what is in the cache. So it is a folder in which nobody else can put a file (`rmqctl.scratch`): in the
+user's cache folder, or else, where the home cannot be written or belongs to somebody else, in a folder for temporary
+files. If there is none, kernels are not cached.
+
+numba does not notice changes in the source files of functions that a kernel calls. Each version of the source code has
+its own cache folder.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.scratch import is_trusted, open_folder, temporary_paths
+
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def find_folder() -> Path | None:
-    """Return the folder for compiled kernels, which no other user can write to.
+class KernelCache(NamedTuple):
+    """The folder of the cache: where it was found, and its descriptor.
 
-    The result is None if no cache folder can be used.
+    All access is by the descriptor, because the path may lead elsewhere the next moment.
     """
-    import platformdirs
 
+    path: Path
+    folder: int
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, or None.
+
+        None means that the file cannot be read, or that another user could have written it.
+        """
+        try:
+            with open(os.open(name, os.O_RDONLY | _OPEN, dir_fd=self.folder), "rb") as file:
+                found = os.fstat(file.fileno())
+                return file.read() if stat.S_ISREG(found.st_mode) and is_trusted(found) else None
+        except OSError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file. Other processes see it only when it is complete. Raises OSError."""
+        part = f"{name}.{os.getpid()}"
+        with suppress(FileNotFoundError):  # a process with this number has left it
+            os.unlink(part, dir_fd=self.folder)
+        try:
+            with open(
+                os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o644, dir_fd=self.folder), "wb"
+            ) as file:
+                file.write(content)
+            os.rename(part, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=self.folder)
+            raise
+
+    def names(self) -> list[str]:
+        """Return the names of the files. Raises OSError."""
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
+        try:
+            return os.listdir(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def find_cache() -> KernelCache | None:
+    """Open the cache, or return None if kernels cannot be cached."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return _first_of(home, tuple(filter(os.path.isdir, temporary_paths())), os.geteuid())
+
+
+@cache
+def _first_of(home: str, temporary: tuple[str, ...], uid: int) -> KernelCache | None:
     try:
         digest = _sources_digest()
     except OSError:  # rmqctl was installed without its sources
         return None
-    own = platformdirs.user_cache_path("rmqctl") / digest
-    if _is_ours(own.parent) and _is_ours(own):
-        return own
-    import tempfile  # this import takes as long as loading a kernel
-
-    temporary = Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}" / digest
-    return temporary if _is_ours(temporary.parent) and _is_ours(temporary) else None
+    for folder, own in ((home, "rmqctl"), *((each, f"rmqctl-{uid}") for each in temporary)):
+        with suppress(OSError):
+            return KernelCache(Path(folder, own, digest), open_folder(folder, own, digest, creates=True))
+    return None
 
 
 @cache
@@ -49,22 +100,3 @@ def _sources_digest() -> str:
         for name in names:
             digest.update(get_data(package.__name__, f"{name}.py") or b"")
     return digest.hexdigest()[:16]
-
-
-def _is_ours(folder: Path) -> bool:
-    """Return whether only this user, who owns `folder`, can write to `folder`.
-
-    If `folder` does not exist, the function tries to create `folder`.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.lstat(folder)
-    except OSError:
-        return False
-    is_effective = os.access in os.supports_effective_ids
-    return (
-        os.access(folder, os.W_OK | os.X_OK, effective_ids=is_effective)
-        and stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.getuid()
-        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )

@@ -16,7 +16,6 @@ unused words, the number of its elements, the size of an element, the address, t
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import sys
 from functools import cache
@@ -27,7 +26,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _DIGEST_SIZE = 16
 _SEPARATOR = b"\n"
@@ -123,31 +121,6 @@ def _machine() -> str:
 
     processor = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     return _short_digest((*processor, sys.version_info[:2], str(llvmlite.__version__)))
-
-
-def read(folder: Path, name: str) -> MachineCode | None:
-    """Return the machine code in a cache file.
-
-    The result is None if the file does not exist, cannot be read, or is damaged.
-    """
-    try:
-        return MachineCode.from_bytes(name, (folder / name).read_bytes())
-    except OSError:
-        return None
-
-
-def write(folder: Path, name: str, code: MachineCode) -> None:
-    """Write a cache file. Raises OSError.
-
-    Other processes see the file only when it is complete.
-    """
-    part = folder / f"{name}.{os.getpid()}"
-    try:
-        part.write_bytes(code.to_bytes(name))
-        part.rename(folder / name)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def load(code: MachineCode, kinds: Kinds) -> Callable[[tuple[Any, ...]], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from fnmatch import filter as matching
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.kernels.kernel import KERNELS, keep_compiled
@@ -10,7 +11,8 @@ from rmqctl.kernels.machine_code import files_of_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
+
+    from rmqctl.kernels.kernel_cache import KernelCache
 
 
 class KernelModule(Protocol):
@@ -25,23 +27,18 @@ class KernelModule(Protocol):
 _LOCK = threading.Lock()
 _READY: set[str] = set()
 _PLAIN: set[str] = set()
-_FIND_FOLDER: list[Callable[[], Path | None]] = []
+_FIND_CACHE: list[Callable[[], KernelCache | None]] = []
 # bytes on the disk, of which 1 MiB of a log may be zeros that are not used yet; loading kernels takes as long as
 # 256 KiB of small messages in plain Python, compiling them as long as 16 MiB
 SMALL_INPUT, SMALL_FIRST_INPUT = 1280 * 1024, 8 * 1024 * 1024
 
 
-def cache_in(folder: Path | None) -> None:
-    """Use a folder as the cache of compiled kernels from now on.
+def cache_where(find_cache: Callable[[], KernelCache | None]) -> None:
+    """Ask `find_cache` for the cache whenever kernels are compiled or loaded.
 
-    If `folder` is None, no cache is used. Anyone who can write to the cache folder can run code in this process.
+    None means that nothing is cached.
     """
-    cache_where(lambda: folder)
-
-
-def cache_where(find_folder: Callable[[], Path | None]) -> None:
-    """Ask `find_folder` for the cache folder whenever kernels are compiled or loaded."""
-    _FIND_FOLDER[:] = [find_folder]
+    _FIND_CACHE[:] = [find_cache]
 
 
 def runs_plain(module: KernelModule) -> bool:
@@ -65,7 +62,7 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
             _run_plain(_PLAIN | (names - _READY))
             return
         _run_plain(_PLAIN - names)
-        keep_compiled(_folder())
+        keep_compiled(_cache())
         for module in modules:
             module.warm_up()
         _READY.update(names)
@@ -74,16 +71,19 @@ def warm_up(*modules: KernelModule, size: int | None = None) -> None:
 def _is_small(size: int, names: set[str]) -> bool:
     if size >= SMALL_FIRST_INPUT:
         return False
-    return size < SMALL_INPUT or not is_cached(_folder(), names)
+    return size < SMALL_INPUT or not is_cached(_cache(), names)
 
 
-def is_cached(folder: Path | None, names: Iterable[str]) -> bool:
-    """Return whether the cache in `folder` has kernels of each module in `names`."""
-    return folder is not None and all(any(folder.glob(files_of_module(name))) for name in names)
+def is_cached(cache: KernelCache | None, names: Iterable[str]) -> bool:
+    """Return whether the cache has kernels of each module in `names`. Raises OSError."""
+    if cache is None:
+        return False
+    files = cache.names()
+    return all(matching(files, files_of_module(name)) for name in names)
 
 
-def _folder() -> Path | None:
-    return _FIND_FOLDER[0]() if _FIND_FOLDER else None
+def _cache() -> KernelCache | None:
+    return _FIND_CACHE[0]() if _FIND_CACHE else None
 
 
 def _run_plain(names: set[str]) -> None:

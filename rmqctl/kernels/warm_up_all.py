@@ -6,11 +6,11 @@ import importlib
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: TID251 -- each gets PYTHONSAFEPATH
+from multiprocessing import get_context  # noqa: TID251 -- each gets PYTHONSAFEPATH
 
-from rmqctl.kernels.warm_up import cache_in, is_cached, warm_up
+from rmqctl.kernels.kernel_cache import KernelCache, find_cache
+from rmqctl.kernels.warm_up import cache_where, is_cached, warm_up
 
 # the slowest modules first, so that all processes end at about the same time
 MODULES = (
@@ -20,8 +20,10 @@ MODULES = (
 )  # fmt: skip
 
 
-def warm_up_all(folder: Path, on_done: Callable[[int, int], None]) -> list[str]:
-    """Compile each kernel that the cache in `folder` does not have.
+def warm_up_all(cache: KernelCache, on_done: Callable[[int, int], None]) -> list[str]:
+    """Compile each kernel that `cache` does not have.
+
+    Each process opens the cache by itself (`find_cache`).
 
     After each module, `on_done` is called with the number of finished modules and the number of all modules. Returns
     the names of the modules that could not be cached, for example because the disk is full.
@@ -29,16 +31,16 @@ def warm_up_all(folder: Path, on_done: Callable[[int, int], None]) -> list[str]:
     workers = min(len(os.sched_getaffinity(0)), len(MODULES))
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         try:
-            compiling = [pool.submit(_compile, name, folder) for name in MODULES]
+            compiling = [pool.submit(_compile, name) for name in MODULES]
             for done, each in enumerate(as_completed(compiling), 1):
                 each.result()
                 on_done(done, len(MODULES))
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
-    return [name for name in MODULES if not is_cached(folder, [name])]
+    return [name for name in MODULES if not is_cached(cache, [name])]
 
 
-def _compile(name: str, folder: Path) -> None:
-    cache_in(folder)
+def _compile(name: str) -> None:
+    cache_where(find_cache)
     warm_up(importlib.import_module(f"rmqctl.kernels.{name}"))

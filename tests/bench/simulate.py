@@ -32,8 +32,8 @@ from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
 from rmqctl.forensics.verify import Verification
 from rmqctl.kernels.cq_unit_compare import RUNS
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where
 from rmqctl.spark.question.verify import whole_report
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, ClusterScan
 from rmqctl.spark.scan.index_by_tasks import IndexByTasks
@@ -132,7 +132,7 @@ def simulate_rows(work: Path) -> list[list[str]]:
 
 
 def _one_log(store: Path) -> Spent:
-    cache_in(find_folder())
+    cache_where(find_cache)
     executors = _Executors()
     with closing(ReadOnlyStore(store)) as opened:
         Verification(opened).warm_up()

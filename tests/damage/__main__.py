@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where
 from tests.conftest import DATA
 from tests.damage.case import Case, draw
 from tests.damage.pristine import Pristine, stores_of
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder to work in and to leave the last store in")
     parser.add_argument("--shrink", action="store_true", help="print each failing case with as few kinds as show it")
     options = parser.parse_args()
-    cache_in(find_folder())
+    cache_where(find_cache)
     with tempfile.TemporaryDirectory(prefix="rmqctl-damage-") as folder:
         scratch = options.keep or Path(folder)
         stores = stores_of(options.golden, Path(folder))

@@ -1,10 +1,7 @@
-"""The kernels' cache: kept where only the user can write, left alone where it cannot be used, and never the end of a
-run.
-"""
+"""The kernels' cache is filled once, and never the end of a run. `test_kernel_cache.py` has where it is."""
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -16,10 +13,10 @@ from rmqctl.kernels import kernel_cache
 from tests.conftest import unpack
 
 BROKEN_SAVE = """
-from pathlib import Path
-def write_bytes(self, data):
+from rmqctl.kernels.kernel_cache import KernelCache
+def write(self, name, content):
     raise OSError(28, "No space left on device")
-Path.write_bytes = write_bytes
+KernelCache.write = write
 """
 COMPILED = "import rmqctl.kernels.warm_up; rmqctl.kernels.warm_up.SMALL_FIRST_INPUT = 0; "
 IMPATIENT = "import rmqctl.cli.shared.first_run; rmqctl.cli.shared.first_run.PATIENCE_SECONDS = 0.05"
@@ -60,40 +57,6 @@ def test_a_torn_cache_is_compiled_anew(store: Path, tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = verify(store, tmp_path)
     assert (found.returncode, "Traceback" in found.stderr) == (0, False)
-
-
-def test_a_folder_that_others_can_write_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
-    mine = tmp_path / "rmqctl"
-    found = kernel_cache.find_folder()
-    assert found is not None
-    assert found.parent == mine
-    assert mine.stat().st_mode & 0o777 == 0o700
-    mine.chmod(0o777)
-    found = kernel_cache.find_folder()
-    assert found is not None
-    assert found.parent == tmp_path / "temporary" / f"rmqctl-{os.getuid()}"
-
-
-def test_a_read_only_home_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *arguments: object, **options: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(self))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    assert kernel_cache.find_folder() is None
-
-
-def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (tmp_path / "rmqctl").symlink_to(elsewhere)
-    (tmp_path / f"rmqctl-{os.getuid()}").symlink_to(elsewhere)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    assert kernel_cache.find_folder() is None
 
 
 @pytest.mark.parametrize(

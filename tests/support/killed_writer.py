@@ -12,13 +12,13 @@ from pathlib import Path
 WRITER = """
 import sys
 from pathlib import Path
-from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.format.profile import PROFILES
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.warm_up import cache_where
 from rmqctl.store.engine.store_services import StoreServices
 from tests.store.engine.test_message_store import SMALL, created, message
 
-cache_in(find_folder())
+cache_where(find_cache)
 root, sync, profile = Path(sys.argv[1]), sys.argv[2] == "sync", PROFILES[sys.argv[3]]
 services = StoreServices(created(root, profile), sync_flush=sync)
 services.__enter__()

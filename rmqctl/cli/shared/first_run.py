@@ -17,7 +17,7 @@ def warmed_up(warm_up: Callable[[], None]) -> None:
     import threading
 
     from rmqctl.kernels.kernel import compiling
-    from rmqctl.kernels.kernel_cache import find_folder
+    from rmqctl.kernels.kernel_cache import find_cache
     from rmqctl.kernels.warm_up import cache_where
 
     def watch() -> None:
@@ -26,7 +26,7 @@ def warmed_up(warm_up: Callable[[], None]) -> None:
                 remark("compiling for this machine; this takes a few seconds once, then it is cached")
                 return
 
-    cache_where(find_folder)
+    cache_where(find_cache)
     done = threading.Event()
     threading.Thread(target=watch, daemon=True).start()
     try:

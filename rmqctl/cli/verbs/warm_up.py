@@ -28,15 +28,18 @@ def command(progress_mode: str) -> int:
     version of rmqctl. `warm-up` uses all processors, and needs less than a minute on two processors. Without warm-up,
     each verb compiles what it needs at its first run. `warm-up` prints the path of the cache folder.
     """
-    from rmqctl.kernels.kernel_cache import find_folder
+    from rmqctl.kernels.kernel_cache import find_cache
     from rmqctl.kernels.warm_up_all import warm_up_all
 
-    folder = find_folder()
-    if folder is None:
-        raise Unreadable("no cache folder that only this user can write", hint="set XDG_CACHE_HOME to one")
+    cache = find_cache()
+    if cache is None:
+        raise Unreadable(
+            "no cache folder in which no other user can put a file",
+            hint="set XDG_CACHE_HOME to an absolute path of a folder that only you can write to",
+        )
     with count_progress(progress_mode, "compiling") as on_done:
-        left = warm_up_all(folder, on_done)
+        left = warm_up_all(cache, on_done)
     if left:
-        raise Unreadable(f"not cached: {', '.join(left)}", path=str(folder), hint="look whether the disk is full")
-    click.echo(folder)
+        raise Unreadable(f"not cached: {', '.join(left)}", path=str(cache.path), hint="look whether the disk is full")
+    click.echo(cache.path)
     return int(ExitCode.CLEAN)

@@ -13,10 +13,14 @@ from __future__ import annotations
 import errno
 import mmap
 from concurrent.futures import ThreadPoolExecutor
-from tempfile import TemporaryFile
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from rmqctl.errors import Unreadable
+from rmqctl.scratch import TEMPORARY_HINT, temporary_folder
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from rmqctl.logfile.system.writable_storage import WritableStorage
@@ -117,17 +121,21 @@ class MappedMemory:
 class Spool:
     """Collects bytes in a temporary file; `view` returns all bytes.
 
-    Methods raise OSError, for example if the disk of temporary files is full.
+    Methods raise Unreadable, for example if the disk of temporary files is full.
     """
 
     def __init__(self) -> None:
-        self._file = TemporaryFile()  # noqa: SIM115 -- `view` and `close` close it
+        from tempfile import TemporaryFile  # noqa: TID251 -- in a folder that is given
+
+        self._folder = temporary_folder()
+        self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 -- `view` and `close` close it
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:
         """Append bytes, and return the slice of the view that has these bytes."""
         begin = self._size
-        self._size += self._file.write(data)
+        with self._naming_the_folder():
+            self._size += self._file.write(data)
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
@@ -135,11 +143,21 @@ class Spool:
 
         After a call of `view`, no bytes can be appended.
         """
-        self._file.flush()
-        found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
-        self.close()
+        with self._naming_the_folder():
+            self._file.flush()
+            found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
+            self.close()
         return memoryview(found)
+
+    @contextmanager
+    def _naming_the_folder(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = f"a temporary file cannot be written: {error.strerror}"
+            raise Unreadable(what, path=self._folder, hint=TEMPORARY_HINT) from error
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # its last bytes find no room, and nobody needs them
+            self._file.close()

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, scan_by_tasks
 from rmqctl.spark.scan.index_by_tasks import IndexByTasks, prove_files
 from rmqctl.spark.scan.store_tasks import task_of
@@ -36,7 +36,7 @@ def verify(
     Every executor must have access to the store's folder under the same path. Raises Unreadable if the store cannot be
     read.
     """
-    cache_in(find_folder())
+    cache_where(find_cache)
     found = verification(spark, store, level=level, split_size=split_size)
     found.run()
     return found.report

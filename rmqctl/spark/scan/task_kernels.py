@@ -6,8 +6,8 @@ import gc
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in, warm_up
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where, warm_up
 
 if TYPE_CHECKING:
     from rmqctl.kernels.warm_up import KernelModule
@@ -19,7 +19,7 @@ def warm_up_once(*modules: KernelModule) -> None:
 
     The kernels are cached in a folder of the user who runs the task.
     """
-    cache_in(find_folder())
+    cache_where(find_cache)
     warm_up(*modules)
     # PySpark collects garbage after each task; with the compiler's objects, that would take twice as long as the task
     gc.freeze()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
+import subprocess  # noqa: TID251 -- no Python: it asks a Java for its version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -6,8 +6,9 @@ on a cluster or on this host.
 
 from __future__ import annotations
 
+import re
 import sys
-import tempfile
+import tempfile  # noqa: TID251 -- in a folder that is given
 import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from zipfile import ZipFile
 
 import rmqctl
 from rmqctl.errors import BadRequest
+from rmqctl.scratch import temporary_folder
 from rmqctl.spark.session.java import java_home
 from rmqctl.spark.session.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
 from rmqctl.spark.session.spark_answer import check_answers
@@ -80,7 +82,8 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
 
     If this function starts the session, the session ends after the block. `environ` is the environment of this process,
     which Spark's launcher reads. Raises Unreadable if no Spark server answers. Raises BadRequest if there is no
-    suitable Java, if the master is not valid, or if a package for Spark Connect is missing.
+    suitable Java, if the master is not valid, or if a package for Spark Connect is missing. Raises Unreadable if no
+    folder can hold temporary files.
     """
     from pyspark.sql import SparkSession
 
@@ -95,13 +98,33 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
         )
     for url in filter(None, target):
         check_answers(url)
-    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
-        with _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_LOCAL_IP", _SAFE_PATH):
+    temporary = temporary_folder(holds_code=True)
+    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-", dir=temporary) as folder:
+        with (
+            _left_as_found(
+                environ, "JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_LOCAL_IP", "TMPDIR", _SAFE_PATH
+            ),
+            _files_of_pyspark_in(temporary, environ),
+        ):
             spark = _begin(target, environ, Path(folder))
         try:
             yield spark
         finally:
             _end(spark)
+
+
+@contextmanager
+def _files_of_pyspark_in(folder: str, environ: MutableMapping[str, str]) -> Iterator[None]:
+    """Let PySpark and the processes that it starts use `folder` for temporary files.
+
+    They would take any TMPDIR, and the current folder where no other can be written.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, folder
+    environ["TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager
@@ -182,7 +205,7 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
     if is_ours:  # otherwise, spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
         environ.setdefault("SPARK_HOME", str(_spark_home()))
-        settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
+        settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _java_options(folder))
         settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the current folder
     if master:
         settings.setMaster(master)
@@ -249,15 +272,17 @@ def _is_local(master: str | None) -> bool:
     return f"{master}[".startswith("local[")
 
 
-def _logging(folder: Path) -> str:
-    """Return the JVM option that limits Spark's log.
+def _java_options(folder: Path) -> str:
+    """Return the JVM options for the folder of temporary files, and for the log.
 
     Only Spark's task scheduler logs warnings and errors. Failures outside the task scheduler reach rmqctl as
-    exceptions. The settings of the log are written to a file in `folder`.
+    exceptions. The settings of the log are written to a file in `folder`. Temporary files are beside `folder`, because
+    the JVM may outlive it.
     """
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")
-    return f"-Dlog4j2.configurationFile=file:{path}"
+    options = f"-Dlog4j2.configurationFile={path.as_uri()}", f"-Djava.io.tmpdir={folder.parent}"
+    return " ".join('"' + re.sub(r'(["\\])', r"\\\1", option) + '"' for option in options)
 
 
 def _package(folder: Path) -> Path:

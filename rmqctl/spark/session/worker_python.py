@@ -14,7 +14,9 @@ import sys
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory  # noqa: TID251 -- in a folder that is given
+
+from rmqctl.scratch import temporary_folder
 
 _FOLDERS = ExitStack()
 atexit.register(_FOLDERS.close)
@@ -22,7 +24,7 @@ _SCRIPT = """\
 #!/bin/sh
 others=$(printf %s "$PYTHONPATH" | sed 's#[^:]*/python/lib/pyspark[.]zip:*##g')
 export PYTHONPATH={modules}"${{others:+:$others}}"
-exec {python} "$@"
+exec {python} -P "$@"
 """
 
 
@@ -40,7 +42,9 @@ def worker_python() -> str:
     packages = [Path(str(package.__file__)).absolute().parent for package in (pyspark, py4j)]
     if not all(package.is_dir() for package in packages):
         return sys.executable
-    folder = Path(_FOLDERS.enter_context(TemporaryDirectory(prefix="rmqctl-python-")))
+    folder = Path(
+        _FOLDERS.enter_context(TemporaryDirectory(prefix="rmqctl-python-", dir=temporary_folder(holds_code=True)))
+    )
     modules, script = folder / "modules", folder / "python"
     modules.mkdir()
     for package in packages:

@@ -29,7 +29,7 @@ def test_what_is_compiled_is_in_the_cache(rmqctl: Rmqctl, tmp_path: Path, monkey
 
 
 def test_without_a_folder_nothing_is_compiled(rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.kernels.kernel_cache.find_folder", lambda: None)
+    monkeypatch.setattr("rmqctl.kernels.kernel_cache.find_cache", lambda: None)
     result = rmqctl("warm-up")
     assert (result.code, result.out) == (4, "")
     assert "XDG_CACHE_HOME" in result.err

@@ -176,11 +176,11 @@ def test_a_pool_writes_the_same(tmp_path: Path) -> None:
 DIE = """
 import os, sys
 from pathlib import Path
-from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.store.config.broker_conf import read_broker_conf
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.warm_up import cache_where
 from tests.store.config.test_message_store_config import created, put
-cache_in(find_folder())
+cache_where(find_cache)
 store = created(Path(sys.argv[1]), sys.argv[2])
 put(store, 30)
 store.log_queue.commit()

@@ -111,10 +111,10 @@ def test_not_confirmed(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.Monke
 HOLDER = """
 import sys
 from pathlib import Path
-from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import cache_in
+from rmqctl.kernels.kernel_cache import find_cache
+from rmqctl.kernels.warm_up import cache_where
 from rmqctl.store.engine.message_store import MessageStore
-cache_in(find_folder())
+cache_where(find_cache)
 store = MessageStore(Path(sys.argv[1]))
 print("open", flush=True)
 input()

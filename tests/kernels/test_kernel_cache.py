@@ -1,0 +1,150 @@
+"""Only code that root or this user put into the cache is ever returned, whatever others do meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rmqctl.kernels import kernel_cache
+from rmqctl.kernels.kernel_cache import KernelCache, find_cache
+from tests.conftest import IN_MEMORY
+
+SOMEBODY = 65534
+RACE_SECONDS = 1.5
+# swaps a folder with another for as long as it runs, as whom it is told: an id, or -1 for whoever starts it
+SWAP = """
+import os, sys
+home, uid = sys.argv[1], int(sys.argv[2])
+if uid >= 0:
+    os.setgroups([]), os.setgid(uid), os.setuid(uid)
+os.chdir(home)
+print(flush=True)
+while True:
+    os.rename("rmqctl", "aside"), os.rename("evil", "rmqctl")
+    os.rename("rmqctl", "evil"), os.rename("aside", "rmqctl")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The only folder that may hold a cache."""
+    home = tmp_path / "cache"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.setattr(kernel_cache, "temporary_paths", list)
+    kernel_cache._first_of.cache_clear()
+    yield home
+    kernel_cache._first_of.cache_clear()
+
+
+def found() -> KernelCache | None:
+    kernel_cache._first_of.cache_clear()
+    return find_cache()
+
+
+def test_what_is_written_is_read(home: Path) -> None:
+    cache = found()
+    assert cache is not None
+    assert cache.path.parent == home / "rmqctl"
+    assert cache.read("a.o") is None
+    cache.write("a.o", b"code")
+    (cache.path / f"b.o.{os.getpid()}").write_bytes(b"left by another process")
+    cache.write("b.o", b"other code")
+    assert (cache.read("a.o"), cache.read("b.o"), sorted(cache.names())) == (b"code", b"other code", ["a.o", "b.o"])
+    assert [path.stat().st_mode & 0o777 for path in (cache.path.parent, cache.path)] == [0o700, 0o700]
+
+
+def test_files_that_another_could_have_written_are_not_read(home: Path) -> None:
+    cache = found()
+    assert cache is not None
+    cache.write("a.o", b"code")
+    file = cache.path / "a.o"
+    for mode in (0o664, 0o646):
+        file.chmod(mode)
+        assert cache.read("a.o") is None
+    file.chmod(0o600)
+    assert cache.read("a.o") == b"code"
+    file.rename(cache.path / "b.o")
+    file.symlink_to("b.o")
+    os.mkfifo(cache.path / "pipe.o")
+    assert [cache.read(name) for name in ("a.o", "pipe.o", ".")] == [None, None, None]
+
+
+def test_folders_that_another_could_replace_are_not_used(home: Path) -> None:
+    cache = found()
+    assert cache is not None
+    for folder in (cache.path, cache.path.parent, home, home.parent):
+        before = folder.stat().st_mode
+        for mode in (0o770, 0o707):
+            folder.chmod(mode)
+            assert found() is None
+        folder.chmod(before)
+        assert found() is not None
+    home.chmod(0o1777)  # as /tmp is: only the owner of a folder can replace it
+    assert found() is not None
+
+
+def test_links_are_followed_up_to_the_cache_folder_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = home.parent / "link"
+    link.symlink_to(home)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(link))
+    cache = found()
+    assert cache is not None
+    cache.path.parent.rename(home / "elsewhere")
+    (home / "rmqctl").symlink_to("elsewhere")
+    assert found() is None
+
+
+def test_a_home_that_belongs_to_another_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `sudo`, where HOME is kept: here, this process takes itself for another user than the one it is."""
+    uid = os.geteuid()
+    if uid == 0:
+        os.chown(home, SOMEBODY, SOMEBODY)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    assert found() is None
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("who", ["anybody", "the owner of the home"])
+def test_a_swap_never_leads_to_code_of_others(who: str, home: Path) -> None:
+    """Either everybody may write to the home, which needs no second user; or, as root, it belongs to another."""
+    good = found()
+    assert good is not None
+    good.write("a.o", b"good")
+    shutil.copytree(home / "rmqctl", home / "evil")
+    for path in (home / "evil").rglob("a.o"):
+        path.write_bytes(b"evil")
+    is_other = who == "the owner of the home" and os.geteuid() == 0
+    if is_other:
+        for path in (home, home / "evil", *(home / "evil").rglob("*")):
+            os.chown(path, SOMEBODY, SOMEBODY)
+        for path in home.parents:  # up to the folder for temporary files, so that the other user gets there
+            with suppress(ValueError):
+                path.relative_to(IN_MEMORY if home.is_relative_to(IN_MEMORY) else Path("/tmp"))
+                path.chmod(path.stat().st_mode | 0o011)
+    else:
+        home.chmod(0o777)
+    command = [sys.executable, "-P", "-c", SWAP, str(home), str(SOMEBODY if is_other else -1)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapper:
+        assert swapper.stdout is not None
+        swapper.stdout.readline()
+        seen = set()
+        end = time.monotonic() + RACE_SECONDS
+        while time.monotonic() < end:
+            cache = found()
+            seen.add(cache and cache.read("a.o"))
+            if cache is not None:
+                os.close(cache.folder)
+        assert swapper.poll() is None
+        swapper.kill()
+    assert seen == {None}
+    assert good.read("a.o") == b"good"  # what was opened before stays what it was
