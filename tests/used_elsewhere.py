@@ -42,6 +42,7 @@ _.uniq_key_start
 _.value_length
 
 # keys of a line: msgspec reads them, to refuse any other
+_.body_error
 _.born_time
 _.store_time
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.forensics.message_row import damage_row, message_row
+from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
@@ -32,8 +33,9 @@ class Dump:
     """The rows of a store's log that the filter `wanted` selects.
 
     `on_damage` is called with each damage in the selected range. The `message` of this damage is None. `damages` counts
-    the calls of `on_damage`. If a broker cuts the log during `follow`, `on_cut` is called with the physical offset of
-    the cut. `incomplete` is set if a part of the log was unreadable. `summary` is updated while the rows are read.
+    the calls of `on_damage`. `matched` counts the messages in the blocks of `lines`; the caller counts other rows. If a
+    broker cuts the log during `follow`, `on_cut` is called with the physical offset of the cut. `incomplete` is set if
+    a part of the log was unreadable. `summary` is updated while the rows are read.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Dump:
         store: ReadOnlyStore,
         wanted: Filter,
         *,
-        body: str = "none",
+        bodies: Bodies = NO_BODIES,
         damaged: bool = False,
         on_damage: Callable[[Damage], None],
         on_cut: Callable[[int], None] = lambda _: None,
@@ -49,15 +51,25 @@ class Dump:
     ) -> None:
         self.summary = ScanSummary()
         self.damages = 0
+        self.matched = 0
         self.incomplete = False
         self._store = store
         self._log = store.commit_log
         self._wanted = wanted
-        self._body = body
+        self._bodies = bodies
         self._damaged = damaged
         self._on_damage = on_damage
         self._on_cut = on_cut
         self._threads = threads
+
+    @property
+    def undecoded(self) -> Bodies:
+        """Return what counts the bodies that could not be decompressed.
+
+        Those of the condition are preferred to those of the rows, which are the same or fewer.
+        """
+        match = self._wanted.body
+        return match.bodies if match is not None and match.bodies.failed else self._bodies
 
     def warm_up(self, *, with_lines: bool) -> None:
         """Compile or load the kernels that `rows` needs.
@@ -92,13 +104,16 @@ class Dump:
         from rmqctl.forensics.line_writer import LineWriter
 
         self.warm_up(with_lines=True)
-        writer = LineWriter(self._wanted, self._body)
+        writer = LineWriter(self._wanted, self._bodies.encoding)
         for item in self._scan(writer.take):
             if not isinstance(item, RecordRun):
-                yield from ((to_line(row) + "\n").encode() for row in self._row(item))
+                rows = list(self._row(item))
+                self.matched += sum("damage" not in row for row in rows)
+                yield from ((to_line(row) + "\n").encode() for row in rows)
                 continue
             path, pieces = item.result
             for piece in pieces:
+                self.matched += 1 if isinstance(piece, Message) else piece.count(b"\n")
                 if isinstance(piece, Message):
                     yield from ((to_line(row) + "\n").encode() for row in self._shown(piece, path))
                 else:
@@ -201,9 +216,9 @@ class Dump:
     def _shown(self, item: ScanItem, path: str | None = None) -> list[Row]:
         path = self._log.path_of(item.physical_offset) if path is None else path
         if isinstance(item, Damage):
-            return [damage_row(item, path=path, body=self._body)]
+            return [damage_row(item, path=path, bodies=self._bodies)]
         if isinstance(item, Message):
-            return [message_row(item, path=path, tags_code=self._store.tags_code(item), body=self._body)]
+            return [message_row(item, path=path, tags_code=self._store.tags_code(item), bodies=self._bodies)]
         return []
 
     def _hear_if_damage(self, item: ScanItem) -> None:

@@ -9,9 +9,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.message_row import plain_body
 from rmqctl.format import properties
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transaction_type
+from rmqctl.format.body.bodies import BodyMatch
+from rmqctl.format.host import PORT_SIZE, Host, encode
+from rmqctl.format.message import HEADS, HOST_V4
+from rmqctl.format.sys_flag import BORNHOST_V6, TRANSACTION_MASK, TransactionType, transaction_type
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.column_reader import Columns
 
+_BORN_HOST_AT = HEADS[0].offset("BORNHOST")  # in every record: what comes before has a fixed size
 _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
@@ -55,7 +58,8 @@ class Filter:
 
     A message must meet every given part. Times are in ms, both ends included. A message must begin at a physical offset
     in [`from_offset`, `to_offset`). `queue_offset` is in units. `queue_offsets` is a range of queue offsets, both ends
-    included. `places` are physical offsets (int64, ascending).
+    included. `host` is BORNHOST: an address of 4 or 16 bytes, and a port, or None for any. `places` are physical
+    offsets (int64, ascending).
     """
 
     topics: frozenset[str] = frozenset()
@@ -64,12 +68,13 @@ class Filter:
     queue_offsets: tuple[int, int] | None = None
     key: str | None = None
     tag: str | None = None
+    host: tuple[bytes, int | None] | None = None
     since: int | None = None
     until: int | None = None
     from_offset: int | None = None
     to_offset: int | None = None
     transaction: TransactionType | None = None
-    body: re.Pattern[bytes] | None = field(default=None, compare=False)
+    body: BodyMatch | None = field(default=None, compare=False)
     places: Numbers | None = field(default=None, compare=False)
 
     def matches(self, message: Message) -> bool:
@@ -86,10 +91,11 @@ class Filter:
             and (self.from_offset is None or message.physical_offset >= self.from_offset)
             and (self.to_offset is None or message.physical_offset < self.to_offset)
             and (self.transaction is None or _kind(message) == self.transaction)
+            and (self.host is None or self._is_host(message.born_host))
             and self._is_place(message.physical_offset)
             and (not self.topics or message.topic in self.topics)
             and self._has_properties(message)
-            and (self.body is None or self.body.search(plain_body(message)) is not None)
+            and (self.body is None or self.body.is_in(message))
         )
 
     def rows(self, columns: Columns) -> Numbers:
@@ -136,6 +142,22 @@ class Filter:
             kept &= rows["position"] < self.to_offset - columns.physical_offset
         if self.transaction is not None:
             kept &= self._by_kind(columns)
+        if self.host is not None:
+            kept &= self._by_host(columns)
+        return kept
+
+    def _is_host(self, host: Host) -> bool:
+        return self.host is not None and host.address == self.host[0] and self.host[1] in (None, host.port)
+
+    def _by_host(self, columns: Columns) -> Flags:
+        """Return which rows have the wanted BORNHOST (bool, one for each row)."""
+        import numpy as np
+
+        address, port = self.host or (b"", None)
+        wanted = np.frombuffer(encode(Host(address, port)) if port is not None else address, np.uint8)
+        is_v6 = (columns.rows["sys_flag"] & BORNHOST_V6) != 0
+        places = columns.rows["position"][:, None] + (_BORN_HOST_AT + np.arange(len(wanted)))
+        kept: Flags = (columns.buffer[places] == wanted).all(axis=1) & (is_v6 == (len(address) > HOST_V4 - PORT_SIZE))
         return kept
 
     def _by_kind(self, columns: Columns) -> Flags:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
+from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.sys_flag import TransactionType, transaction_type
@@ -56,12 +57,14 @@ class Search:
     `findings` has the damage that the search found. `remarks` has notes for the user.
     """
 
-    def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:
+    def __init__(
+        self, store: ReadOnlyStore, question: Question, *, bodies: Bodies = NO_BODIES, threads: int = 1
+    ) -> None:
         self.findings: list[Damage] = []
         self.remarks: list[str] = []
         self._store = store
         self._question = question
-        self._body = body
+        self._bodies = bodies
         self._threads = threads
 
     @property
@@ -336,10 +339,10 @@ class Search:
     def _row(self, item: ScanItem) -> dict[str, Any]:
         path = self._store.commit_log.path_of(item.physical_offset)
         if isinstance(item, Damage):
-            return damage_row(item, path=path, body=self._body)
+            return damage_row(item, path=path, bodies=self._bodies)
         if not isinstance(item, Message):
             raise TypeError("a blank has no row")
-        return message_row(item, path=path, tags_code=self._store.tags_code(item), body=self._body)
+        return message_row(item, path=path, tags_code=self._store.tags_code(item), bodies=self._bodies)
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:

@@ -95,7 +95,7 @@ RECORD_KEYS = (
 )  # fmt: skip
 TIME_KEYS = ("bornTime", "storeTime")  # the same times as the timestamps, as RFC 3339
 TEXT_KEYS = frozenset(("topic", *TIME_KEYS, "bornHost", "storeHost", "msgId"))  # keys with plain text in quotes
-ROW_KEYS = (*RECORD_KEYS, "body", "bodyEncoding", "damage", "detail")
+ROW_KEYS = (*RECORD_KEYS, "body", "bodyEncoding", "damage", "detail", "bodyCharset", "bodyError")
 _PREFIX = struct.Struct(">iI")
 _INT = struct.Struct(">i")
 _BYTE = struct.Struct(">b")

@@ -13,7 +13,7 @@ line encodes all lines that are not plain, and reports faults. A line is plain i
   property has a name in `_RARE`.
   (5) A line with `physicalOffset` has a `body`. A body is text, or base64 whose unused last bits are zero. The
   body matches `bodyCrc`.
-  (6) Hosts are IPv4 addresses. sysFlag shows no transaction and no inner batch.
+  (6) Hosts are IPv4 addresses. sysFlag shows no transaction, no inner batch and no compression.
   (7) No part of the line is longer than its limit, and the record fits into a log file.
 
 Lines with `__CRC32#`, with `damage` or with `bodyEncoding` hex, and lines for V2 records, are rare and never plain.
@@ -35,7 +35,7 @@ from rmqctl.format.client_check import PORT_MAX
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
-from rmqctl.format.sys_flag import BORNHOST_V6, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
+from rmqctl.format.sys_flag import BORNHOST_V6, COMPRESSED, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
 from rmqctl.kernels.compile import (
     BLOCK,
     call_crc32,
@@ -89,7 +89,7 @@ _HEAD = HEADS[0]
 )  # fmt: skip
 _HEAD_SIZE, _MAGIC, _CRC_MASK = _HEAD.size, MAGIC_V1, np.uint32(CRC_MASK)
 _TOPIC_MAX, _PROPERTIES_MAX = TOPIC_LENGTH_MAX_V1, PROPERTIES_LENGTH_MAX
-_RARE_FLAGS, _V6 = TRANSACTION_MASK | INNER_BATCH, BORNHOST_V6 | STOREHOST_V6
+_RARE_FLAGS, _V6 = TRANSACTION_MASK | INNER_BATCH | COMPRESSED, BORNHOST_V6 | STOREHOST_V6
 
 _QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA, _DOT, _MINUS, _OPEN, _CLOSE, _PADDING = (
     34,

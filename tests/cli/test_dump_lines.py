@@ -15,6 +15,7 @@ from rmqctl.cli.output.render import to_json
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.forensics.message_row import message_row
+from rmqctl.format.body.bodies import Bodies, BodyMatch
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TransactionType
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -27,7 +28,7 @@ YEAR_9999 = 253_402_300_799_999
 
 
 def by_kernel(store: ReadOnlyStore, wanted: Filter, body: str) -> list[str]:
-    blocks = Dump(store, wanted, body=body, on_damage=print, threads=2).lines(to_json)
+    blocks = Dump(store, wanted, bodies=Bodies(body), on_damage=print, threads=2).lines(to_json)
     return b"".join(blocks).decode().splitlines(keepends=True)
 
 
@@ -35,7 +36,8 @@ def one_by_one(store: ReadOnlyStore, wanted: Filter, body: str) -> list[str]:
     log = store.commit_log
     messages = [item for item in log.scan() if isinstance(item, Message) and wanted.matches(item)]
     rows = (
-        message_row(m, path=log.path_of(m.physical_offset), tags_code=store.tags_code(m), body=body) for m in messages
+        message_row(m, path=log.path_of(m.physical_offset), tags_code=store.tags_code(m), bodies=Bodies(body))
+        for m in messages
     )
     return [to_json(row) + "\n" for row in rows]
 
@@ -107,6 +109,8 @@ CONDITIONS: list[dict[str, Any]] = [
     {"queue_id": 2},
     {"queue_offsets": (3, 50)},
     {"places": np.array([0, 300, 2**40])},
+    {"host": (bytes([127, 0, 0, 1]), 33128)},
+    {"host": (bytes([127, 0, 0, 1]), None), "queue_id": 0},
     {"tag": "TagA"},
     {"tag": "\ufffd"},
     {"key": "c0"},
@@ -119,7 +123,7 @@ CONDITIONS: list[dict[str, Any]] = [
     {"transaction": TransactionType.PREPARED},
     {"transaction": TransactionType.NONE},
     {"transaction": TransactionType.NONE, "topics": frozenset(["events"])},
-    {"body": re.compile(b"amount.:1"), "topics": frozenset(["orders"])},
+    {"body": BodyMatch(b"amount.:1"), "topics": frozenset(["orders"])},
 ]
 
 

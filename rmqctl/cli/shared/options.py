@@ -12,9 +12,10 @@ import click
 
 from rmqctl.cli.output.render import RAW_CSV, remark
 from rmqctl.logfile.system.remote_storage import is_url, root_text
-from rmqctl.text import quoted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from rmqctl.format.body.bodies import Bodies
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -134,6 +135,73 @@ def id_options(command: F) -> F:
         help="The message's UNIQ_KEY: the id that the producer gave the message (msgId of SendResult).",
     )
     return key(msg_id(unique_key(command)))
+
+
+class HostType(click.ParamType):  # type: ignore[type-arg]
+    """The type of an option that is an IP address, with or without a port."""
+
+    name = "ADDRESS[:PORT]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[bytes, int | None]:
+        """Return the address (4 or 16 bytes), and the port or None."""
+        import ipaddress
+
+        text = str(value)
+        address, _, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
+        try:
+            return ipaddress.ip_address(address.strip("[]")).packed, int(port) if port else None
+        except ValueError:
+            self.fail(f"{text!r} is not an IP address, nor ADDRESS:PORT: BORNHOST has no host names", param, ctx)
+
+
+class CharsetType(click.ParamType):  # type: ignore[type-arg]
+    """The type of an option that names a charset."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name in lower case.
+
+        A name that Python does not know as a charset is a usage error.
+        """
+        name = str(value).lower()
+        try:
+            "a".encode(name)
+            b"".decode(name)
+        except (LookupError, ValueError):
+            self.fail(f"{value!r} is no charset that rmqctl knows; try gbk, gb18030, big5 or latin-1", param, ctx)
+        return name
+
+
+def body_options(command: F) -> F:
+    """Add --body and --charset."""
+    body = click.option(
+        "--body",
+        type=BODIES,
+        help="Show bodies. `utf8` decompresses them (zlib, lz4, zstd) and shows text; `hex` and `base64` show the "
+        "stored bytes.  [default: none; utf8 with --charset]",
+    )
+    charset = click.option(
+        "--charset", type=CharsetType(), help="The charset of bodies that are not UTF-8 text, such as gbk."
+    )
+    return body(charset(command))
+
+
+def bodies_of(body: str | None, charset: str | None, *, default: str = "utf8") -> Bodies:
+    """Return how bodies are shown.
+
+    `default` is the encoding if --charset is given, but not --body.
+    """
+    from rmqctl.format.body.bodies import Bodies
+
+    return Bodies(body or (default if charset else "none"), charset)
+
+
+def note_failed_bodies(bodies: Bodies) -> None:
+    """Report on stderr the bodies that could not be decompressed."""
+    if bodies.failed:
+        what = counted(bodies.failed, "body", "bodies")
+        remark(f"note: {what} could not be decompressed, and taken as stored; the first {bodies.failure}")
 
 
 def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:

@@ -122,6 +122,7 @@ def _stage_row(unique_key: str | None, stage: Stage, first: Stage, trace: Trace,
         "indexed": record.indexed,
         "damage": record.damage,
         "placeholder": record.message.placeholder,
+        **trace.bodies.columns(message),
     }
 
 

@@ -18,6 +18,7 @@ from rmqctl.forensics.trace.op_messages import OpMessages
 from rmqctl.forensics.trace.queue_records import record_at
 from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order, kinds_of
 from rmqctl.forensics.trace.verdict import life_verdict
+from rmqctl.format.body.bodies import Bodies
 from rmqctl.format.host import parse_msg_id
 from rmqctl.store.config.topics import TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
@@ -94,8 +95,10 @@ class Trace:
         warm_up: Callable[[], None],
         by_scan: bool = False,
         limit: int = MESSAGES_MAX,
+        bodies: Bodies | None = None,
     ) -> None:
         self.stores = stores
+        self.bodies = bodies or Bodies()
         self.question = question
         self._limit = limit
         self.scans = [LogScan(store, number, threads=threads, warm_up=warm_up) for number, store in enumerate(stores)]
@@ -192,10 +195,9 @@ class Trace:
         if record.message.topic == TRACE_TOPIC:
             return True
         if record.place not in self._client_records_at:
-            from rmqctl.forensics.message_row import plain_body
             from rmqctl.format.body.client_trace import is_trace
 
-            self._client_records_at[record.place] = is_trace(plain_body(record.message))
+            self._client_records_at[record.place] = is_trace(self.bodies.plain(record.message)[0])
         return self._client_records_at[record.place]
 
     def _with_unique_key(self, unique_key: str) -> list[Record]:
@@ -320,13 +322,12 @@ class Trace:
         ]
         if not found:
             return
-        from rmqctl.forensics.message_row import plain_body
         from rmqctl.format.body import client_trace
 
         found = list({record.message.msg_id: record for record in reversed(found)}.values())  # replicas have one msgId
         groups: dict[str | None, str | None] = {}  # old clients say the group only in SubBefore
         for record in in_order(found):
-            for recorded in client_trace.decode(plain_body(record.message)):
+            for recorded in client_trace.decode(self.bodies.plain(record.message)[0]):
                 if recorded.msg_id == unique_key:
                     group = recorded.group or groups.get(recorded.request_id)
                     groups[recorded.request_id] = group

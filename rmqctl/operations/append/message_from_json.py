@@ -7,7 +7,8 @@ are ignored, because the message gets new offsets and a new store time. A line w
 message. `append` copies a stored message without the changes that a broker makes to new messages. A line without
 `physicalOffset` is a new message. A new message with the property DELAY is delayed. A new message without the property
 UNIQ_KEY gets a UNIQ_KEY. If a line has `bodyCrc`, the body must have this CRC-32. The check of `bodyCrc` fails if the
-text of `dump --body utf8` differs from the stored body.
+text of `dump --body utf8` differs from the stored body. If sysFlag says that the body is compressed, it must be: a
+client rejects a body that it cannot decompress, and all messages behind it in the same pull.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from rmqctl.format import properties
+from rmqctl.format.body.compression import BodyError, decompressed
 from rmqctl.format.client_check import PORT_MAX
 from rmqctl.format.crc import masked_crc32
 from rmqctl.format.encode import MessageExtBrokerInner
@@ -52,6 +54,7 @@ class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     body: str | None = None
     body_encoding: Literal["utf8", "hex", "base64"] = "utf8"
+    body_charset: str | None = None
     properties: dict[str, str] = {}
     queue_id: QueueId = 0
     flag: Int = 0
@@ -74,11 +77,11 @@ class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     tags_code: Any = None
     path: Any = None
     detail: Any = None
+    body_error: Any = None
 
 
 _DECODER = msgspec.json.Decoder(Line)
 _BODIES: dict[str, Callable[[str], bytes]] = {
-    "utf8": lambda text: text.encode("utf-8", "surrogateescape"),
     "hex": bytes.fromhex,
     "base64": lambda text: base64.b64decode(text, validate=True),
 }
@@ -100,7 +103,7 @@ def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]
         body = ""
     message = MessageExtBrokerInner(
         row.topic,
-        _body(body, row.body_encoding, row.body_crc),
+        _body(body, row),
         checked_properties(row.properties, is_copy=is_copy),
         BORN_HOST if row.born_host is None else _host(row.born_host, "bornHost"),
         STORE_HOST if row.store_host is None else _host(row.store_host, "storeHost"),
@@ -188,18 +191,32 @@ class UniqueKeys:
 UNIQUE_KEYS = UniqueKeys()
 
 
-def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
+def _body(text: str, row: Line) -> bytes:
+    body_crc = row.body_crc
     try:
-        body = _BODIES[encoding](text)
+        body = _BODIES[row.body_encoding](text) if row.body_encoding in _BODIES else _encoded(text, row.body_charset)
     except (ValueError, binascii.Error) as error:
-        raise ValueError(f"the body is not {encoding}: {error}") from None
+        raise ValueError(f"the body is not {row.body_charset or row.body_encoding}: {error}") from None
     if body_crc is not None and masked_crc32(body) != body_crc:
         differ = f"its CRC-32 is {masked_crc32(body)}, bodyCrc says {body_crc}"
         raise ValueError(
             f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you "
             "changed it"
         )
+    try:
+        decompressed(row.sys_flag, body)
+    except BodyError as error:
+        raise ValueError(f"no client can decompress the body: {error}; bit 1 of sysFlag means compressed") from None
     return body
+
+
+def _encoded(text: str, charset: str | None) -> bytes:
+    if charset is None:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return text.encode(charset)
+    except LookupError:
+        raise ValueError("the charset is unknown") from None
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:

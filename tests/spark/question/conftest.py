@@ -14,6 +14,7 @@ import pytest
 
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
+from rmqctl.format.body.bodies import Bodies
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, unpack
 
@@ -64,4 +65,4 @@ def document(rmqctl: Rmqctl) -> Callable[..., Row]:
 def dumped(root: Path, body: str = "none") -> list[Row]:
     """The rows of `rmqctl dump`."""
     with closing(ReadOnlyStore(root)) as store:
-        return list(Dump(store, Filter(), body=body, on_damage=lambda _: None).rows())
+        return list(Dump(store, Filter(), bodies=Bodies(body), on_damage=lambda _: None).rows())

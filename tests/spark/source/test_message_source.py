@@ -18,6 +18,7 @@ from rmqctl.errors import BadRequest, NotAStore, RmqctlError, Unreadable
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
+from rmqctl.format.body.bodies import Bodies
 from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
@@ -36,7 +37,7 @@ SPLIT_SIZE = 10_000
 def dumped(root: Path) -> list[Row]:
     """Dump's rows, in the source's columns."""
     with closing(ReadOnlyStore(root)) as store:
-        rows = list(Dump(store, Filter(), body="hex", damaged=True, on_damage=lambda _: None).rows())
+        rows = list(Dump(store, Filter(), bodies=Bodies("hex"), damaged=True, on_damage=lambda _: None).rows())
     return in_order([as_source(row) for row in rows])
 
 

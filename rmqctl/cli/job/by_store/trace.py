@@ -13,7 +13,7 @@ from rmqctl.cli.job.by_store.each_store import Failed, begun_tasks, open_each, r
 from rmqctl.cli.job.spark_options import spark_session, spark_target_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_line_of_text, remark
 from rmqctl.cli.shared.option_class import options_in
-from rmqctl.cli.shared.options import open_store, output_option, progress_option
+from rmqctl.cli.shared.options import bodies_of, open_store, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.verbs.inspect.trace import TraceOptions, exit_code_of, question_of, trace_options
 from rmqctl.cli.views.inspect.trace_view import print_trace
@@ -64,6 +64,8 @@ def command(
     follow_links: bool,
     limit: int,
     scan: bool,
+    body: str | None,
+    charset: str | None,
     master: str | None,
     remote: str | None,
     output: str,
@@ -89,7 +91,7 @@ def command(
     question = question_of(asked)
     open_one = partial(open_store, broker_conf=broker_conf, follow_links=follow_links, log_only=True)
     found = open_each(dict.fromkeys(stores), open_one)
-    work = partial(traced, question=question, by_scan=scan, limit=limit)
+    work = partial(traced, question=question, by_scan=scan, limit=limit, body=body, charset=charset)
     begin = partial(_begun, work=work, progress_mode=progress_mode)
     done = list(results(found, partial(spark_session, master, remote), begin))
     documents = list(starmap(_document, done))
@@ -134,7 +136,16 @@ def _begun(
     return begun_tasks(spark, tasks, "trace", progress_mode)
 
 
-def traced(store: ReadOnlyStore, shown: str, question: Question, *, by_scan: bool, limit: int) -> Traced:
+def traced(
+    store: ReadOnlyStore,
+    shown: str,
+    question: Question,
+    *,
+    by_scan: bool,
+    limit: int,
+    body: str | None,
+    charset: str | None,
+) -> Traced:
     """Search a store for a message in a task.
 
     `shown` is the name of the store. At most `limit` messages of a key are traced.
@@ -145,6 +156,8 @@ def traced(store: ReadOnlyStore, shown: str, question: Question, *, by_scan: boo
     from rmqctl.spark.scan.task_kernels import warm_up_once
 
     warm_up = partial(warm_up_once, filter_scan)  # a task already has the other kernels
-    trace = Trace([store], question, threads=1, warm_up=warm_up, by_scan=by_scan, limit=limit)
+    trace = Trace(
+        [store], question, threads=1, warm_up=warm_up, by_scan=by_scan, limit=limit, bodies=bodies_of(body, charset)
+    )
     found = document(trace, [shown])
     return Traced(int(exit_code_of(trace)), found, [f"{damage.path}: {damage.detail}" for damage in store.foreign])

@@ -17,12 +17,15 @@ from rmqctl.cli.output.render import is_terminal, print_lines, print_rows, remar
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
-    BODIES,
     COUNT,
     OFFSET,
     OUTPUTS,
     POSITIVE,
+    HostType,
     OffsetRangeType,
+    bodies_of,
+    body_options,
+    note_failed_bodies,
     open_store,
     output_option,
     progress_option,
@@ -37,10 +40,11 @@ from rmqctl.errors import ExitCode
 from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.forensics.dump import Dump
     from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.body.bodies import BodyMatch
     from rmqctl.format.message import Damage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -56,6 +60,7 @@ class DumpOptions:
     queue_id: int | None
     key: str | None
     tag: str | None
+    host: tuple[bytes, int | None] | None
     since: int | None
     until: int | None
     from_offset: int | None
@@ -65,6 +70,7 @@ class DumpOptions:
     unconsumed: bool
     transaction: str | None
     body_match: str | None
+    charset: str | None
     limit: int | None
     tail: int | None
     around: int | None
@@ -105,6 +111,9 @@ class DumpOptions:
 @click.option("--key", help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
+    "--host", type=HostType(), help="Only messages from this producer: the IP address of BORNHOST, or ADDRESS:PORT."
+)
+@click.option(
     "--since",
     type=TimeType(),
     help="Only records stored at or after this time: RFC 3339 (without a zone: local time), epoch ms or s, -2h, "
@@ -133,16 +142,10 @@ class DumpOptions:
 @click.option(
     "--body-match",
     metavar="REGEX",
-    help="Only messages whose body matches REGEX. Bodies that are compressed with zlib are decompressed first.",
+    help="Only messages whose body matches REGEX, after decompression (zlib, lz4, zstd). With --charset, REGEX is "
+    "matched with the text in this charset.",
 )
-@click.option(
-    "--body",
-    type=BODIES,
-    default="none",
-    show_default=True,
-    help="Show bodies. `utf8` decompresses zlib bodies, and shows bodies as text. `hex` and `base64` show the stored "
-    "bytes.",
-)
+@body_options
 @click.option("--limit", type=COUNT, help="Print at most this many records.")
 @click.option("--tail", type=POSITIVE, help="Print at most this many of the selected records, from the end of the log.")
 @click.option(
@@ -175,7 +178,7 @@ def command(
     store: Path,
     broker_conf: Path | None,
     follow_links: bool,
-    body: str,
+    body: str | None,
     damaged: bool,
     output: str,
     threads: int,
@@ -191,13 +194,14 @@ def command(
     from rmqctl.format.message import ROW_KEYS
 
     wanted = _filter(asked)
+    bodies = bodies_of(body, asked.charset, default="none" if asked.body_match is not None else "utf8")
     opened = open_store(store, broker_conf, follow_links, log_only=not asked.unconsumed)
     if asked.group is not None:
         wanted = _only_unconsumed(wanted, opened, asked.group)
     dump = Dump(
         opened,
         wanted,
-        body=body,
+        bodies=bodies,
         damaged=damaged or output == "table",
         on_damage=_remark_damage,
         on_cut=_remark_cut,
@@ -213,21 +217,21 @@ def command(
             if as_lines:
                 print_lines(dump.lines(to_json), asked.limit)
             else:
-                rows = islice(_rows(dump, asked), asked.limit)
+                rows = _counted(islice(_rows(dump, asked), asked.limit), dump)
                 print_rows(
                     "dump",
                     "items",
                     rows,
                     output,
                     ROW_KEYS,
-                    message_columns(body, asked.around),
+                    message_columns(bodies.encoding, asked.around),
                     head={"store": str(store)},
                     live=asked.follow,
                 )
     except KeyboardInterrupt:
-        _finish(opened, dump, asked.topics, cut_short_by="Ctrl-C")
+        _finish(opened, dump, asked, cut_short_by="Ctrl-C")
         raise
-    return _finish(opened, dump, asked.topics, cut_short_by="--limit")
+    return _finish(opened, dump, asked, cut_short_by="--limit")
 
 
 def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
@@ -237,6 +241,12 @@ def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
     if asked.follow:
         return dump.follow(tail=asked.tail, from_start=asked.follows_from_start)
     return dump.rows() if asked.tail is None else dump.tail(asked.tail)
+
+
+def _counted(rows: Iterable[dict[str, Any]], dump: Dump) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        dump.matched += "damage" not in row
+        yield row
 
 
 def _filter(asked: DumpOptions) -> Filter:
@@ -251,7 +261,7 @@ def _filter(asked: DumpOptions) -> Filter:
     _check_order(asked.since, asked.until, "--since", "--until")
     _check_order(asked.from_offset, asked.to_offset, "--from-offset", "--to-offset")
     try:
-        pattern = re.compile(os.fsencode(asked.body_match), re.DOTALL) if asked.body_match is not None else None
+        body = None if asked.body_match is None else _body_match(asked.body_match, asked.charset)
     except (re.error, OverflowError, RecursionError) as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
     return Filter(
@@ -260,13 +270,20 @@ def _filter(asked: DumpOptions) -> Filter:
         queue_offsets=asked.queue_offsets,
         key=asked.key,
         tag=asked.tag,
+        host=asked.host,
         since=asked.since,
         until=asked.until,
         from_offset=asked.from_offset,
         to_offset=asked.to_offset,
         transaction=TRANSACTIONS[asked.transaction] if asked.transaction else None,
-        body=pattern,
+        body=body,
     )
+
+
+def _body_match(expression: str, charset: str | None) -> BodyMatch:
+    from rmqctl.format.body.bodies import BodyMatch
+
+    return BodyMatch(expression if charset else os.fsencode(expression), charset)
 
 
 def _only_unconsumed(wanted: Filter, store: ReadOnlyStore, group: str) -> Filter:
@@ -296,6 +313,7 @@ def _conditions(asked: DumpOptions) -> list[object]:
         asked.queue_id,
         asked.key,
         asked.tag,
+        asked.host,
         asked.transaction,
         asked.body_match,
         asked.unconsumed,
@@ -317,7 +335,7 @@ def _remark_cut(physical_offset: int) -> None:
     remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
-def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str], *, cut_short_by: str) -> int:
+def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_by: str) -> int:
     """Report the end of the scan on stderr, and return the exit code.
 
     `cut_short_by` is the reason for the end if the scan did not reach its own end.
@@ -327,14 +345,21 @@ def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str], *, cut_shor
     store.list_all()
     summary = dump.summary
     stopped = cut_short_by if summary.stopped == "interrupted" else summary.stopped
-    read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
-    remark(f"{read}; stopped at {summary.end}: {stopped}")
-    for topic in topics:
+    for topic in asked.topics:
         unknown = unknown_topic(store, topic)
         if unknown:
             remark(f"note: {unknown}")
     for damage in store.foreign:
         remark(f"{damage.path}: {damage.detail}")
+    note_failed_bodies(dump.undecoded)
+    matched = dump.matched if asked.limit is None else min(dump.matched, asked.limit)
+    matching = (
+        f"{summary.messages} messages"
+        if asked.around is not None
+        else f"{matched} of {summary.messages} messages matched"
+    )
+    read = f"scanned {summary.bytes_scanned} bytes: {matching}, ok up to {summary.ok_up_to}"
+    remark(f"{read}; stopped at {summary.end}: {stopped}")
     if dump.incomplete or store.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)

@@ -14,10 +14,12 @@ from rmqctl.cli.output.render import is_terminal, print_rows, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
-    BODIES,
     OFFSET,
     OUTPUTS,
+    bodies_of,
+    body_options,
     id_options,
+    note_failed_bodies,
     open_store,
     output_option,
     progress_option,
@@ -82,13 +84,7 @@ class QueryOptions:
     "--at", type=TimeType(), help="Find the first message of the queue that was stored at or after this time."
 )
 @click.option("--scan", is_flag=True, help="Read the whole log instead of the index and the queues.")
-@click.option(
-    "--body",
-    type=BODIES,
-    default="none",
-    show_default=True,
-    help="Show bodies. `utf8` decompresses zlib bodies. `hex` and `base64` show the stored bytes.",
-)
+@body_options
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
@@ -98,7 +94,8 @@ def command(
     broker_conf: Path | None,
     follow_links: bool,
     scan: bool,
-    body: str,
+    body: str | None,
+    charset: str | None,
     output: str,
     threads: int,
     progress_mode: str,
@@ -113,20 +110,23 @@ def command(
     from rmqctl.forensics.search import Search
     from rmqctl.format.message import ROW_KEYS
 
-    question = _question(asked)
+    question, bodies = _question(asked), bodies_of(body, charset)
     opened = open_store(store, broker_conf, follow_links, log_only=scan or asked.msg_id is not None)
-    search = Search(opened, question, body=body, threads=threads)
+    search = Search(opened, question, bodies=bodies, threads=threads)
     if scan:
         warmed_up(search.warm_up)
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
     with scan_progress(opened, "none" if quiet else progress_mode, "query"):
-        print_rows("query", "items", rows, output, ROW_KEYS, message_columns(body), head={"store": str(store)})
+        print_rows(
+            "query", "items", rows, output, ROW_KEYS, message_columns(bodies.encoding), head={"store": str(store)}
+        )
     for damage in search.findings:
         place = f"in {damage.path}" if damage.path else f"at {damage.physical_offset}"
         remark(f"damage: {damage.code} {place}: {damage.detail}")
     for remark_text in search.remarks:
         remark(remark_text)
+    note_failed_bodies(bodies)
     for damage in opened.foreign:
         remark(f"{damage.path}: {damage.detail}")
     if search.incomplete or opened.partly_read:

@@ -16,7 +16,10 @@ from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     OFFSET,
     POSITIVE,
+    bodies_of,
+    body_options,
     id_options,
+    note_failed_bodies,
     open_store,
     output_option,
     progress_option,
@@ -58,7 +61,7 @@ def trace_options(command: F) -> F:
     )
     topic = click.option("--topic", help="The topic to which the producer sent the message.")
     offset = click.option("--offset", type=OFFSET, help="The physical offset of any record of the message.")
-    return id_options(offset(topic(limit(scan(command)))))
+    return id_options(offset(topic(limit(scan(body_options(command))))))
 
 
 @click.command(
@@ -90,6 +93,8 @@ def command(
     follow_links: bool,
     limit: int,
     scan: bool,
+    body: str | None,
+    charset: str | None,
     mermaid: bool,
     output: str,
     threads: int,
@@ -111,13 +116,13 @@ def command(
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
 
-    question = question_of(asked)
+    question, bodies = question_of(asked), bodies_of(body, charset)
     if mermaid and output != "table":
         raise click.UsageError("give --mermaid or -o json, not both")
     opened = [open_store(store, broker_conf, follow_links, log_only=True) for store in stores]
     with ExitStack() as stack:
         scans = _ScanStart(opened, progress_mode, stack)
-        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit)
+        trace = Trace(opened, question, threads=threads, warm_up=scans.begin, by_scan=scan, limit=limit, bodies=bodies)
     found = document(trace, [str(store) for store in stores])
     if mermaid:
         from rmqctl.cli.views.inspect.trace_diagram import print_diagram
@@ -127,6 +132,7 @@ def command(
         print_document("trace", found)
     else:
         print_trace(found)
+    note_failed_bodies(bodies)
     for path, store in zip(stores, opened, strict=True):
         where = f"{path}: " if len(stores) > 1 else ""
         for damage in store.foreign:

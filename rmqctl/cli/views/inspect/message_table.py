@@ -29,10 +29,11 @@ def message_columns(body: str, asked: int | None = None) -> dict[str, Callable[[
         "OFFSET": lambda row: row.get("queueOffset"),
         "TAGS": lambda row: row.get("properties", {}).get("TAGS"),
         "KEYS": lambda row: row.get("properties", {}).get("KEYS"),
+        "BORNHOST": lambda row: row.get("bornHost"),
         "DAMAGE": _damage,
     }
     if body != "none":
-        columns["BODY"] = lambda row: row.get("body")
+        columns["BODY"] = lambda row: Toned(row["bodyError"], Tone.BAD) if "bodyError" in row else row.get("body")
     return columns
 
 

@@ -26,7 +26,10 @@ def print_trace(document: Row) -> None:
     for key in keys:
         rows = [row for row in document["stages"] if row["uniqueKey"] == key]
         print()
-        print_fields([("UNIQ_KEY", key or "none"), ("KEYS", rows[0]["keys"]), ("TAGS", rows[0]["tags"])])
+        first = rows[0]
+        body = first.get("bodyError") or first.get("body")
+        fields = [("UNIQ_KEY", key or "none"), ("KEYS", first["keys"]), ("TAGS", first["tags"])]
+        print_fields(fields + ([] if body is None else [("BODY", body)]))
         print()
         _print(rows, _stage_columns(several=several))
     _print_part(document["groups"], _group_columns(several=several))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import io
 import json
@@ -21,6 +22,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+import zstandard
 
 from rmqctl.cli.main import run
 from rmqctl.cli.verbs.change.append import QUEUE_ID
@@ -837,3 +839,18 @@ def test_an_index_file_without_an_entry_is_filled_from_entry_1(
         row["body"]
         for row in rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()
     ] == ["y"]
+
+
+def test_a_body_that_no_client_can_decompress_is_not_stored(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    body = base64.b64encode(zstandard.compress(b"plain")).decode()
+    bad = [
+        f'{{"topic":"T","sysFlag":{flag},"body":"{body}","bodyEncoding":"base64"}}' for flag in (0x201, 0x101, 0x501)
+    ]
+    lines.write_text("\n".join([*bad, '{"topic":"T","body":"订单","bodyCharset":"gbk"}\n']))
+    done = rmqctl("append", store, "--from", lines)
+    assert done.code == 4
+    assert "no client can decompress the body: not lz4" in done.err
+    assert "compression type 5 is unknown" in done.err
+    stored = rmqctl("dump", store, "--topic", "T", "--body", "base64", "-o", "jsonl").rows()
+    assert [base64.b64decode(row["body"]) for row in stored] == [zstandard.compress(b"plain"), "订单".encode("gbk")]

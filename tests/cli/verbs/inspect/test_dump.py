@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
+import zstandard
 
 from tests.conftest import Rmqctl, expected
 from tests.support.log_maker import Record, encode, sample_records, write_log
@@ -345,3 +347,50 @@ def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> No
     assert isinstance(found, Message)
     assert found.physical_offset == len(data)
     assert found.properties == {"KEYS": "abc"}
+
+
+def test_compressed_bodies_are_matched_and_shown(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    text = b"the order " * 30
+    kinds = {0x301: zlib.compress(text), 0x101: lz4.frame.compress(text), 0x201: zstandard.compress(text)}
+    unknown = Record(sys_flag=0x501, body=b"\x01\x02the order")
+    write_log(tmp_path, [*(Record(sys_flag=flag, body=body) for flag, body in kinds.items()), unknown])
+    found = rmqctl("dump", tmp_path, "--body-match", "the order the", "--body", "utf8", "-o", "jsonl")
+    assert [row["body"] for row in found.rows()] == [text.decode()] * 3
+    assert "1 body could not be decompressed" in found.err
+    assert "compression type 5 is unknown" in found.err
+    assert "3 of 4 messages matched" in found.err.splitlines()[-1]
+    last = rmqctl("query", tmp_path, "--topic", "OrderPaid", "--key", "k1", "--scan", "--body", "utf8", "-o", "jsonl")
+    assert [row.get("bodyError") for row in last.rows()][:3] == [None] * 3
+    assert last.rows()[3]["bodyError"] == "compression type 5 is unknown (SYSFLAG 1281, bits 8 to 10)"
+    assert "compression type 5" in rmqctl("dump", tmp_path, "--body", "utf8").out
+
+
+def test_a_charset_is_for_the_text_and_for_the_match(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    write_log(
+        tmp_path,
+        [Record(body="订单已付款".encode("gbk")), Record(body=zlib.compress("订单".encode("gbk")), sys_flag=1)],
+    )
+    shown = rmqctl("dump", tmp_path, "--charset", "GBK", "-o", "jsonl").rows()
+    assert [(row["body"], row["bodyEncoding"], row["bodyCharset"]) for row in shown] == [
+        ("订单已付款", "utf8", "gbk"),
+        ("订单", "utf8", "gbk"),
+    ]
+    assert len(rmqctl("dump", tmp_path, "--charset", "gbk", "--body-match", "^订.$", "-o", "jsonl").rows()) == 1
+    assert not rmqctl("dump", tmp_path, "--body-match", "订单", "-o", "jsonl").rows()
+    traced = rmqctl("trace", tmp_path, "--key", "k1", "--charset", "gbk", "-o", "json").document()
+    assert [stage["body"] for stage in traced["stages"]][:1] == ["订单已付款"]
+    for name in ("klingon", "hex", "rot13"):
+        refused = rmqctl("dump", tmp_path, "--charset", name)
+        assert refused.code == 2
+        assert "is no charset" in refused.err
+
+
+def test_a_producer_s_host(store: Path, rmqctl: Rmqctl) -> None:
+    hosts = {message["bornHost"] for message in MESSAGES}
+    for host in sorted(hosts)[:2]:
+        assert offsets(dump(rmqctl, store, "--host", host)) == sorted(
+            message["physicalOffset"] for message in MESSAGES if message["bornHost"] == host
+        )
+    assert len(dump(rmqctl, store, "--host", "127.0.0.1")) == len(MESSAGES)
+    assert not dump(rmqctl, store, "--host", "[::1]:5")
+    assert rmqctl("dump", store, "--host", "broker-a").code == 2
