@@ -373,6 +373,10 @@ CATALOGUE: dict[str, Explanation] = {
         "Compare with the other members of the group (`rmqctl info`): one whose log ends later has the entries. Copy "
         "the whole store from there while both are stopped, and keep this one.",
     ),
+    "disk-over-limit": Explanation(
+        "A broker takes no messages, because its disk is fuller than diskSpaceWarningLevelRatio (90 %).",
+        "`rmqctl clean STORE --manual --dry-run` shows what has expired. Or move other files off the disk.",
+    ),
     "delay-overdue": Explanation(
         "Delayed messages, or retries, were due more than an hour before the log's last message, and are not "
         "delivered: the offset of their level did not move.",

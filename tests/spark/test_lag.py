@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped")
+SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped", "expiredUnread")
 GROUP_HEADINGS = ["BEHIND", "OLDEST", "AGE", "RETRY", "DELAYED", "DLQ", "POPPED"]
 
 

@@ -53,6 +53,7 @@ NAMED_CAUSES = {
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "entries-missing": ("committed-gone", False),
+    "disk-over-limit": ("disk-full", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
     "epochs-invalid": ("controller-files-wrong", True),

@@ -45,6 +45,11 @@ CAUSES: dict[str, CauseKind] = {
         "A change by rmqctl was not finished",
         "The store is between two states. Do not start a broker before the change is undone.",
     ),
+    "disk-full": CauseKind(
+        "The disk is so full that brokers refuse messages: {subjects}",
+        "Producers get CODE 14, `service not available now`. Consumers still read. A broker deletes the oldest log "
+        "files by force when the disk is that full, unless cleanFileForciblyEnable is false.",
+    ),
     "log-gone": CauseKind(
         "The commit log is missing: {subjects}{places}",
         "All messages are gone unless the log is elsewhere (storePathCommitLog in broker.conf). A broker that starts "
@@ -269,6 +274,11 @@ CAUSES: dict[str, CauseKind] = {
         "When a consumer of the group pulls, the broker sends the consumer to the end of the queue. A broker up to "
         "4.9.3 sends the consumer to offset 0 if the queue begins at 0, and the group reads all messages of the queue "
         "again. The group may skip messages that are stored before the pull.",
+    ),
+    "broker-runs": CauseKind(
+        "A broker, or another rmqctl, has the store open: {detail}",
+        "The store changes while doctor reads it, and no repair is possible. Stop the broker first, then run doctor "
+        "again: what was only not written yet is gone then.",
     ),
     "broker-died": CauseKind(
         "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.state_audit import config_files, queue_end
 from rmqctl.forensics.groups.delay_levels import undelivered
+from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
@@ -44,7 +45,7 @@ class StoreFacts:
     `still_missed` is None if the number is not known. `checkpoint` describes the checkpoint in words. `lost_config` has
     the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
     each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
-    the delay levels with findings, by queueId.
+    the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class StoreFacts:
     lost_config: frozenset[str] = frozenset()
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
+    held: Mapping[QueueKey, int] = field(default_factory=dict)
 
     @property
     def is_healed(self) -> bool:
@@ -139,6 +141,11 @@ def facts_of(
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
+        held={
+            (finding.topic, finding.queue_id): ends_of(store, (finding.topic, finding.queue_id)).behind(None) or 0
+            for finding in findings
+            if finding.code == "offset-beyond-queue" and finding.topic is not None and finding.queue_id is not None
+        },
         undelivered={
             finding.queue_id: undelivered(store, finding.queue_id)
             for finding in findings

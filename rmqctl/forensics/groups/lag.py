@@ -52,6 +52,11 @@ class QueueLag(NamedTuple):
         return QueueEnds(self.min_offset, self.max_offset).behind(self.offset)
 
     @property
+    def expired_unread(self) -> int:
+        """Return how many messages were deleted before the group consumed them."""
+        return (self.min_offset or 0) - (self.offset or 0) if self.outside == "before" else 0
+
+    @property
     def outside(self) -> str | None:
         """Return `before` or `after` if the offset is not in the queue.
 
@@ -70,6 +75,7 @@ class GroupLag(NamedTuple):
 
     `behind` counts the unconsumed messages in all topics of the group, as mqadmin does. `retry_depth` counts only the
     unconsumed messages in the group's %RETRY% topics. `dlq_depth` counts all messages in the group's dead-letter queue.
+    `expired_unread` counts the messages that a broker deleted before the group had consumed them.
     `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
     """
 
@@ -80,6 +86,7 @@ class GroupLag(NamedTuple):
     retries_delayed: int
     dlq_depth: int
     popped: int
+    expired_unread: int
 
 
 class Bound(NamedTuple):
@@ -240,7 +247,8 @@ class Lag:
             low, high = self._ends_of((topic, queue_id))
             dlq_depth += (high or 0) - (low or 0)
         oldest = min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None)
-        return GroupLag(group, behind, oldest, retry_depth, delayed, dlq_depth, sum(row.popped for row in rows))
+        popped, expired = sum(row.popped for row in rows), sum(row.expired_unread for row in rows)
+        return GroupLag(group, behind, oldest, retry_depth, delayed, dlq_depth, popped, expired)
 
     def _end_ms(self) -> int | None:
         """Return the store time of the log's last message, in ms.

@@ -71,6 +71,8 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
     blocking = [group for group in groups if restart is not None and is_blocking(restart, group)]
     if restart is not None and (restart.refused or restart.hangs) and not groups:
         groups = [Group("start-refused")]
+    if groups and examination.broker_pid is not None:
+        groups.append(Group("broker-runs"))
     groups.sort(key=lambda group: (group not in blocking, RANK[group.code], group.physical_offset))
     prescriber = Prescriber(examination, target, options)
     return [_cause(group, examination, prescriber) for group in groups]
@@ -81,6 +83,8 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     command, then = prescriber.of(group)
     restart = examination.restart
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
+    if group.code == "broker-runs":
+        failure = f"process {examination.broker_pid}"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(
         code=group.code,

@@ -22,6 +22,7 @@ from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.format.message import Damage
+from rmqctl.operations.doctor.surroundings import audit_disk
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
@@ -63,6 +64,7 @@ class Examination:
     """The result of an examination of a store, with the plans for a repair.
 
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
+    `broker_pid` is the process that has the store open, or None.
     """
 
     report: VerifyReport
@@ -70,6 +72,7 @@ class Examination:
     facts: StoreFacts
     restart: RestartOutcome | None
     repairs: Repairs
+    broker_pid: int | None = None
 
 
 class Examiner:
@@ -115,7 +118,7 @@ class Examiner:
             _still_missed(restart, repairs.plain),
             renamed,
         )
-        return Examination(report, findings, facts, restart, repairs)
+        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder())
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""
@@ -125,6 +128,7 @@ class Examiner:
             yield Finding("unfinished-change", RMQCTL_FOLDER, None, error.what)
         except RmqctlError:  # a journal that cannot be read: verify reports it
             pass
+        yield from audit_disk(self.store, self.profile)
         if self._level < LEVEL_ALL:
             yield from audit_abort(self.store)
         else:

@@ -23,6 +23,10 @@ QUEUES_BEGIN_LATER = (
     "message in the log stays as it is, because it keeps the number of its next message."
 )
 DELAYS_SET = "{waiting} {verb} there: the broker delivers them when they are due. {undo}"
+OFFSETS_CHOICE = (
+    "`--to latest` skips the {held} that these queues have now: right if the group consumed them before the queues "
+    "were cut. If it did not, `--to earliest` delivers all {held} instead. "
+)
 OFFSETS_SET = "The group then gets the next message that is stored."
 DELAY_STALLED = (
     "This changes nothing, and shows the first message that waits. Start the broker, and run doctor on the stopped "
@@ -32,6 +36,11 @@ HALF_STALLED = (
     "This changes nothing, and shows the first half message. Its producers know whether to commit it: start one of "
     "the group (PGROUP), so that the broker can ask."
 )
+DISK_FULL = (
+    "This changes nothing, and shows which expired files `clean` would delete. If that is too little, move other files "
+    "off the disk. A broker takes messages again as soon as the disk is below its limit."
+)
+BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
     "purpose."
@@ -70,12 +79,18 @@ COMMANDS = {
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),
+    "disk-full": ("rmqctl clean {target} --manual --dry-run", DISK_FULL),
     "committed-gone": ("rmqctl info {target}", LOOK),
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
     "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"
+# commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
+NEED_STORE = (
+    "mv ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl clean ", "rmqctl undo ", "rmqctl config restore ",
+    "rmqctl config set-offset ", "rmqctl truncate ",
+)  # fmt: skip
 COMMANDS_MAX = 20  # each in a line of its own
 LOST_CONFIG = (
     "This changes nothing. No other file of the store has the content: put a good copy of the file there, for example "
@@ -109,13 +124,31 @@ class Prescriber:
         self._reason = GIVEN_PROFILE if options else UNKNOWN_PROFILE.format(profile=profile) if profile else ""
 
     def of(self, group: Group) -> tuple[str, str]:
-        """Return the next command for a cause, and the state of the store afterwards."""
+        """Return the next command for a cause, and the state of the store afterwards.
+
+        With a broker alive, a command that needs the store for itself begins with stopping the broker.
+        """
+        command, then = self._of(group)
+        pid = self._examination.broker_pid
+        if pid is None or group.code == "broker-runs" or not command.startswith(NEED_STORE):
+            return command, then
+        return f"kill {pid}\n{command}", then
+
+    def _of(self, group: Group) -> tuple[str, str]:
+        if group.code == "broker-runs":
+            return f"kill {self._examination.broker_pid}", BROKER_RUNS
         if group.code == "log-file-renamed":
             return self._rename(group), RENAMED
         if group.code == "group-ahead":
             commands = self._set_offsets(group)
             more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
-            return "\n".join(commands[:COMMANDS_MAX]), OFFSETS_SET + (more if len(commands) > COMMANDS_MAX else "")
+            held = sum(
+                self._examination.facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in group.findings
+            )
+            choice = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
+            return "\n".join(commands[:COMMANDS_MAX]), choice + OFFSETS_SET + (
+                more if len(commands) > COMMANDS_MAX else ""
+            )
         if group.code == "delay-ahead":
             return self._set_delay_levels(group)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):

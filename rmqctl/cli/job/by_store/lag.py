@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.groups.lag import Bound
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped")
+SUMS = ("behind", "retryDepth", "retriesDelayed", "dlqDepth", "popped", "expiredUnread")
 
 
 @click.command(

@@ -86,6 +86,7 @@ def _total_row(lag: Lag, total: GroupLag) -> Row:
         "retriesDelayed": total.retries_delayed,
         "dlqDepth": total.dlq_depth,
         "popped": total.popped,
+        "expiredUnread": total.expired_unread,
     }
 
 
@@ -152,6 +153,10 @@ def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
         yield unlisted_in_words(lag.unlisted)
     for outside, meaning in MEANINGS.items():
         yield from _remark_outside([row for row in lag.queues if row.outside == outside], meaning)
+    expired = {total.group: total.expired_unread for total in lag.totals if total.expired_unread}
+    if expired:
+        named = ", ".join(f"{group} {count}" for group, count in expired.items())
+        yield f"{counted(sum(expired.values()), 'message')} expired unread: {named}"
     yield from _remark_unknown_age(lag.of_unknown_age())
     yield from lag.problems
     yield from (f"{damage.path}: {damage.detail}" for damage in store.foreign)

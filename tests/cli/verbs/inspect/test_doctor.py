@@ -396,6 +396,7 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
         f"rmqctl config set-offset {store} --to latest --yes {group} orders 0"
         for group in ("-- -first", "billing", "second")
     ]
+    assert "`--to earliest` delivers all 1125 messages instead" in cause["then"]  # 375 for each of three groups
     shown = [line.split()[:2] for line in rmqctl("doctor", store).out.splitlines()]
     assert shown.count(["next", "rmqctl"]) == 3
     for command in cause["next"].splitlines():

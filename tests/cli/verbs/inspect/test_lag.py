@@ -98,6 +98,9 @@ def test_offsets_outside_their_queue(golden: Golden, rmqctl: Rmqctl) -> None:
         "messages that the group has not consumed were deleted" in result.err
     )
     assert "billing in orders/1 is at 400, after the queue's end" in result.err
+    (total,) = [one for one in lag(rmqctl, store)["groupTotals"] if one["group"] == "billing"]
+    assert total["expiredUnread"] == begin - 1
+    assert f"{begin - 1} messages expired unread: billing {begin - 1}\n" in result.err
     assert "may skip new messages" in result.err
 
 
