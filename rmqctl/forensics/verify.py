@@ -22,6 +22,7 @@ from rmqctl.forensics.audit.part_audit import summary_of
 from rmqctl.forensics.bit_flip import find_bit_flips
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.restart_reach import DamageTally, RestartReach
+from rmqctl.forensics.survey.not_read import NotRead, not_read
 from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
@@ -91,7 +92,8 @@ class VerifyReport:
     the first damage that ends a broker's scan. `placeholders` counts messages that `recover --keep-going` wrote in
     place of damaged or missing messages. `placeholders` is None at level 1, which does not count placeholders.
     `restart_now` says which damage a broker reaches if it restarts now. `restart_now` is None if the log has no damage
-    that can end a broker's scan, or if the effect of a restart is unknown.
+    that can end a broker's scan, or if the effect of a restart is unknown. `not_read` names what lies in the store's
+    folder, and no level reads.
     """
 
     level: int
@@ -105,6 +107,7 @@ class VerifyReport:
     behind_damage_messages: int = 0
     behind_damage_bytes: int = 0
     restart_now: RestartReach | None = None
+    not_read: list[NotRead] = field(default_factory=list)
 
     @property
     def incomplete(self) -> bool:
@@ -132,6 +135,7 @@ class VerifyReport:
             },
             "restartNow": self.restart_now and self.restart_now.to_json(),
             "findings": [finding.to_json() for finding in self.findings],
+            "notRead": [one.to_json() for one in self.not_read],
             "notes": self.notes,
         }
 
@@ -212,6 +216,7 @@ class Verification:
         self.report.seconds = time.perf_counter() - started
         self._restart_now()
         self._beside_the_log()
+        self.report.not_read = not_read(self._store)
         self.report.findings += [
             Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
         ]

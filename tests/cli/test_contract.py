@@ -529,7 +529,7 @@ def test_a_bug_is_one_line_and_70(golden: Golden, rmqctl: Rmqctl, monkeypatch: p
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("rmqctl.forensics.survey.survey", broken)
+    monkeypatch.setattr("rmqctl.forensics.survey.survey.survey", broken)
     result = rmqctl("info", golden("326-basic"))
     assert result.code == 70
     assert result.err.count("\n") == 1

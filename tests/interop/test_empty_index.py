@@ -28,9 +28,9 @@ def test_a_broker_finds_what_we_put_into_its_empty_index_file(version: str, tmp_
     )
     broker.read(root, start=True, geometry=SIZES)
     (path,) = (root / "index").iterdir()
-    assert rmqctl("verify", root).out == "level 3: no findings\n"
+    assert rmqctl("verify", root).out.startswith("level 3: no findings")
     assert rmqctl("append", root, "--topic", "T", "--queue", "0", "--keys", "k", "--body", "x").code == 0
     assert [entry.name for entry in (root / "index").iterdir()] == [path.name]
     (found,) = broker.ask(root, [("query", "T", "k", 10, 0, 2**62)], geometry=SIZES)
     assert len(found) == 1
-    assert rmqctl("verify", root).out == "level 3: no findings\n"
+    assert rmqctl("verify", root).out.startswith("level 3: no findings")

@@ -38,7 +38,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     The broker version is the version of the broker that wrote the store. `info` reads folders, small files, and the
     beginning and the end of the log. `info` does not scan the log. To check whether the store is whole, use `verify`.
     """
-    from rmqctl.forensics.survey import survey
+    from rmqctl.forensics.survey.survey import survey
 
     opened = open_store(store, broker_conf, follow_links, log_only=True)
     document = survey(opened)
@@ -84,11 +84,19 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
         *_controller_fields(document["controller"]),
+        *_not_read_fields(document["notRead"]),
     ]
     return fields + [
         ("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]")
         for anomaly in document["anomalies"]
     ]
+
+
+def _not_read_fields(found: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    from rmqctl.forensics.survey.not_read import NotRead, in_words
+
+    words = in_words([NotRead(**one) for one in found])
+    return [("beside these", words)] if words else []
 
 
 def _process(pid: int) -> str:

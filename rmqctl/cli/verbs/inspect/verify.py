@@ -76,6 +76,9 @@ def command(
     also compares every message with its queue unit, and every unit with its message. Level 3 also checks the index, the
     checkpoint, abort, and config/*.json. Damage does not stop `verify`. `verify` continues at the next whole record.
 
+    `no findings` is about these parts. `verify` names what else is in the store's folder and not read: for example, the
+    files of the timers, or a database.
+
     -o jsonl and -o csv print each finding on its own line. -o json prints one document. `verify` exits with 1 if there
     are findings, and with 4 if some input could not be read.
 

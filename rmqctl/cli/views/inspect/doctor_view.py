@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import text_width
 from rmqctl.forensics.doctor.causes import CAUSES
+from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def report_json(
         "minPhyOffset": report.min_phy_offset,
         "maxPhyOffset": report.summary.end,
         "causes": [cause.to_json() for cause in causes],
+        "notRead": [one.to_json() for one in report.not_read],
         "notes": report.notes,
         "seconds": round(report.seconds, 6),
     } | situation.to_json()
@@ -61,7 +63,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
     """
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
-    what = f"{counted(report.summary.messages, 'message')}, {log}"
+    what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
         print(f"healthy: {what}")
         return

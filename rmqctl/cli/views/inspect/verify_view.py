@@ -10,6 +10,7 @@ from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import is_terminal, print_document, print_rows, print_table, print_toned, remark
 from rmqctl.cli.output.tone import Tone, Toned
 from rmqctl.errors import ExitCode
+from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import counted
 
@@ -154,6 +155,8 @@ def remark_summary(report: VerifyReport) -> None:
             f"of the messages {placeholders}, which `recover` wrote in place of others (`rmqctl explain placeholder`)"
         )
     _remark_restart(report)
+    if report.not_read and report.findings:
+        remark(in_words(report.not_read))
     if report.findings:
         remark("`rmqctl explain CODE` says what a finding means, and what to do next")
 
@@ -185,7 +188,9 @@ def _words_of_drop(end: int | None, messages: int, size: int) -> str:
 
 def _print_findings(report: VerifyReport) -> None:
     if not report.findings:
-        print_toned(f"level {report.level}: no findings", Tone.GOOD)
+        print_toned(
+            "; ".join(filter(None, (f"level {report.level}: no findings", in_words(report.not_read)))), Tone.GOOD
+        )
         return
     rows = [
         [

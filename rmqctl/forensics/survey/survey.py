@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.forensics.survey.not_read import not_read
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
@@ -59,6 +60,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         "index": _index(store),
         "controller": _controller(store),
         "topics": topics,
+        "notRead": [one.to_json() for one in not_read(store)],
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
             for damage in [*log.queue.anomalies, *store.foreign]

@@ -1,0 +1,1 @@
+"""What a store's folder has, without a scan of the log."""

@@ -1,0 +1,137 @@
+"""Name what lies in a store's folder, and rmqctl does not read.
+
+A store without findings is whole as far as rmqctl reads it: the log, queues, index, checkpoint and the JSON files of
+config/. Brokers of 5.x also have files for timers (without timerlog and timerwheel, no waiting timer is delivered),
+compacted topics, and databases. A user may have moved other files into the folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.store.config import store_path
+from rmqctl.store.config.config_file import (
+    CONFIG_FILES,
+    CONFIG_FILES_OF_5,
+    QUEUE_MAPPINGS_CONFIG,
+    REQUEST_MODES_CONFIG,
+    TIMER_CHECK,
+)
+from rmqctl.store.config.store_path import Layout
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.journal.journals import RMQCTL_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+QUEUES_AND_INDEX = (*store_path.QUEUE_PARTS, store_path.INDEX)
+TIMER_FILES = ("timerlog", "timerwheel")
+_READ = frozenset(
+    {*QUEUES_AND_INDEX, *store_path.SINGLE_FILES, store_path.CONFIG, store_path.BROKER_IDENTITY, store_path.MIRROR}
+    | {RECEIPTS_NAME, RMQCTL_FOLDER}
+)
+_READ_IN_CONFIG = frozenset({*CONFIG_FILES, *CONFIG_FILES_OF_5, QUEUE_MAPPINGS_CONFIG, REQUEST_MODES_CONFIG})
+_DATABASES = frozenset({store_path.SIGN_OF_5_4, store_path.ROCKSDB_FOLDER, "kvStore"})
+_DATABASE_SUFFIXES = (".sst", ".log")
+
+
+class NotRead(NamedTuple):
+    """A file or folder that `verify` does not read. `path` is relative to the store."""
+
+    path: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON object, an element of the list `notRead`."""
+        return self._asdict()
+
+
+def not_read(store: ReadOnlyStore) -> list[NotRead]:
+    """Return what `verify` does not read in the folder of a store, at any level.
+
+    Folders without bytes are left out. Files of the timers that should exist, but do not, come last. What could not be
+    listed is in `foreign` of the store.
+    """
+    try:
+        return [*_beside(store), *_in_config(store), *_missing_timer_files(store)]
+    except OSError:  # the audits have said which folder, and why
+        return []
+
+
+def in_words(found: Sequence[NotRead]) -> str:
+    """Return the paths as one line of text, or "" for none.
+
+    Files that are missing are named as missing.
+    """
+    missing = [one.path for one in found if one.detail == _MISSING]
+    lying = [one.path for one in found if one.detail != _MISSING]
+    words = [f"not read: {', '.join(lying)}"] if lying else []
+    return "; ".join([*words, *([f"missing: {', '.join(missing)} ({_MISSING})"] if missing else [])])
+
+
+_MISSING = f"although {store_path.CONFIG}/{TIMER_CHECK} and {TIMER_TOPIC} exist"
+
+
+def _beside(store: ReadOnlyStore) -> Iterator[NotRead]:
+    """Yield what lies beside the parts of the store that rmqctl knows."""
+    path, storage = store.path, store.storage
+    only_log = path.layout in (Layout.ROCKSDB, Layout.DLEDGER)
+    logs = {folder.relative_to(path.root).parts[0] for folder in path.commitlogs if folder.is_relative_to(path.root)}
+    for entry in storage.listing(path.root):
+        name = entry.name
+        if name in logs or not _has_bytes(store, entry.path, entry.kind):
+            continue
+        if name in QUEUES_AND_INDEX and only_log:
+            yield NotRead(name, f"only the log of a store with the layout {path.layout.value} is read")
+        elif name == store_path.CONSUMEQUEUE and path.layout is Layout.COMBINED:
+            if storage.entry(entry.path / store_path.ROCKSDB_SIGN).kind is Kind.FILE:
+                yield NotRead(name, "its queues in RocksDB; those in files are read")
+        elif name not in _READ:
+            yield NotRead(name, _what(name))
+
+
+def _in_config(store: ReadOnlyStore) -> Iterator[NotRead]:
+    folder = store.path.part(store_path.CONFIG)
+    for entry in store.storage.listing(folder):
+        if entry.name.removesuffix(".bak") in _READ_IN_CONFIG or not _has_bytes(store, entry.path, entry.kind):
+            continue
+        yield NotRead(f"{store_path.CONFIG}/{entry.name}", _what(entry.name))
+
+
+def _missing_timer_files(store: ReadOnlyStore) -> Iterator[NotRead]:
+    """Yield the files that lead to waiting timers, if they do not exist.
+
+    A broker with timerRocksDBEnable has its timers in the database.
+    """
+    storage, root = store.storage, store.path.root
+    in_use = storage.entry(store.path.part(f"{store_path.CONFIG}/{TIMER_CHECK}")).kind is Kind.FILE
+    if not in_use or storage.entry(root / store_path.CONSUMEQUEUE / TIMER_TOPIC).kind is not Kind.DIRECTORY:
+        return
+    database = storage.listing(root / store_path.SIGN_OF_5_4)
+    if any(entry.size and entry.name.endswith(_DATABASE_SUFFIXES) for entry in database):
+        return
+    missing = (name for name in TIMER_FILES if storage.entry(root / name).kind is Kind.MISSING)
+    yield from (NotRead(name, _MISSING) for name in missing)
+
+
+def _what(name: str) -> str:
+    if name in (*TIMER_FILES, TIMER_CHECK):
+        return "of the timers"
+    if name == "compaction":
+        return "of the compacted topics"
+    return "a database (RocksDB)" if name in _DATABASES else "not known to rmqctl"
+
+
+def _has_bytes(store: ReadOnlyStore, path: Path, kind: Kind) -> bool:
+    """Return whether a file, or a file below a folder, has bytes.
+
+    What is neither a file nor a folder counts, too.
+    """
+    if kind is not Kind.DIRECTORY:
+        return kind is not Kind.FILE or store.storage.entry(path).size > 0
+    return any(_has_bytes(store, entry.path, entry.kind) for entry in store.storage.listing(path))

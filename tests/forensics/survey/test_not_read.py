@@ -1,0 +1,59 @@
+"""What lies in a store's folder and is not read is named: `healthy` and `no findings` are not about it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.survey.not_read import in_words, not_read
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import Rmqctl
+from tests.forensics.audit.test_crosscheck import Golden
+
+
+def words(root: Path, *, log_only: bool = False) -> str:
+    store = ReadOnlyStore(root, log_only=log_only)
+    found = in_words(not_read(store))
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("497-basic", ""),
+        ("broker-533", "not read: compaction, timerwheel, config/timercheck"),
+        ("broker-550-rdbidx", "not read: compaction, rocksdbstore, timerwheel, config/timercheck"),
+        ("550-combined-separate", "not read: compaction, consumequeue_rocksdb, rocksdbstore"),
+        ("550-combined-samedir", "not read: compaction, consumequeue, rocksdbstore"),
+        (
+            "broker-550-dledger",
+            "not read: compaction, consumequeue, index, rocksdbstore, timerwheel, config/timercheck",
+        ),
+    ],
+)
+def test_of_real_brokers(name: str, named: str, golden: Golden) -> None:
+    assert words(golden(name), log_only="dledger" in name) == named
+
+
+def test_files_that_nobody_knows(golden: Golden) -> None:
+    root = golden("497-basic")
+    (root / "tiered" / "empty").mkdir(parents=True)
+    assert words(root) == ""
+    (root / "tiered" / "empty" / "segment").write_bytes(b"x")
+    (root / "config" / "mine.json").write_bytes(b"{}")
+    assert words(root) == "not read: tiered, config/mine.json"
+
+
+def test_timers_without_their_files(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The real 5.5.0 delivers none of the 25 that wait; with timerlog, it delivers all."""
+    root = golden("broker-550")
+    shutil.rmtree(root / "timerlog")
+    for verb in ("verify", "doctor", "info"):
+        result = rmqctl(verb, root)
+        assert result.code == 0
+        assert "missing: timerlog (although config/timercheck and rmq_sys_wheel_timer exist)" in result.out
+        document = rmqctl(verb, root, "-o", "json").document()
+        assert {one["path"] for one in document["notRead"]} >= {"timerlog", "timerwheel", "rocksdbstore", "compaction"}
