@@ -10,6 +10,7 @@ _: Any = None
 _.format_commands
 _.format_epilog
 _.shell_complete
+_.complete
 
 # socketserver calls or reads these
 _.address_family

@@ -141,6 +141,10 @@ def run(arguments: list[str]) -> int:
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
+    if "_RMQCTL_COMPLETE" in os.environ:
+        from rmqctl.cli.completion import add_shells
+
+        add_shells()
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
     except SystemExit as end:  # from click: the reader of a help text is gone, or a shell completion ended

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.output.printable import printable
 from rmqctl.errors import EXIT_CODE_MEANINGS
 
 if TYPE_CHECKING:
@@ -32,11 +33,19 @@ class NameType(click.types.StringParamType):
         self._names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Propose the names that begin with `incomplete`, or no names after an error."""
+        """Propose the names that begin with `incomplete`, or no names after an error.
+
+        A name is left out if a terminal cannot show it as it is, or if it would be read as an option.
+        """
         from click.shell_completion import CompletionItem
 
+        unfit = ("-",) if isinstance(param, click.Argument) else ()
         try:
-            found = [item for item in self._names(ctx).items() if item[0].startswith(incomplete)]
+            found = [
+                (name, meaning)
+                for name, meaning in self._names(ctx).items()
+                if name.startswith(incomplete) and not name.startswith(unfit) and printable(name) == name
+            ]
         except (OSError, ValueError):
             return []
         return [CompletionItem(name, help=meaning or None) for name, meaning in found[:PROPOSED_MAX]]

@@ -69,6 +69,13 @@ def test_codes() -> None:
     assert proposed("explain", "index-h") == ["index-header"]
 
 
+def test_names_that_a_terminal_cannot_show_or_that_look_like_an_option_are_left_out(tmp_path: Path) -> None:
+    for name in (b"plain", b"a;b", b"--yes", b"-x", b"line\nbreak", b"\x1b]0;title\x07", b"\xff", "\u202e".encode()):
+        (tmp_path / "consumequeue" / os.fsdecode(name)).mkdir(parents=True)
+    assert proposed("queue", tmp_path, "") == ["a;b", "plain"]
+    assert proposed("dump", tmp_path, "--topic", "") == ["--yes", "-x", "a;b", "plain"]  # the value of an option
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"topicConfigTable": 3}'])
 def test_an_error_is_silent(content: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config").mkdir()
