@@ -87,10 +87,10 @@ class WritableStorage(Storage):
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.
 
-        If `path` is a link, the link is not followed.
+        If `path` is a link, the link is not followed. The file must be a regular file, for root with this name only.
         """
         with self._in(path) as (name, folder):
-            return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+            return _own_file(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder), path)
 
     def create(self, path: Path, size: int) -> int:
         """Create a file of `size` zero bytes, and the missing folders above the file.
@@ -275,7 +275,7 @@ class WritableStorage(Storage):
                 if not os.access(name, os.W_OK | os.X_OK, dir_fd=folder):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             else:
-                os.close(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder))
+                os.close(self.open_for_writing(path))
             os.utime(
                 name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links
             )
@@ -287,6 +287,7 @@ class WritableStorage(Storage):
         """
         if os.geteuid() == 0:
             with self._in(path) as (name, folder):
+                _check_single_name(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
                 os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
 
     def set_mode(self, path: Path, mode: int) -> None:
@@ -297,6 +298,7 @@ class WritableStorage(Storage):
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             try:
+                _check_single_name(os.fstat(descriptor), path)
                 os.fchmod(descriptor, mode)
             finally:
                 os.close(descriptor)
@@ -457,7 +459,8 @@ class WritableStorage(Storage):
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(name, flags, place.mode_of_new_folder(folder) & place.FILE_MODE, dir_fd=folder)
+            mode = place.mode_of_new_folder(folder) & place.FILE_MODE
+            descriptor = _own_file(os.open(name, flags, mode, dir_fd=folder), path)
             with _closed_on_error(descriptor):
                 if is_new:
                     _give(descriptor, folder)
@@ -526,3 +529,24 @@ def _closed_on_error(descriptor: int) -> Iterator[None]:
     except OSError:
         os.close(descriptor)
         raise
+
+
+def _own_file(descriptor: int, path: Path) -> int:
+    """Return `descriptor` if rmqctl may change the open file in place.
+
+    Otherwise, the descriptor is closed and OSError is raised.
+    """
+    regular(descriptor, path)
+    with _closed_on_error(descriptor):
+        _check_single_name(os.fstat(descriptor), path)
+    return descriptor
+
+
+def _check_single_name(found: os.stat_result, path: Path) -> None:
+    """Raise PermissionError if root would change a file with several names.
+
+    Whoever may add a name to a folder of the store could give root's files a second name there.
+    """
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and os.geteuid() == 0:
+        what = "it has several names (hard links), and root changes no file that somebody else may have linked there"
+        raise PermissionError(errno.EPERM, what, str(path))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmqctl.logfile.system import writable_storage
+from rmqctl.logfile.system.storage import Kind, Stamp
 from rmqctl.logfile.system.writable_storage import WRITE_SIZE_MAX, WritableStorage
 from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
@@ -41,6 +42,28 @@ def test_a_file_beside_is_not_written_through_a_hard_link(tmp_path: Path) -> Non
     (tmp_path / "file.tmp").hardlink_to(tmp_path / "other")
     WritableStorage(tmp_path).replace_file(tmp_path / "file", b"new")
     assert ((tmp_path / "file").read_bytes(), (tmp_path / "other").read_bytes()) == (b"new", b"someone's")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others write by their own rights alone")
+def test_root_changes_no_file_in_place_that_has_another_name(tmp_path: Path) -> None:
+    other, linked = tmp_path / "other", tmp_path / "store" / "linked"
+    linked.parent.mkdir()
+    other.write_bytes(b"someone's")
+    linked.hardlink_to(other)
+    storage, before = WritableStorage(linked.parent), other.stat()
+    for change in (
+        storage.open_for_writing,
+        storage.check_may_change,
+        storage.lock,
+        lambda path: storage.set_mode(path, 0o777),
+        lambda path: storage.set_owner(path, Stamp(Kind.FILE, 0, 0, 0o644, 1000, 1000, 0)),
+    ):
+        with pytest.raises(PermissionError, match="several names"):
+            change(linked)
+    assert (other.stat(), other.read_bytes()) == (before, b"someone's")
+    os.mkfifo(tmp_path / "store" / "fifo")
+    with pytest.raises(OSError, match="not a regular file"):
+        storage.open_for_writing(tmp_path / "store" / "fifo")
 
 
 @pytest.mark.parametrize(("fault", "call"), [(Fault.TORN_WRITE, 1), (Fault.NO_SPACE, 2), (Fault.NO_SPACE, 3)])
