@@ -36,6 +36,8 @@ with session(Target("local[1]"), os.environ) as spark:
     spark.sparkContext.parallelize([1], 1).foreach(lambda _: sys.stderr.write("a worker's words"))
     spark.sql("SELECT 1").collect()
     print(*sorted(addresses_of_children()))
+    classes = spark._jvm.java.lang.System.getProperty("java.class.path").split(":")
+    print(*(entry or "the current folder" for entry in classes if not entry.startswith("/")))
     loggers = spark._jvm.org.apache.logging.log4j.LogManager
     scheduler = loggers.getLogger("org.apache.spark.scheduler.TaskSchedulerImpl")
     for words in ("Exception in statusUpdate", "no worker takes the tasks"):
@@ -73,5 +75,5 @@ def test_a_session_in_a_folder_of_someone_else_s(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-P", "-c", IN_A_STORE]
     ended = subprocess.run(command, cwd=here, env=environ, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "127.0.0.1\n", "spark: no worker takes the tasks\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "127.0.0.1\n\n", "spark: no worker takes the tasks\n")
     assert sorted(tmp_path.rglob("*")) == before
