@@ -21,6 +21,8 @@ FULL = (
     "mount -t tmpfs -o size=4k,nr_inodes=3,mode=1777 none $folder; "
     "head -c 9000 /dev/zero >$folder/one 2>$folder/two || :"
 )
+# root's Python may lie where only root may read
+AS_USER = "setpriv --inh-caps +dac_read_search --ambient-caps +dac_read_search --clear-groups"
 IN_CONTAINER = """set -e
 for folder in /tmp /var/tmp /dev/shm; do {mount}; done
 {as_user} {rmqctl} verify . >&2
@@ -91,7 +93,7 @@ def test_a_container_without_a_place_to_write(mount: str, uid: int | None, tmp_p
     store.chmod(0o777)
     before = tree_hash(store)
     is_root = os.geteuid() == 0
-    as_user = f"setpriv --reuid {uid} --regid {uid} --clear-groups" if uid and is_root else ""
+    as_user = f"{AS_USER} --reuid {uid} --regid {uid}" if uid and is_root else ""
     script = IN_CONTAINER.format(mount=mount, as_user=as_user, rmqctl=f"{sys.executable} -P -m rmqctl")
     environ = {"PATH": os.environ["PATH"], "HOME": "/proc/nobody"}
     command = ["unshare", "--mount", *([] if is_root else ["--map-root-user"]), "sh", "-c", script]
