@@ -373,6 +373,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Compare with the other members of the group (`rmqctl info`): one whose log ends later has the entries. Copy "
         "the whole store from there while both are stopped, and keep this one.",
     ),
+    "twin-queue-offset": Explanation(
+        "Two messages have the same offset in one light queue (LMQ). The queue leads to the first.",
+        "`rmqctl dump STORE --from-offset OFFSET --to-offset OFFSET+1 --body base64 -o jsonl | rmqctl append STORE "
+        "--from -` stores the second message again, so that consumers get it.",
+    ),
     "disk-over-limit": Explanation(
         "A broker takes no messages, because its disk is fuller than diskSpaceWarningLevelRatio (90 %).",
         "`rmqctl clean STORE --manual --dry-run` shows what has expired. Or move other files off the disk.",

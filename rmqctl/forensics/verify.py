@@ -33,7 +33,7 @@ from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rmqctl.forensics.audit.part_audit import CheckedRun, RunSummary
     from rmqctl.logfile.mapped_file import MappedFile
@@ -191,6 +191,11 @@ class Verification:
     def missed(self) -> Mapping[QueueKey, int]:
         """Return, for each queue, how many messages of the log have no unit."""
         return self._queues.missed if self._queues is not None else {}
+
+    @property
+    def beside_number(self) -> Sequence[tuple[QueueKey, int, int]]:
+        """Return messages whose place in a light queue has another message."""
+        return self._queues.beside_number if self._queues is not None else ()
 
     def warm_up(self) -> None:
         """Compile or load the kernels, unless the store is small.

@@ -27,7 +27,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --keep-going --dry-run": ("file-gap",),
     "rmqctl dump STORE --around OFFSET": (
         "bad-property-crc", "bad-physical-offset", "bad-queue-offset", "bad-entry", "torn-properties",
-        "unit-lost-message",
+        "unit-lost-message", "twin-queue-offset",
     ),
     "rmqctl truncate STORE --dirty --dry-run": ("bytes-behind-end",),
     "rmqctl rebuild STORE queues --dry-run": (

@@ -90,6 +90,7 @@ class QueueCrosscheck:
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         self._left_out: dict[QueueKey, int] = {}
+        self.beside_number: list[tuple[QueueKey, int, int]] = []  # queue, number and physical offset: of light queues
         for key, queue in store.queues.items():
             if isinstance(queue, ConsumeQueue):
                 try:
@@ -339,6 +340,8 @@ class QueueCrosscheck:
         cursor = self._cursors.get(key)
         unit = cursor.unit(target.queue_offset) if cursor else None
         if cursor is not None and (unit is None or unit.physical_offset != at):
+            if unit is not None and len(self.beside_number) < FINDINGS_MAX:
+                self.beside_number.append((key, target.queue_offset, at))
             found = cursor.first_reaching(at)
             end_then = cursor.max_offset if found is None else found.queue_offset
             if found is not None and found.physical_offset == at:

@@ -53,6 +53,7 @@ NAMED_CAUSES = {
     "queue-beyond-topic": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "entries-missing": ("committed-gone", False),
+    "twin-queue-offset": ("queue-twins", True),
     "disk-over-limit": ("disk-full", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
@@ -314,6 +315,8 @@ class _Attribution:
             group = self._group("queue-gone", key[0])
         elif codes == {MISSING} and all(self._is_behind(key, finding) for finding in findings):
             group = self._group("queue-behind")
+        elif all((*key, finding.physical_offset) in self._facts.twins for finding in findings):
+            group = self._group("queue-twins", f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
         elif codes <= AHEAD_OF_LOG:
             group = self._group("queue-ahead", f"{key[0]}/{key[1]}")
         elif has_other_tags:

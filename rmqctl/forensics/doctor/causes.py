@@ -132,6 +132,13 @@ CAUSES: dict[str, CauseKind] = {
         "A consume queue does not agree with the log: {subjects}{places}",
         "Consumers of this queue miss messages, get another message, or get a torn one. The log has the messages.",
     ),
+    "queue-twins": CauseKind(
+        "Two messages have the same queue offset in {subjects}{places}",
+        "The broker gave one number twice. Dispatch places the first message: consumers never get the second, or "
+        "lose it when the queue is built again. No repair and no start of a broker gives it a place.",
+        CERTAIN,
+        "RocketMQ's issues 2865 (batches) and 7511 (LMQ)",
+    ),
     "queue-with-other-tags": CauseKind(
         "A consume queue has another tags code for a message than the message itself: {subjects}{places}",
         "Bits of the record's tags, or of the tags code in the queue, changed; in most logs, no checksum covers them. "

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.audit.state_audit import config_files, queue_end
+from rmqctl.forensics.doctor.twins import is_twin
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.timestamp import rfc3339
@@ -46,6 +47,7 @@ class StoreFacts:
     the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
     each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
     the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
+    `twins` has the findings on messages with the queue offset of another message: topic, queueId, physical offset.
     """
 
     log_files: Mapping[int, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class StoreFacts:
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
     held: Mapping[QueueKey, int] = field(default_factory=dict)
+    twins: frozenset[tuple[str | None, int | None, int | None]] = frozenset()
 
     @property
     def is_healed(self) -> bool:
@@ -141,6 +144,11 @@ def facts_of(
         checkpoint=_checkpoint_in_words(store, last_stored),
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
+        twins=frozenset(
+            (finding.topic, finding.queue_id, finding.physical_offset)
+            for finding in findings
+            if is_twin(store, finding)
+        ),
         held={
             (finding.topic, finding.queue_id): ends_of(store, (finding.topic, finding.queue_id)).behind(None) or 0
             for finding in findings

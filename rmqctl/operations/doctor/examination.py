@@ -17,6 +17,7 @@ from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
+from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
@@ -133,6 +134,7 @@ class Examiner:
             yield from audit_abort(self.store)
         else:
             yield from audit_config_against_queues(self.store)
+            yield from audit_light_twins(self.store, self._verification.beside_number)
             yield from audit_waiting(self.store, self._verification.last_stored)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:

@@ -40,6 +40,10 @@ DISK_FULL = (
     "This changes nothing, and shows which expired files `clean` would delete. If that is too little, move other files "
     "off the disk. A broker takes messages again as soon as the disk is below its limit."
 )
+TWINS = (
+    "The second message then comes again at the end of its queue, with a new offset, and consumers get it. The pair "
+    "stays in the log, and doctor names it again: once is enough."
+)
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 OLD_ENTRIES = (
     "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
@@ -149,6 +153,8 @@ class Prescriber:
             return "\n".join(commands[:COMMANDS_MAX]), choice + OFFSETS_SET + (
                 more if len(commands) > COMMANDS_MAX else ""
             )
+        if group.code == "queue-twins":
+            return self._append_twins(group), TWINS
         if group.code == "delay-ahead":
             return self._set_delay_levels(group)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
@@ -219,6 +225,15 @@ class Prescriber:
             command = f"rmqctl config set-offset {self._target} --to latest --yes {words}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
         return commands
+
+    def _append_twins(self, group: Group) -> str:
+        """Return the commands that store each second message again."""
+        offsets = [finding.physical_offset or 0 for finding in group.findings]
+        return "\n".join(
+            f"rmqctl dump {self._target} --from-offset {at} --to-offset {at + 1} --body base64 -o jsonl "
+            f"| rmqctl append {self._target} --from -"
+            for at in offsets[:COMMANDS_MAX]
+        )
 
     def _set_delay_levels(self, group: Group) -> tuple[str, str]:
         queue_ids = [finding.queue_id or 0 for finding in group.findings]
