@@ -20,6 +20,8 @@ from rmqctl.forensics.trace.stage import HALF, ROLLBACK, Record, Stage, in_order
 from rmqctl.forensics.trace.verdict import life_verdict
 from rmqctl.format.body.bodies import Bodies
 from rmqctl.format.host import parse_msg_id
+from rmqctl.store.config.config_file import rocksdb_folder
+from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TRACE_TOPIC
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 
@@ -50,7 +52,7 @@ class Life(NamedTuple):
     """One message: its stages in order, its groups, and the data from clients.
 
     `unique_key` is None if the message has no UNIQ_KEY. `commit_may_be_lost` is True if a record is lost between a half
-    message and its rollback.
+    message and its rollback. `has_unread_offsets` is True if a store of the message has its configuration in RocksDB.
     """
 
     unique_key: str | None
@@ -58,11 +60,17 @@ class Life(NamedTuple):
     groups: list[GroupState]
     client_records: list[tuple[Record, ClientRecord]]
     commit_may_be_lost: bool
+    has_unread_offsets: bool
 
     @property
     def verdict(self) -> str:
         """Return in one line what happened to the message."""
-        return life_verdict(self.stages, self.groups, commit_may_be_lost=self.commit_may_be_lost)
+        return life_verdict(
+            self.stages,
+            self.groups,
+            commit_may_be_lost=self.commit_may_be_lost,
+            has_unread_offsets=self.has_unread_offsets,
+        )
 
 
 class _Found(NamedTuple):
@@ -285,8 +293,14 @@ class Trace:
             for scan in self.scans
             for state in self._group_states([stage for stage in stages if stage.record.store == scan.number], scan)
         ]
+        paths = [self.searches[number].scan.store.path for number in {stage.record.store for stage in stages}]
         return Life(
-            unique_key, stages, states, list(self._client_records(unique_key)), self._commit_may_be_lost(stages)
+            unique_key,
+            stages,
+            states,
+            list(self._client_records(unique_key)),
+            self._commit_may_be_lost(stages),
+            any(rocksdb_folder(path.storage, path.part(CONFIG)) for path in paths),
         )
 
     def _group_states(self, stages: list[Stage], scan: LogScan) -> list[GroupState]:

@@ -41,7 +41,9 @@ _TIMES = {1: "once", 2: "twice"}
 _NAMES_MAX = 4
 
 
-def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool) -> str:
+def life_verdict(
+    stages: Sequence[Stage], states: Sequence[GroupState], *, commit_may_be_lost: bool, has_unread_offsets: bool
+) -> str:
     """Return in one line what happened to a message.
 
     `stages` are in order and not empty. `states` is the result of `group_states`.
@@ -50,7 +52,7 @@ def life_verdict(stages: Sequence[Stage], states: Sequence[GroupState], *, commi
     parts += _retries(stages, states)
     parts += _pop(stages)
     failed = _failed(stages, states)
-    parts += _groups(states, failed) or ([] if failed else _no_groups(stages))
+    parts += _groups(states, failed) or ([] if failed else _no_groups(stages, has_unread_offsets=has_unread_offsets))
     parts += _damage(stages)
     return ", ".join(parts)
 
@@ -228,9 +230,12 @@ def _groups(states: Sequence[GroupState], failed: Collection[str]) -> list[str]:
     return parts
 
 
-def _no_groups(stages: Sequence[Stage]) -> list[str]:
+def _no_groups(stages: Sequence[Stage], *, has_unread_offsets: bool) -> list[str]:
     is_consumable = any(stage.kind in IN_ITS_TOPIC and not is_broker_topic(stage.topic) for stage in stages)
-    return ["no group has an offset in its queue"] if is_consumable else []
+    if not is_consumable:
+        return []
+    unknown = "whether a group consumed it is not known: the offsets in config/ are in RocksDB, and were not read"
+    return [unknown if has_unread_offsets else "no group has an offset in its queue"]
 
 
 def _damage(stages: Sequence[Stage]) -> list[str]:
