@@ -176,3 +176,11 @@ def test_a_broker_conf_of_other_file_sizes_changes_nothing(
     found = rmqctl(verb[0], store, *verb[1:], "--broker-conf", conf, "--yes")
     assert (found.code, found.out) == (2, "")
     assert "broker.conf says mappedFileSizeCommitLog=1000, but all 6 files of the log have 65536 bytes" in found.err
+
+
+def test_a_trace_does_not_say_that_no_group_has_an_offset_in_rocksdb(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The group's offset is in config/consumerOffsets, which is not read."""
+    store = golden("broker-550-rocksdb")
+    verdict = rmqctl("trace", store, "--key", "warm-23", "-o", "json").document()["verdict"]
+    assert "no group" not in verdict
+    assert "in RocksDB, and were not read" in verdict
