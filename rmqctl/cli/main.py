@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
@@ -45,6 +46,7 @@ VERBS = {
     "warm-up": ("verbs.warm_up", "Compile what all verbs need, once: for images and cron."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
+STDERR = 2
 SPARK_SESSION = "rmqctl.spark.session.session"  # only jobs import it
 # number of objects; a scan creates no cycles, and a search for them takes up to a third of the time
 GARBAGE_THRESHOLD = 1_000_000
@@ -103,6 +105,9 @@ def rmqctl(debug: bool) -> None:
 
 def main() -> None:
     """Run the command line (the entry point of the program `rmqctl`)."""
+    _occupy_standard_descriptors()
+    for name in [name for name in os.environ if name.startswith("NUMBA_")]:  # such as NUMBA_DISABLE_JIT
+        del os.environ[name]
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     repeat_dropped_interrupts()
@@ -119,6 +124,16 @@ def main() -> None:
     sys.exit(status)
 
 
+def _occupy_standard_descriptors() -> None:
+    """Open /dev/null in the place of closed standard streams.
+
+    Otherwise a file of the store could get descriptor 2, and what a library writes to stderr would go into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def _interrupt(*_: object) -> None:
     """End a command on SIGTERM or SIGHUP in the same way as on Ctrl-C.
 
@@ -133,8 +148,13 @@ def run(arguments: list[str]) -> int:
     An error is reported in one line on stderr.
     """
     debug = "--debug" in arguments
-    if sys.stdout is None:  # closed by the caller: `rmqctl ... >&-`
+    if sys.stdin is None:  # closed by the caller: `rmqctl ... <&-`
+        sys.stdin = click.open_file(os.devnull)
+    if sys.stdout is None:
         sys.stdout = click.open_file(os.devnull, "w")
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write could be cut short
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=sys.stdout.isatty())
     if sys.stderr is None:
         sys.stderr = click.open_file(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):

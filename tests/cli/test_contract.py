@@ -589,3 +589,39 @@ def test_what_is_no_time_is_usage(text: str, golden: Golden, rmqctl: Rmqctl) -> 
     assert result.code in (0, 2)
     if not text.isdecimal():
         assert result.code == 2
+
+
+@pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
+def test_a_full_stdout_is_named(unbuffered: dict[str, str], golden: Golden) -> None:
+    store = golden("broker-497")
+    before = tree_hash(store)
+    program = Path(sys.executable).with_name("rmqctl")
+    for words, text in ((["info"], ""), (["dump", "-o", "jsonl"], ""), (["rebuild", "queues", "--yes"], "as it was")):
+        line = [str(program), words[0], str(store), *words[1:]]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, env=os.environ | unbuffered, check=False)
+        assert (done.returncode, tree_hash(store)) == (ExitCode.PARTIAL, before)
+        assert "stdout: No space left on device" in done.stderr.decode()
+        assert text in done.stderr.decode()
+
+
+def test_closed_streams_are_no_bug(golden: Golden) -> None:
+    store = golden("broker-497")
+    before = tree_hash(store)
+    program = Path(sys.executable).with_name("rmqctl")
+    for closed in ("<&-", ">&-", "<&- >&- 2>&-"):
+        line = f"{program} info {store} {closed} && {program} append {store} --from /dev/null {closed}"
+        assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == ExitCode.CLEAN, closed
+    line = f"{program} append {store} --from - <&-"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, tree_hash(store)) == (ExitCode.USAGE, before)
+    assert "stdin is closed" in done.stderr
+
+
+def test_settings_of_numba_in_the_environment_do_not_reach_the_kernels() -> None:
+    script = (
+        "import os; from rmqctl.cli import main; "
+        "main.run = lambda _: int(any(name.startswith('NUMBA_') for name in os.environ)); main.main()"
+    )
+    strange = {"NUMBA_DISABLE_JIT": "1", "NUMBA_DEBUG": "1", "NUMBA_CACHE_DIR": "/missing", "NUMBA_NUM_THREADS": "x"}
+    assert subprocess.run([sys.executable, "-c", script], env=os.environ | strange, check=False).returncode == 0

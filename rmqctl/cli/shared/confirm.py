@@ -15,7 +15,7 @@ import click
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.run_as import AS_ROOT, as_root_option
-from rmqctl.cli.shared.verb import flush_output
+from rmqctl.cli.shared.verb import flush_output, naming_stdout
 from rmqctl.errors import NotConfirmed
 from rmqctl.text import quoted
 
@@ -65,7 +65,8 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
     If stdout is closed and `dry_run` is False, stderr reports that nothing was changed.
     """
     try:
-        yield
+        with naming_stdout():
+            yield
         flush_output()
     except BrokenPipeError:
         if not dry_run:

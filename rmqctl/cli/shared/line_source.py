@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import click
 
 from rmqctl.cli.shared.interruption import Interruption
 
@@ -13,6 +15,19 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
 
 BLOCK_SIZE = 1024 * 1024  # bytes of lines
+
+
+class Source(click.File):
+    """The type of an option that names a file to read, or `-` for stdin."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open the source; a closed stdin is no empty one."""
+        if value == "-" and sys.__stdin__ is None:
+            self.fail("stdin is closed: name a file, or use a pipe", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[memoryview]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -30,6 +32,17 @@ def flush_output() -> None:
     except OSError as error:
         drop_output()
         raise OSError(error.errno, error.strerror, "stdout") from error
+
+
+@contextmanager
+def naming_stdout() -> Iterator[None]:
+    """Let an OSError name stdout if stdout could not be written in the block."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            flush_output()  # what could not be written is still in the buffer: it fails again, by name
+        raise
 
 
 def drop_output() -> None:
@@ -81,7 +94,8 @@ class Verb(click.Command):
         If the program that reads stdout has ended, the verb ends without a message, with the exit code 141.
         """
         try:
-            status = super().invoke(ctx)
+            with naming_stdout():
+                status = super().invoke(ctx)
             flush_output()
         except BrokenPipeError:
             drop_output()

@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
-from rmqctl.cli.shared.line_source import blocks_of_lines, size_of_source
+from rmqctl.cli.shared.line_source import Source, blocks_of_lines, size_of_source
 from rmqctl.cli.shared.message_options import TRANSACTIONS, MessageOptions, message_of_options
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
@@ -86,7 +86,7 @@ class AppendOptions:
 )
 @click.option("--topic", help="The topic of the message.")
 @click.option("--body", help="The body of the message, as text.")
-@click.option("--body-file", type=click.File("rb"), help="A file with the body of the message. The name - means stdin.")
+@click.option("--body-file", type=Source(), help="A file with the body of the message. The name - means stdin.")
 @click.option("--tags", help="The TAGS of the message.")
 @click.option("--keys", help="The KEYS of the message, with spaces between the keys.")
 @click.option(
@@ -112,7 +112,7 @@ class AppendOptions:
 @click.option(
     "--from",
     "source",
-    type=click.File("rb"),
+    type=Source(),
     help="A file with messages as JSON Lines, as `dump` prints them. The name - means stdin.",
 )
 @click.option(
