@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import ChangeFailed
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.system.storage import Kind, tree_of
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import NO_ROOM
 from rmqctl.operations.clean.plan_types import allocated_bytes
 from rmqctl.store.config.store_path import LOCK
@@ -99,9 +99,13 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
     Raises OSError, and Unreadable if STORE/.rmqctl/expired is not a folder.
     """
     folder = expired_folder(storage, root)
-    found = tree_of(storage, folder) if folder is not None else ()
-    paths = [(path, stamp.size) for path, stamp in found if stamp.kind is not Kind.DIRECTORY]
-    return [Leftover(path, path.name.replace(":", "/"), size, allocated_bytes(storage, path)) for path, size in paths]
+    paths = [folder / name for name in storage.names(folder)] if folder is not None else []
+    found = [(path, stamp) for path in paths if (stamp := storage.stamp(path)) is not None]
+    return [  # `clean` makes no folder in it
+        Leftover(path, path.name.replace(":", "/"), stamp.size, allocated_bytes(storage, path))
+        for path, stamp in found
+        if stamp.kind is not Kind.DIRECTORY
+    ]
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:

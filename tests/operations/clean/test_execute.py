@@ -274,6 +274,17 @@ def test_what_an_interrupted_clean_left_goes(whole: Path, tmp_path: Path) -> Non
     assert receipts_of(root)[-1] == "commitlog/00000000000000006144"
 
 
+def test_a_folder_in_the_place_of_what_was_left_is_not_entered(whole: Path, tmp_path: Path) -> None:
+    """`clean` makes none there. A forged chain of 1,500 folders held it for a minute."""
+    root = shutil.copytree(whole, tmp_path / "store")
+    strange = root / ".rmqctl/expired/a/b/file"
+    strange.parent.mkdir(parents=True)
+    strange.write_bytes(b"x")
+    assert leftovers(WritableStorage(root), root) == []
+    clean(root)
+    assert strange.exists()
+
+
 def test_it_stops_between_two_files(whole: Path, tmp_path: Path) -> None:
     root = shutil.copytree(whole, tmp_path / "store")
     answers = iter([False, False, True])
