@@ -91,6 +91,15 @@ class RecoveryPass:
         at = bisect_right(self._bases, physical_offset) - 1
         return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
 
+    def max_offset(self, log_end: int) -> int:
+        """Return the broker's max physical offset after it has cut the log at `log_end`.
+
+        In the file with `log_end`, the broker writes on at `log_end` modulo the file size
+        (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
+        """
+        file = self.file_at(log_end)
+        return log_end if file is None else file.file_from_offset + log_end % self.file_size
+
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
         """Return the result of the broker's record check at a physical offset.
 

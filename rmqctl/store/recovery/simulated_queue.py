@@ -69,13 +69,15 @@ class UnitReader:
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
         """Yield (first unit, bytes, number of units) for each part of a file.
 
-        The units [start, end) are read. If the file is too short, the missing bytes are zeros. Raises OSError.
+        The units [start, end) are read. If the file is too short, the missing bytes are zeros. The first unit is at the
+        file's start, even if the file's name is no multiple of 20. Raises OSError.
         """
+        base = file.file_from_offset // _UNIT_SIZE
         step = _UNITS_FIRST
         while start < end:
             count = min(step, end - start)
             raw = self._buffer[: count * _UNIT_SIZE]
-            got = file.read_into(start * _UNIT_SIZE - file.file_from_offset, raw.data)
+            got = file.read_into((start - base) * _UNIT_SIZE, raw.data)
             raw[got:] = 0
             yield start, raw, count
             start += count
@@ -334,7 +336,7 @@ class RecoveredQueue:
 
     def physical_offset(self, queue_offset: int) -> int:
         """Return the physical offset in a unit, or OFFSET_MAX if it is unknown."""
-        unit = self._unit(queue_offset)
+        unit = self.unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
@@ -418,7 +420,7 @@ class RecoveredQueue:
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
-        first = self._unit(base)
+        first = self.unit(base)
         if first is not None:
             if first[0] >= log_end:
                 return None
@@ -447,7 +449,7 @@ class RecoveredQueue:
         found = self._used_on_disk(file, record_run.start, record_run.end, log_end)
         return found if found.end > record_run.start else kept
 
-    def _unit(self, queue_offset: int) -> tuple[int, int] | None:
+    def unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Return the physical offset and the size in a unit.
 
         The result is None if the simulation did not keep the contents of the unit.
@@ -467,7 +469,7 @@ class RecoveredQueue:
             return 0, PRE_BLANK_SIZE
         if record_run.kind == _ZERO or file is None:
             return 0, 0
-        raw = file.read(queue_offset * _UNIT_SIZE - file.file_from_offset, _UNIT_SIZE).ljust(_UNIT_SIZE, b"\0")
+        raw = file.read((queue_offset - self._base_of(file)) * _UNIT_SIZE, _UNIT_SIZE).ljust(_UNIT_SIZE, b"\0")
         physical_offset, size, _ = CQ_UNIT.struct.unpack(raw)
         return physical_offset, size
 

@@ -330,7 +330,7 @@ class RestartSimulation:
             queues_end=self._queues_end,
             queues_are_cut=cut,
             min_phy_offset=self._log.start,
-            max_phy_offset=end.physical_offset,
+            max_phy_offset=self._log.max_offset(end.physical_offset),
             lost=self._losses.total(),
             deleted_log_files=self._deleted_log_files(end.physical_offset),
             dropped_index_files=self.dropped_index_files(),

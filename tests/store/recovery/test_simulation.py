@@ -183,3 +183,20 @@ def test_4_stops_in_front_of_a_v2_record(tmp_path: Path) -> None:
     assert outcome.end is not None
     assert outcome.end.physical_offset == first_long.physical_offset
     assert plan_restart(store, PROFILE_5_3).lost.records == 0
+
+
+def test_files_may_be_named_off_their_grid(tmp_path: Path) -> None:
+    """As 4.9.7 does: it writes on in the log file at the end modulo the file size, and reads a queue file's first unit
+    at its begin.
+    """
+    root = unpack("497-basic", tmp_path)
+    *_, last = sorted((root / "commitlog").iterdir())
+    end = plan_restart(ReadOnlyStore(root), PROFILE_4_9).max_phy_offset
+    last.rename(last.with_name(f"{int(last.name) + 20:020d}"))
+    queue = min((root / "consumequeue" / "OrderPaid" / "0").iterdir())
+    queue.rename(queue.with_name(f"{1007:020d}"))
+    outcome = plan_restart(ReadOnlyStore(root), PROFILE_4_9)
+    assert outcome.refused is None
+    assert outcome.max_phy_offset == end + 40
+    found = next(row for row in outcome.queues if (row.topic, row.queue_id) == ("OrderPaid", 0))
+    assert found.min_offset == 50
