@@ -413,16 +413,11 @@ class RealRocketMQ:
             held_port() as name_server_port,
             held_port() as broker_port,
         ):
-            # the real store logs below user.home
-            files = {"user.home": folder, "out": f"{folder}/out.json"}
-            files |= dict.fromkeys(LOGBACK_CONF_KEYS, str(LOGBACK_CONF))
             ports = {"nameServerPort": name_server_port, "brokerPort": broker_port}
-            properties = [f"-D{key}={value}" for key, value in (*files.items(), *ports.items(), *options.items())]
-            opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
-            options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
-            command = [java_build.tool("java"), *options_of_java, *properties, "-cp", class_path, program]
+            properties = {"out": f"{folder}/out.json", **ports, **options}
+            command = java_command(class_path, program, Path(folder), properties, self.heap)
             self._call(program, command, Path(folder), exit_code)
-            return json.loads(Path(files["out"]).read_text(encoding="ascii"))
+            return json.loads((Path(folder) / "out.json").read_text(encoding="ascii"))
 
     def _call(self, program: str, command: list[str], folder: Path, exit_code: int) -> None:
         log = folder / "log"
@@ -436,6 +431,15 @@ class RealRocketMQ:
                 raise TimeoutError(f"{what} took longer than {self.timeout:.0f} s:\n{_last_lines(log)}") from error
         if code != exit_code:
             raise RuntimeError(f"{what} ended with {code}:\n{_last_lines(log)}")
+
+
+def java_command(class_path: str, program: str, folder: Path, options: Mapping[str, int | str], heap: str) -> list[str]:
+    """The command line of a program; `folder` is its user.home, below which the real store logs."""
+    properties = {"user.home": folder, **dict.fromkeys(LOGBACK_CONF_KEYS, LOGBACK_CONF), **options}
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
+    options_of_java = [f"-Xmx{heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
+    defined = [f"-D{key}={value}" for key, value in properties.items()]
+    return [java_build.tool("java"), *options_of_java, *defined, "-cp", class_path, program]
 
 
 def geometry_of(conf: Mapping[str, str]) -> Geometry:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 POM = Path(__file__).parent / "pom.xml"
+POM_OF_STORE = Path(__file__).parent / "store.pom.xml"
+JAVA_OF_STORE = ("Restarts", "RealStore", "QueueRange", "Program", "Json")
 SOURCES = Path(__file__).parent / "java"
 SOURCES_OF_5 = Path(__file__).parent / "java5"
 MAVEN_TIMEOUT = 900.0
@@ -31,8 +33,19 @@ def prepare(version: str) -> str:
     sources = sorted(SOURCES.glob("*.java"))
     if version.startswith("5."):
         sources += sorted(SOURCES_OF_5.glob("*.java"))
-    lib = made(home / f"lib-{_hash([POM])}", lambda folder: _resolve(version, folder))
-    classes = made(home / f"classes-{_hash([POM, *sources])}", lambda folder: _compile(sources, lib, folder))
+    return _built(home, POM, version, sources)
+
+
+def prepare_store(version: str) -> str:
+    """As `prepare`, with the jars of the store alone, and the programs of JAVA_OF_STORE: old versions lack what others
+    use.
+    """
+    return _built(cache_home() / version, POM_OF_STORE, version, [SOURCES / f"{name}.java" for name in JAVA_OF_STORE])
+
+
+def _built(home: Path, pom: Path, version: str, sources: list[Path]) -> str:
+    lib = made(home / f"lib-{_hash([pom])}", lambda folder: _resolve(pom, version, folder))
+    classes = made(home / f"classes-{_hash([pom, *sources])}", lambda folder: _compile(sources, lib, folder))
     return f"{classes}{os.pathsep}{lib}/*"
 
 
@@ -74,14 +87,14 @@ def made(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _resolve(version: str, folder: Path) -> None:
+def _resolve(pom: Path, version: str, folder: Path) -> None:
     goal = [
         "dependency:copy-dependencies",
         f"-DoutputDirectory={folder}",
         "-DincludeScope=runtime",
         f"-Drocketmq={version}",
     ]
-    run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(POM), *goal], MAVEN_TIMEOUT)
+    run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(pom), *goal], MAVEN_TIMEOUT)
 
 
 def _compile(sources: Iterable[Path], lib: Path, folder: Path) -> None:

@@ -33,9 +33,7 @@ final class RealStore {
         MessageArrivingListener nobodyWaits = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
         MessageStoreConfig config = config(conf);
         // 5.x wants the topics' configurations, too
-        BrokerConfig broker = new BrokerConfig();
-        broker.setAutoDeleteUnusedStats(false); // of which a store alone has none
-        Object[] arguments = {config, stats(), nobodyWaits, broker, topics(config)};
+        Object[] arguments = {config, stats(), nobodyWaits, broker(), topics(config)};
         Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
         return (DefaultMessageStore) constructor.newInstance(Arrays.copyOf(arguments, constructor.getParameterCount()));
     }
@@ -99,7 +97,21 @@ final class RealStore {
         if (!Files.exists(file)) {
             return new ConcurrentHashMap<>();
         }
-        return type.getMethod("getTopicConfigTable").invoke(RemotingSerializable.decode(Files.readAllBytes(file), type));
+        Object topics;
+        try {
+            topics = RemotingSerializable.decode(Files.readAllBytes(file), type);
+        } catch (RuntimeException noJson) { // a broker takes the .bak, or exits
+            return new ConcurrentHashMap<>();
+        }
+        return topics == null ? new ConcurrentHashMap<>() : type.getMethod("getTopicConfigTable").invoke(topics);
+    }
+
+    private static BrokerConfig broker() {
+        Properties properties = new Properties();
+        properties.setProperty("autoDeleteUnusedStats", "false"); // of which a store alone has none
+        BrokerConfig broker = new BrokerConfig();
+        MixAll.properties2Object(properties, broker);
+        return broker;
     }
 
     private static BrokerStatsManager stats() throws ReflectiveOperationException {
