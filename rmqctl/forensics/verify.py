@@ -135,7 +135,7 @@ class VerifyReport:
             },
             "restartNow": self.restart_now and self.restart_now.to_json(),
             "findings": [finding.to_json() for finding in self.findings],
-            "notRead": [one.to_json() for one in self.not_read],
+            "notLookedAt": [one.path for one in self.not_read],
             "notes": self.notes,
         }
 

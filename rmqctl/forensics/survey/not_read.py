@@ -46,10 +46,6 @@ class NotRead(NamedTuple):
     path: str
     detail: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return the JSON object, an element of the list `notRead`."""
-        return self._asdict()
-
 
 def not_read(store: ReadOnlyStore) -> list[NotRead]:
     """Return what `verify` does not read in the folder of a store, at any level.

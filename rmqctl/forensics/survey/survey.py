@@ -60,7 +60,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         "index": _index(store),
         "controller": _controller(store),
         "topics": topics,
-        "notRead": [one.to_json() for one in not_read(store)],
+        "notLookedAt": [one.path for one in not_read(store)],
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
             for damage in [*log.queue.anomalies, *store.foreign]

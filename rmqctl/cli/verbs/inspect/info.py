@@ -38,14 +38,16 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     The broker version is the version of the broker that wrote the store. `info` reads folders, small files, and the
     beginning and the end of the log. `info` does not scan the log. To check whether the store is whole, use `verify`.
     """
+    from rmqctl.forensics.survey.not_read import in_words, not_read
     from rmqctl.forensics.survey.survey import survey
 
     opened = open_store(store, broker_conf, follow_links, log_only=True)
+    not_read_words = in_words(not_read(opened))
     document = survey(opened)
     if output == "json":
         print_document("info", document)
     else:
-        print_fields(_fields(document))
+        print_fields([*_fields(document), *_attention(document, not_read_words)])
         if document["topics"]:
             print()
             rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
@@ -59,7 +61,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     version, lock = document["version"], document["lock"]
     of_topics = f"{queues['queueCount']} of {counted(queues['topicCount'], 'topic')}"
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
-    fields = [
+    return [
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} (shown by: {', '.join(version['signs'])})"),
         ("  treated as", f"{version['profile']} by `append` and `recover`, unless --profile says otherwise"),
@@ -84,19 +86,14 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
         *_controller_fields(document["controller"]),
-        *_not_read_fields(document["notRead"]),
     ]
-    return fields + [
+
+
+def _attention(document: dict[str, Any], not_read: str) -> list[tuple[str, Any]]:
+    return ([("beside these", not_read)] if not_read else []) + [
         ("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]")
         for anomaly in document["anomalies"]
     ]
-
-
-def _not_read_fields(found: list[dict[str, str]]) -> list[tuple[str, Any]]:
-    from rmqctl.forensics.survey.not_read import NotRead, in_words
-
-    words = in_words([NotRead(**one) for one in found])
-    return [("beside these", words)] if words else []
 
 
 def _process(pid: int) -> str:

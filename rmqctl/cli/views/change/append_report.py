@@ -203,7 +203,7 @@ def _print_queues(
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
         counts: dict[str, Any] = {
             "messages": appender.stored, "inNoQueue": appender.unqueued, "refusedLines": lines_refused,
-            "leftOut": [{"topic": topic, "messages": count} for topic, count in sorted(left_out.items())],
+            "leftOutTopics": [{"topic": topic, "messages": count} for topic, count in sorted(left_out.items())],
         }  # fmt: skip
         print_document(
             "append", {"store": str(root), "queues": named} | counts | ({"stats": stats} if stats is not None else {})

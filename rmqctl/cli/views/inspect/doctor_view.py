@@ -50,7 +50,7 @@ def report_json(
         "minPhyOffset": report.min_phy_offset,
         "maxPhyOffset": report.summary.end,
         "causes": [cause.to_json() for cause in causes],
-        "notRead": [one.to_json() for one in report.not_read],
+        "notLookedAt": [one.path for one in report.not_read],
         "notes": report.notes,
         "seconds": round(report.seconds, 6),
     } | situation.to_json()
