@@ -1,7 +1,7 @@
 """Find log files that have the name of another log file.
 
 A log file was renamed if the PHYSICALOFFSETs of all its records fit one other file name, and the file with that name is
-missing in the log, before its first file, or after its last.
+missing in the log, before its first file, or after its last, or was renamed, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import Blank
-from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS, OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.read.file_scan import RecordRun
 
+HEAD_SIZE = 8  # bytes: the size and the magic code of a file's first record
 MISPLACED = "bad-physical-offset"
 
 
@@ -59,24 +60,64 @@ class RenamedFiles:
     def found(self) -> Iterator[RenamedFile]:
         """Yield the renamed log files, each with another right path.
 
-        The right name fits the size of the log files.
+        The right names fit the size of the log files, and join the other files. A file may have the name of another
+        renamed file: the names were swapped or shifted. A file without records that is in the way, or that follows the
+        renamed files, gets a name that they leave.
         """
-        taken = {file.file_from_offset for file in self._files.files}
-        for file in self._files.files:
-            distances = self._moved.get(file.name, set())
-            if len(distances) != 1 or file.name in self._with_good:
-                continue
-            base = file.file_from_offset - min(distances)
-            if base >= 0 and base % self._files.file_size == 0 and base not in taken and self._is_missing(base, file):
-                taken.add(base)
-                right_path = file.path.with_name(f"{base:0{FILE_NAME_DIGITS}d}")
-                yield RenamedFile(file.name, file.path, right_path, self._counts[file.name])
+        files = {file.file_from_offset: file for file in self._files.files}
+        moves: dict[int, int] = {}  # from the present name to the right one
+        for base, file in files.items():
+            right = self._right_base(file)
+            if right is not None and right not in moves.values():
+                moves[base] = right
+        self._drop_blocked(moves)
+        moves |= self._of_empty_files(moves)
+        for base, right in sorted(moves.items()):
+            file = files[base]
+            right_path = file.path.with_name(f"{right:0{FILE_NAME_DIGITS}d}")
+            yield RenamedFile(file.name, file.path, right_path, self._counts.get(file.name, 0))
 
-    def _is_missing(self, base: int, renamed: MappedFile) -> bool:
-        """Return whether a file at `base` joins the log files other than `renamed`."""
-        others = [file.file_from_offset for file in self._files.files if file is not renamed]
+    def _right_base(self, file: MappedFile) -> int | None:
+        """Return the first offset that all records of a file fit, or None."""
+        distances = self._moved.get(file.name, set())
+        if len(distances) != 1 or file.name in self._with_good:
+            return None
+        base = file.file_from_offset - min(distances)
+        return base if base >= 0 and base % self._files.file_size == 0 else None
+
+    def _drop_blocked(self, moves: dict[int, int]) -> None:
+        """Remove files whose right name stays another file's, or joins no file."""
         size = self._files.file_size
-        return not others or min(others) - size <= base <= max(others) + size
+        bases = {file.file_from_offset for file in self._files.files}
+        while True:
+            stay = {base for base in bases - moves.keys() if self._has_records(base)}
+            blocked = []
+            for base, right in moves.items():
+                others = stay | {other for moved, other in moves.items() if moved != base}
+                if right in stay or (others and not min(others) - size <= right <= max(others) + size):
+                    blocked.append(base)
+            if not blocked:
+                return
+            for base in blocked:
+                del moves[base]
+
+    def _of_empty_files(self, moves: dict[int, int]) -> dict[int, int]:
+        """Return the right names of files without records."""
+        taken = set(moves.values())
+        left = sorted(base for base in moves.keys() - taken if base % self._files.file_size == 0)
+        behind = max(moves, default=OFFSET_MAX)
+        empty = [
+            file.file_from_offset
+            for file in self._files.files
+            if not self._has_records(file.file_from_offset)
+            and not file.read(0, HEAD_SIZE).strip(b"\0")
+            and (file.file_from_offset in taken or file.file_from_offset > behind)
+        ]
+        return {base: right for base, right in zip(empty, left, strict=False) if base in taken or base > right}
+
+    def _has_records(self, base: int) -> bool:
+        name = self._name_of(base)
+        return name in self._with_good or name in self._moved
 
     def _name_of(self, physical_offset: int) -> str:
         file = self._files.at_or_before(physical_offset)

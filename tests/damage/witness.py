@@ -6,9 +6,11 @@ import hashlib
 import struct
 import zlib
 from bisect import bisect_right
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from tests.damage.pristine import Record, records_of
 from tests.damage.victim import UNIT, is_offset
 from tests.support.golden_archive import blocks_of
@@ -58,9 +60,10 @@ def differences(before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
     return [f"{name}: {before.get(name)} -> {after.get(name)}" for name in names if before.get(name) != after.get(name)]
 
 
-def reachable(root: Path) -> set[Place]:
-    """The intact messages that units lead to, wherever in a queue the unit stands; without LMQ's, which are other
-    queues', too.
+def reachable(root: Path, ends: Mapping[tuple[str, int], tuple[int, int]] | None = None) -> set[Place]:
+    """The intact messages that units lead to; without LMQ's, which are other queues', too.
+
+    `ends` has the begin and the end of each queue, as queue offsets; without it, a unit may stand anywhere.
     """
     log = {
         int(path.name): path.read_bytes()
@@ -76,7 +79,11 @@ def reachable(root: Path) -> set[Place]:
         if topic.startswith(LMQ):
             continue
         data = path.read_bytes()
-        for offset, size, _ in struct.iter_unpack(">qiq", data[: len(data) // UNIT * UNIT]):
+        low, high = (0, OFFSET_MAX) if ends is None else ends.get((topic, queue_id), (0, 0))
+        first = int(path.name) // UNIT
+        for number, (offset, size, _) in enumerate(struct.iter_unpack(">qiq", data[: len(data) // UNIT * UNIT])):
+            if not low <= first + number < high:
+                continue
             index = bisect_right(begins, offset) - 1
             if size > 0 and index >= 0 and _is_intact(log[begins[index]], begins[index], offset, size, topic, queue_id):
                 found.add(Place(topic, queue_id, offset))

@@ -103,7 +103,7 @@ class _Attribution:
         self._right = {
             path: str(PurePosixPath(path).with_name(right.name)) for path, (_, right) in facts.renamed.items()
         }
-        self._renamed = {right: path for path, right in self._right.items()}
+        self._renamed = self._group_of_renamed()
 
     def take(self, finding: Finding) -> bool:
         """Add a finding to the cause that the code of the finding names.
@@ -112,8 +112,10 @@ class _Attribution:
         """
         if finding.code in DEPENDENT or (finding.code in FILE_FINDINGS and finding.topic is not None):
             return False
-        if (renamed := self._renamed_by(finding)) is not None:
-            self._follow_from_name(renamed, finding)
+        if self._renamed is not None and self._follows_from_name(finding):
+            self._renamed.findings.append(finding)
+            if finding.code == "file-gap":  # the end of the file before the gap is covered, too
+                self._damaged(self._renamed, _range_of(finding))
         elif finding.code == "file-gap":
             self._gap(finding)
         elif finding.code == "file-length":
@@ -125,7 +127,14 @@ class _Attribution:
         return True
 
     def take_dependent(self, findings: Sequence[Finding]) -> None:
-        """Attribute the findings of queues, index and groups to causes."""
+        """Attribute the findings of queues, index and groups to causes.
+
+        While log files have wrong names, queues, index and groups cannot be compared with the log.
+        """
+        if self._renamed is not None:
+            self._renamed.consequences += findings
+            self._follow_from_death()
+            return
         self._tail(findings)
         of_index, of_groups = [], []
         of_queue: dict[QueueKey, list[Finding]] = {}
@@ -163,6 +172,8 @@ class _Attribution:
         if code == "config-lost" and finding.path.endswith(TOPICS_CONFIG):
             code, is_each = NAMED_CAUSES["topic-unlisted"]
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
+        if self._renamed is not None and code == "checkpoint-wrong":
+            covering = self._renamed
         if covering is not None and (covering.code != code or finding.path not in covering.named):
             covering.consequences.append(finding)
             self._damaged(covering, _range_of(finding))
@@ -177,8 +188,8 @@ class _Attribution:
         begin = finding.physical_offset or 0
         end = begin + (finding.size or 0)
         paths = self._facts.files_between(begin, end)
-        if self._are_renamed(paths):
-            self._group_of_renamed(self._renamed[paths[0]]).consequences.append(finding)
+        if self._renamed is not None and self._are_renamed(paths):
+            self._renamed.consequences.append(finding)
             return
         group = self._group("log-file-gone", str(begin))
         self._damaged(group, [(begin, end)])
@@ -188,32 +199,25 @@ class _Attribution:
 
     def _are_renamed(self, paths: Sequence[str]) -> bool:
         """Return whether all missing log files in `paths` were renamed."""
-        return bool(paths) and all(path in self._renamed for path in paths)
+        return bool(paths) and all(path in self._right.values() for path in paths)
 
-    def _renamed_by(self, finding: Finding) -> str | None:
-        """Return the renamed log file that a finding follows from, or None."""
+    def _follows_from_name(self, finding: Finding) -> bool:
+        """Return whether a finding on a log file follows from the wrong name of a file."""
         if finding.code not in OF_RENAMED:
-            return None
-        if finding.path in self._right:
-            return finding.path
+            return False
         at = finding.physical_offset
-        if finding.code != "file-overlap" or at is None:
+        if finding.path in self._right or finding.code != "file-overlap" or at is None:
+            return finding.path in self._right
+        return any(begin <= at < end for path in self._right for begin, end in self._facts.ranges_of(path))
+
+    def _group_of_renamed(self) -> Group | None:
+        """Return the cause for all renamed log files, with their offsets, or None."""
+        if not self._right:
             return None
-        has_offset = (path for path in self._right for begin, end in self._facts.ranges_of(path) if begin <= at < end)
-        return next(has_offset, None)
-
-    def _follow_from_name(self, path: str, finding: Finding) -> None:
-        """Attribute a finding to a renamed log file."""
-        group = self._group_of_renamed(path)
-        group.add(finding, path)
-        if finding.code == "file-gap":  # the end of the file before the gap is covered, too
-            self._damaged(group, _range_of(finding))
-
-    def _group_of_renamed(self, path: str) -> Group:
-        """Return the cause for a renamed log file, with the offsets of the file."""
-        group = self._group("log-file-renamed", path)
-        if not group.ranges:
-            begin = int(PurePosixPath(self._right[path]).name)
+        group = self._group("log-file-renamed")
+        group.named = dict.fromkeys(self._right)
+        for path, right in self._right.items():
+            begin = int(PurePosixPath(right).name)
             self._damaged(group, [(begin, begin + self._facts.log_file_size), *self._facts.ranges_of(path)])
         return group
 
@@ -235,8 +239,8 @@ class _Attribution:
         """
         begin, end = self._facts.oldest_unit, self._facts.log_begin
         paths = self._facts.files_between(begin, end) if begin is not None else [finding.path]
-        if self._are_renamed(paths):
-            self._group_of_renamed(self._renamed[paths[0]]).consequences.append(finding)
+        if self._renamed is not None and self._are_renamed(paths):
+            self._renamed.consequences.append(finding)
             return
         group = self._group("log-head-gone")
         group.findings.append(finding)
@@ -257,8 +261,6 @@ class _Attribution:
         if min(offsets, default=-1) != end:
             return
         paths = self._facts.files_between(end, max(offsets) + 1)
-        if self._are_renamed(paths):
-            return
         group = self._group("log-tail-gone")
         self._damaged(group, [(end, OFFSET_MAX)])
         group.named = dict.fromkeys(paths)

@@ -1,8 +1,9 @@
 """The causes that `rmqctl doctor` knows, as a table.
 
 A cause explains many findings. For example, one lost file of the log gives a finding in each queue and in the index.
-The order of the causes in the table is their rank. Important causes come first in the table, and a cause comes before
-its possible consequences.
+The order of the causes in the table is their rank: by what their cure saves. A cause comes before its possible
+consequences, and a cause whose cure another cure needs comes first: `mv` before everything that reads the log,
+topics.json before everything that rebuilds queues. What is gone for good, and whose cure only tidies up, comes last.
 """
 
 from __future__ import annotations
@@ -60,9 +61,16 @@ CAUSES: dict[str, CauseKind] = {
         "No broker of 5.x loads this store. Producers and consumers of all topics wait until it does.",
     ),
     "log-file-renamed": CauseKind(
-        "A file of the commit log was renamed: {subjects}",
-        "A log file is missing. This file has its name with a suffix, or records with its offsets, and so probably the "
-        "missing messages. Consumers do not get all of them until the file has its name again.",
+        "Files of the commit log have wrong names: {subjects}",
+        "Each of them has its name with a suffix, or records with the offsets of another name. Consumers do not get "
+        "their messages, or get others in their place, until the files have their names again. Queues and index may be "
+        "whole.",
+        LIKELY,
+    ),
+    "topics-lost": CauseKind(
+        "Topics with messages are not in config/topics.json: {subjects}",
+        "Producers and consumers of these topics get the error that the topic does not exist, unless the broker "
+        "creates topics by itself.",
         LIKELY,
     ),
     "log-file-length": CauseKind(
@@ -73,12 +81,6 @@ CAUSES: dict[str, CauseKind] = {
     "log-file-gone": CauseKind(
         "Files of the commit log are missing in the middle: {subjects}",
         f"{_SKIPPED} Look for the files on a slave or in a copy before you repair.",
-    ),
-    "log-head-gone": CauseKind(
-        "The first files of the commit log are missing: {subjects}",
-        "Consumers cannot read the messages of these files. Look for the files on a slave or in a copy before you "
-        "repair. If someone deleted them on purpose, nothing else is wrong.",
-        LIKELY,
     ),
     "log-tail-gone": CauseKind(
         "The end of the commit log is missing: queues lead into {subjects}, and no message is there",
@@ -220,12 +222,6 @@ CAUSES: dict[str, CauseKind] = {
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",
         POSSIBLE,
     ),
-    "topics-lost": CauseKind(
-        "Topics with messages are not in config/topics.json: {subjects}",
-        "Producers and consumers of these topics get the error that the topic does not exist, unless the broker "
-        "creates topics by itself.",
-        LIKELY,
-    ),
     "queue-unread": CauseKind(
         "Queues have messages, and topics.json has fewer queues for the topic: {subjects}{places}",
         "No consumer reads these queues.",
@@ -286,6 +282,12 @@ CAUSES: dict[str, CauseKind] = {
         "A broker, or another rmqctl, has the store open: {detail}",
         "The store changes while doctor reads it, and no repair is possible. Stop the broker first, then run doctor "
         "again: what was only not written yet is gone then.",
+    ),
+    "log-head-gone": CauseKind(
+        "The first files of the commit log are missing: {subjects}",
+        "Consumers cannot read the messages of these files. Look for the files on a slave or in a copy before you "
+        "repair. If someone deleted them on purpose, nothing else is wrong.",
+        LIKELY,
     ),
     "broker-died": CauseKind(
         "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",

@@ -6,6 +6,7 @@ The functions of this module are pure: their results depend only on an examinati
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.doctor.attribution import attribute
@@ -13,6 +14,7 @@ from rmqctl.forensics.doctor.causes import CAUSES, RANK
 from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.next_start import OF_QUEUES, describe_start, is_blocking, start_to_json
 from rmqctl.operations.doctor.prescription import Prescriber
+from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Cause:
             "missedMessages": self.missed,
             "means": self.means,
             "restart": self.restart,
-            "next": self.next_command,
+            "next": one_line(self.next_command),
             "then": self.then,
             "confidence": self.confidence,
             "brokerIssue": self.issue or None,
@@ -64,7 +66,7 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
     """Return the causes, the most important cause first.
 
     `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`. A
-    cause that makes the next start fail comes before all other causes.
+    cause that makes the next start fail comes before all causes but those whose cure other cures need.
     """
     groups = attribute(examination.findings, examination.facts)
     restart = examination.restart
@@ -73,9 +75,27 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
         groups = [Group("start-refused")]
     if groups and examination.broker_pid is not None:
         groups.append(Group("broker-runs"))
-    groups.sort(key=lambda group: (group not in blocking, RANK[group.code], group.physical_offset))
+    groups.sort(key=lambda group: (*_order(group, is_blocking=group in blocking), group.physical_offset))
     prescriber = Prescriber(examination, target, options)
     return [_cause(group, examination, prescriber) for group in groups]
+
+
+def one_line(commands: str) -> str:
+    """Return commands, one a line, as one line for a shell.
+
+    An `mv` needs the success of the `mv` before it; other commands do not depend on each other.
+    """
+    return commands.replace("\n", " && " if commands.splitlines()[-1].startswith("mv ") else "; ")
+
+
+def _order(group: Group, *, is_blocking: bool) -> tuple[bool, bool, int]:
+    """Return the sort key of a cause.
+
+    First comes what other cures need, then what prevents a start.
+    """
+    of_topics = any(PurePosixPath(subject).name == TOPICS_CONFIG for subject in group.subjects)
+    rank = min(RANK[group.code], RANK["topics-lost"]) if of_topics else RANK[group.code]
+    return rank > RANK["topics-lost"], not is_blocking, rank
 
 
 def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Cause:

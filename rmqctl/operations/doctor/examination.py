@@ -51,13 +51,14 @@ class Repairs:
 
     A plan is None if `recover` refuses to change the store, if a log file was renamed, or if the store has no fault.
     `refused` is the reason why `recover` refuses. `profile` is the profile that the user must pass to `recover`, or
-    empty if `recover` needs no profile.
+    empty if `recover` needs no profile. `is_blocked` is True if no verb changes the store.
     """
 
     plain: RecoveryPlan | None = None
     keep_going: RecoveryPlan | None = None
     refused: str = ""
     profile: str = ""
+    is_blocked: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Examiner:
 
     def _repairs(self) -> Repairs:
         if self._blocked:
-            return Repairs(refused=self._blocked)
+            return Repairs(refused=self._blocked, is_blocked=True)
         try:
             plain = self._plan(keep_going=False)
         except RmqctlError as error:

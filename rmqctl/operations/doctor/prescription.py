@@ -46,8 +46,8 @@ TWINS = (
 )
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 OLD_ENTRIES = (
-    "The file is then as its .bak. Run it with --dry-run instead of --yes first: the entries may have been deleted on "
-    "purpose."
+    "This changes nothing: the file may be right, and restoring it can lose what was added later. With --yes instead "
+    "of --dry-run, the file is then as its .bak."
 )
 OTHER_KEYS = (
     "This changes nothing. `rmqctl recover` and `rmqctl rebuild` would make the index agree with the record: keep a "
@@ -68,11 +68,11 @@ COMMANDS = {
     "topics-lost": ("rmqctl config restore {target} {name} --from store --yes", "topics.json then lists them."),
     "config-lost": ("rmqctl config restore {target} {name} --yes", "The file then has what the store shows."),
     "config-shrunk": (
-        "rmqctl config restore {target} {name} --from bak --yes",
+        "rmqctl config restore {target} {name} --from bak --dry-run",
         OLD_ENTRIES,
     ),
     "config-emptied": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
-    "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --yes", "The file is then as its .bak."),
+    "config-rolled-back": ("rmqctl config restore {target} {name} --from bak --dry-run", OLD_ENTRIES),
     "change-unfinished": (
         "rmqctl undo {target} --yes",
         "The store is then as before the change. Run doctor again.",
@@ -102,8 +102,11 @@ LOST_CONFIG = (
     "--new-group` then writes a new file."
 )
 RENAMED = (
-    "The file then has its name again. Run doctor again before anything else: other verbs would miss its messages."
+    "The files then have their names again, and nothing is lost. Run doctor again before anything else: other verbs "
+    "would miss their messages."
 )
+ASIDE = ".aside"  # what the first file of a circle of names is called in between
+SHOWN = "This only shows the plan: if it is what you want, give --yes instead of --dry-run."
 UNDO = "`rmqctl undo` takes it back."
 GIVEN_PROFILE = "`--profile` is as doctor got it. "
 UNKNOWN_PROFILE = (
@@ -142,7 +145,7 @@ class Prescriber:
         if group.code == "broker-runs":
             return f"kill {self._examination.broker_pid}", BROKER_RUNS
         if group.code == "log-file-renamed":
-            return self._rename(group), RENAMED
+            return self._rename(), RENAMED
         if group.code == "group-ahead":
             commands = self._set_offsets(group)
             more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
@@ -159,14 +162,17 @@ class Prescriber:
             return self._set_delay_levels(group)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
-        if group.code in COMMANDS:
+        if group.code in COMMANDS and not (group.code == "log-head-gone" and self._examination.repairs.is_blocked):
             command, then = COMMANDS[group.code]
             first = group.findings[0] if group.findings else None
             return command.format(**self._places(group, first)), then.format(code=self._code(group))
         refused = self._examination.repairs.refused
         if self._plan is None or not self._plan.repair.steps or not self._is_mended(group):
-            if refused and group.code in OF_QUEUES:
-                return f"rmqctl rebuild {self._target} queues --yes", f"`rmqctl recover` refuses: {refused}. {UNDO}"
+            if refused and group.code in OF_QUEUES and not self._examination.repairs.is_blocked:
+                return (
+                    f"rmqctl rebuild {self._target} queues --dry-run",
+                    f"`rmqctl recover` refuses: {refused}. {SHOWN}",
+                )
             why = f"`rmqctl recover` refuses: {refused}. " if refused else ""
             look = LOOK_AT_LOG if group.code in OF_LOG else LOOK_AT_ALL
             return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
@@ -174,7 +180,7 @@ class Prescriber:
             )
         caution = OTHER_TAGS if group.code == "queue-with-other-tags" else ""
         then = caution + self._reason + _after(self._plan) + self._other
-        return f"rmqctl recover {self._target}{self._options} --yes", then
+        return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
 
     def _is_lost(self, group: Group) -> bool:
         """Return whether the files of a cause can neither be restored nor rebuilt."""
@@ -182,11 +188,22 @@ class Prescriber:
         is_gone = group.code == "config-lost" or paths <= self._examination.facts.lost_config
         return is_gone and not any(PurePosixPath(path).name in (TOPICS_CONFIG, GROUPS_CONFIG) for path in paths)
 
-    def _rename(self, group: Group) -> str:
-        paths = [self._examination.facts.renamed[subject] for subject in group.subjects]
-        if any(is_remote(path) for path, _ in paths):
+    def _rename(self) -> str:
+        """Return the `mv` commands that give the log files their names."""
+        todo = dict(self._examination.facts.renamed.values())
+        if any(is_remote(path) for path in todo):
             return LOOK_AT_ALL.format(target=self._target)
-        return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in paths)
+        moves = []
+        while todo:
+            path = next((path for path, right in todo.items() if right not in todo), None)
+            if path is not None:
+                moves.append((path, todo.pop(path)))
+                continue
+            path = next(iter(todo))
+            aside = path.with_name(path.name + ASIDE)
+            moves.append((path, aside))
+            todo[aside] = todo.pop(path)
+        return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in moves)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings of a code in `group.findings`.
@@ -273,11 +290,16 @@ def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
 
 def _after(plan: RecoveryPlan) -> str:
     repair = plan.repair
-    lost = f"It loses {counted(repair.lost.records, 'message')}" if repair.lost.records else "It loses no message"
+    lost = counted(repair.lost.records, "message")
     whose = "its" if repair.lost.records == 1 else "their"
-    gone = f" ({plan.missing} already gone from the log)" if plan.missing and repair.lost.records else ""
-    served = repair.placeholders.served
-    placed = f" and puts placeholders in {whose} place, so that all later messages stay" if served else ""
+    placed = f" and puts placeholders in {whose} place, so that all later messages stay"
+    placed = placed if repair.placeholders.served else ""
     left = ", ".join(f"{count} {code}" for code, count in sorted(repair.leaves.items()))
-    look = " Run it with --dry-run instead of --yes first." if repair.lost.records else ""
-    return f"{lost}{gone}{placed}.{look} `verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"
+    then = f"`verify` then {f'still reports {left}' if left else 'finds nothing'}. {UNDO}"
+    if not repair.lost.records:
+        return f"It loses no message{placed}. {then}"
+    if not plan.fewer:
+        are = "is" if repair.lost.records == 1 else "are"
+        return f"{lost} {are} gone already, or with the next start: this loses no more{placed}. {then}"
+    gone = f" ({plan.missing} already gone from the log)" if plan.missing else ""
+    return f"This changes nothing. With --yes instead of --dry-run, it loses {lost}{gone}{placed}. {then}"

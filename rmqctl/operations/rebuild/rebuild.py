@@ -10,7 +10,8 @@ The new queues have a unit for every message of the log. Like a broker, a rebuil
 CRC, a wrong property CRC or torn properties. A rebuilt queue begins with its first message that still exists. Expired
 messages get no unit. An empty queue without messages in the log stays unchanged. A queue without messages in the log
 stays unchanged if its last unit points before the log's start, or to damage. If topics.json lists topics, all other
-topics count as deleted. A rebuild creates no queues for deleted topics.
+topics count as deleted. A rebuild creates no queues for deleted topics, and removes their queues only if the topic is
+named: an entry of topics.json can be lost.
 
 An interrupted rebuild writes its progress to REBUILD_FILE. An interrupted rebuild can be continued if the log has not
 changed.
@@ -488,7 +489,11 @@ class Rebuild:
         return queue.min_offset(self.result.begin) == unit.queue_offset == queue.max_offset - 1
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Decide which queues stay unchanged, and which queues are deleted."""
+        """Decide which queues stay unchanged, and which queues are deleted.
+
+        The queues of a topic that topics.json does not list stay unless the topic is named: the entry may be lost, and
+        the queues are then the only trace of the topic.
+        """
         for key, queue in self._store.queues.items():
             if key in made or not self.selection.selects(key):
                 continue
@@ -499,7 +504,8 @@ class Rebuild:
                 or self._queues.is_lost(last.physical_offset)
                 or (self._is_lone(key, last) and self._is_stray_unit(key, last, made))
             )
-            stays = self.wanted.is_wanted(key) and (is_empty or alone_knows)
+            is_named = self.selection.topic is not None
+            stays = is_empty or alone_knows if self.wanted.is_wanted(key) else not is_named
             (self.result.unchanged if stays else self.result.removed).append(key)
 
     def _close_files(self) -> None:

@@ -14,22 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.data_loss import QueueOutcome
 
 OFFSET_END = 2**63
 
 
-def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
-    """Count the lost messages whose physical offsets are in no log file.
+def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> dict[QueueKey, int]:
+    """Count the lost messages of each queue that are in no log file.
 
     `outcomes` has the number of lost messages of each queue. Raises OSError.
     """
     holes = [*_holes(store.commit_log.queue)]
     lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
-    return sum(
-        min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items()
-    )
+    return {
+        key: min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items()
+    }
 
 
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:

@@ -60,16 +60,36 @@ class RecoveryPlan:
     """The plan of `recover`, and the result of a plain restart of the broker.
 
     `seconds` is the duration of the planning. `keepable` counts good messages after damage, which `--keep-going` would
-    keep. `placeholders_bytes` is how many bytes of the log get placeholders. `missing` counts messages that were lost
-    before the repair: no log file has their bytes.
+    keep. `placeholders_bytes` is how many bytes of the log get placeholders. `gone` counts, for each queue, messages
+    that were lost before the repair: no log file has their bytes.
     """
 
     repair: RepairPlan
     restart: RestartOutcome
     keepable: int
     placeholders_bytes: int
-    missing: int
+    gone: Mapping[QueueKey, int]
     seconds: float
+
+    @property
+    def missing(self) -> int:
+        """Return how many messages were lost before the repair."""
+        return sum(self.gone.values())
+
+    @property
+    def fewer(self) -> int:
+        """Return how many messages brokers serve now, but not after the repair.
+
+        Messages that are gone already, or that the next start loses, do not count.
+        """
+        restart = self.restart
+        starts = restart.refused is None and restart.hangs is None
+        now = {(queue.topic, queue.queue_id): queue.lost for queue in restart.queues} if starts else {}
+        return sum(
+            max(queue.lost - max(self.gone.get(key, 0), now.get(key, 0)), 0)
+            for queue in self.repair.queues
+            for key in [(queue.topic, queue.queue_id)]
+        )
 
     @property
     def placeholders_files(self) -> int:
@@ -154,11 +174,9 @@ class RecoveryPlanner:
             if tried.hangs_at is not None:
                 tried = self._try(fingerprint, tried.hangs_at)
             # a renamed file may have the bytes that are missing
-            missing = missing_records(self._store, tried.repair.queues) if not tried.look.renamed else 0
+            gone = missing_records(self._store, tried.repair.queues) if not tried.look.renamed else {}
         seconds = time.perf_counter() - started
-        return RecoveryPlan(
-            tried.repair, tried.now, tried.look.keepable, tried.look.placeholders_bytes, missing, seconds
-        )
+        return RecoveryPlan(tried.repair, tried.now, tried.look.keepable, tried.look.placeholders_bytes, gone, seconds)
 
     def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
         """Make a repair plan, and simulate a broker's start after the repair.

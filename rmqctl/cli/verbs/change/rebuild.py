@@ -90,7 +90,8 @@ def command(
     files. rmqctl keeps the old files until `rmqctl undo --drop`. `rebuild` writes a unit for each message of the log,
     including messages after damage. `rebuild` does not check the bodies of messages. To check the bodies, use `verify`.
     A rebuilt queue begins with the queue's oldest message in the log. A queue without a message in the log stays
-    unchanged. Deleted topics get no queue.
+    unchanged. A topic that config/topics.json does not list gets no new queue, and keeps those that it has: its entry
+    may be lost (`config restore --from store`). To remove the queues of a deleted topic, name it with --topic.
 
     New files have the sizes of the existing files. If no files exist, rmqctl uses the sizes in --broker-conf, or the
     broker's defaults.

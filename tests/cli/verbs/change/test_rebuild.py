@@ -67,12 +67,16 @@ def test_damaged_queues_and_index_are_whole_again(golden: Golden, rmqctl: Rmqctl
     assert (queue_bytes(store), index_content(store)) == before
 
 
-def test_a_deleted_topics_queues_go_as_a_whole(golden: Golden, rmqctl: Rmqctl) -> None:
+def test_a_deleted_topics_queues_go_if_it_is_named(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Its entry in topics.json may be lost, and its queues are then the only trace of the topic."""
     store = golden("497-basic")
     (store / "config").mkdir(exist_ok=True)
     listed = {topic: {"topicName": topic} for topic, _ in ReadOnlyStore(store).queues if topic != "OrderPaid"}
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": listed}))
-    made = rmqctl("rebuild", store, "queues", "--yes", "-o", "json")
+    kept = rmqctl("rebuild", store, "queues", "--yes", "-o", "json")
+    assert (kept.code, kept.document()["deletedTopics"]) == (0, [{"topic": "OrderPaid", "messages": 154}])
+    assert (store / "consumequeue" / "OrderPaid" / "3").is_dir()
+    made = rmqctl("rebuild", store, "queues", "--topic", "OrderPaid", "--yes", "-o", "json")
     assert [action["path"] for action in made.document()["actions"] if action["action"] == "delete"] == [
         "consumequeue/OrderPaid"
     ]
@@ -394,15 +398,15 @@ def test_resume_says_what_a_killed_rebuild_left(moment: str, golden: Golden, rmq
 
 
 def test_what_the_next_start_serves_less_is_lost(golden: Golden, rmqctl: Rmqctl) -> None:
-    """A topic that neither topics.json nor a group's offset names gets no queue: the next start serves
-    nothing of it.
+    """A topic that neither topics.json nor a group's offset names loses its queues if it is named: the next start
+    serves nothing of it.
     """
     store = golden("broker-497")
     listed = json.loads((store / "config" / "topics.json").read_text())
     rows = [row for row in rmqctl("queue", store, "-o", "jsonl").rows() if row["topic"].startswith("events")]
     del listed["topicConfigTable"][rows[0]["topic"]]
     (store / "config" / "topics.json").write_text(json.dumps(listed))
-    looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json")
+    looked = rmqctl("rebuild", store, "queues", "--topic", rows[0]["topic"], "--dry-run", "-o", "json")
     gone = {
         (row["topic"], row["queueId"]): row["maxOffset"] - row["minOffset"]
         for row in rows

@@ -7,6 +7,7 @@ import random
 import shlex
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,14 @@ def diagnosis(store: Path, rmqctl: Rmqctl) -> dict[str, Any]:
     return found
 
 
+def agreed(command: str) -> str:
+    """The command of someone who has looked at the plan."""
+    return command.replace("--dry-run", "--yes")
+
+
 def do_next(found: dict[str, Any], rmqctl: Rmqctl) -> None:
-    """Run the next command of the first cause."""
-    program, *words = shlex.split(found["causes"][0]["next"])
+    """Run the next command of the first cause, as someone who agrees to its plan."""
+    program, *words = shlex.split(agreed(found["causes"][0]["next"]))
     assert program == "rmqctl"
     assert rmqctl(*words).code in (0, 3), words
 
@@ -282,7 +288,8 @@ def test_a_bak_with_more_entries_than_its_file(tmp_path: Path, rmqctl: Rmqctl) -
     (cause,) = diagnosis(store, rmqctl)["causes"]
     assert (cause["code"], cause["confidence"]) == ("config-shrunk", "possible")
     assert cause["evidence"][0]["detail"].startswith("consumerOffset.json.bak has 3 entries that consumerOffset.json")
-    assert rmqctl(*shlex.split(cause["next"])[1:]).code == 0
+    assert rmqctl(*shlex.split(cause["next"])[1:]).code == 1
+    assert rmqctl(*shlex.split(agreed(cause["next"]))[1:]).code == 0
     assert diagnosis(store, rmqctl)["healthy"]
     topics = store / "config" / "topics.json"
     topics.write_text(topics.read_text().replace('"events"', '"deleted"'))  # its offsets go with a deleted topic
@@ -323,6 +330,43 @@ def test_a_renamed_log_file_is_renamed_back(at: int, tmp_path: Path, rmqctl: Rmq
         refused = rmqctl("recover", store, "--yes", *options)
         assert (refused.code, cause["next"] in refused.err) == (4, True)
     aside.rename(file)
+    assert tree_hash(store) == before
+    assert diagnosis(store, rmqctl)["healthy"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param((1, 0, 2, 3), id="swapped"),
+        pytest.param((3, 1, 2, 0), id="swapped-with-the-last"),
+        pytest.param((1, 2, 0, 3), id="in-a-circle"),
+        pytest.param((1, 2, 3, 4), id="shifted"),
+        pytest.param((0, 2, 3, 4), id="shifted-from-the-second"),
+        pytest.param((4, 0, 2, 1), id="moved-and-in-a-circle"),
+    ],
+)
+@pytest.mark.parametrize("with_empty", [False, True])
+def test_log_files_with_wrong_names_are_one_cause(
+    names: tuple[int, ...], with_empty: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """`names` has the place of each file; with a file of zeros behind the last one, which a broker makes in advance."""
+    store = unpack("broker-533", tmp_path)
+    files = sorted((store / "commitlog").iterdir())
+    size = files[0].stat().st_size
+    if with_empty:
+        files.append(files[-1].with_name(f"{size * len(files):020d}"))
+        files[-1].write_bytes(bytes(size))
+        names = (*names, 4) if 4 not in names else (*names, *sorted({*range(6)} - {*names})[:1])
+    before = tree_hash(store)
+    aside = [file.rename(file.with_name(f"x{place}")) for file, place in zip(files, names, strict=True)]
+    for file in aside:
+        file.rename(file.with_name(f"{int(file.name[1:]) * size:020d}"))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], rmqctl("doctor", store).out.count("mv -n ")) == (
+        "log-file-renamed",
+        cause["next"].count("mv"),
+    )
+    subprocess.run(cause["next"], shell=True, check=True)
     assert tree_hash(store) == before
     assert diagnosis(store, rmqctl)["healthy"]
 
@@ -392,14 +436,14 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
-    assert sorted(cause["next"].splitlines()) == [
+    assert sorted(cause["next"].split("; ")) == [
         f"rmqctl config set-offset {store} --to latest --yes {group} orders 0"
         for group in ("-- -first", "billing", "second")
     ]
     assert "`--to earliest` delivers all 1125 messages instead" in cause["then"]  # 375 for each of three groups
     shown = [line.split()[:2] for line in rmqctl("doctor", store).out.splitlines()]
     assert shown.count(["next", "rmqctl"]) == 3
-    for command in cause["next"].splitlines():
+    for command in cause["next"].split("; "):
         assert rmqctl(*shlex.split(command)[1:]).code == 0
     assert diagnosis(store, rmqctl)["healthy"]
 
@@ -473,8 +517,14 @@ def test_a_repair_that_loses_messages_is_to_be_looked_at_first(tmp_path: Path, r
     store = unpack("broker-533", tmp_path)
     sorted((store / "commitlog").iterdir())[1].unlink()
     cause = diagnosis(store, rmqctl)["causes"][0]
-    assert "already gone from the log) and puts placeholders in their place" in cause["then"]
-    assert "with --dry-run instead of --yes first" in cause["then"]
+    assert "messages are gone already, or with the next start: this loses no more and puts" in cause["then"]
+    assert cause["next"].endswith(" --yes")
+    store = damaged("471-basic--body-flip-first-normal", tmp_path / "flipped")
+    cause = diagnosis(store, rmqctl)["causes"][0]
+    assert cause["then"].startswith(
+        "This changes nothing. With --yes instead of --dry-run, it loses 1 message and puts"
+    )
+    assert cause["next"].endswith(" --dry-run")
 
 
 def test_the_number_of_messages_that_queues_miss(tmp_path: Path, rmqctl: Rmqctl) -> None:
