@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import LogFollower, end_of_records
-from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
+from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
-from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
+from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.sys_flag import TransactionType, transaction_type
@@ -39,11 +39,13 @@ WALK_RECORDS_MAX = 2000  # a longer part without keys is not walked to its end
 class Question(NamedTuple):
     """The conditions of a search for messages.
 
-    `at` is in ms since 1970, `offset` in units. The command line checks which fields can be combined.
+    `ids` are offsetMsgIds or UNIQ_KEYs. `at` is in ms since 1970, `offset` in units. The command line checks which
+    fields can be combined.
     """
 
     topic: str | None = None
     key: str | None = None
+    ids: tuple[str, ...] | None = None
     msg_id: str | None = None
     unique_key: str | None = None
     queue_id: int | None = None
@@ -79,6 +81,8 @@ class Search:
         index.
         """
         asked = self._question
+        if asked.ids is not None:
+            return self._by_ids(asked.ids, by_scan=False)
         if asked.msg_id is not None:
             return self._by_msg_id(asked.msg_id)
         if asked.unique_key is not None or asked.key is not None:
@@ -110,6 +114,9 @@ class Search:
 
         Messages with damaged content are included.
         """
+        if self._question.ids is not None:
+            yield from self._by_ids(self._question.ids, by_scan=True)
+            return
         self.warm_up()
         summary = ScanSummary()
         nearest: ScanItem | None = None
@@ -173,16 +180,55 @@ class Search:
             return False
         return message.queue_offset == asked.offset if asked.at is None else message.store_timestamp >= asked.at
 
+    def _by_ids(self, ids: tuple[str, ...], *, by_scan: bool) -> Iterator[dict[str, Any]]:
+        """Yield the messages with ids of either kind, each message once."""
+        shown: set[int] = set()
+        for text in dict.fromkeys(ids):
+            rows = list(self._at_id(text))
+            if not rows:
+                asked = Question(self._question.topic, unique_key=text)
+                one = Search(self._store, asked, bodies=self._bodies, threads=self._threads)
+                rows = list(one.by_scan() if by_scan else one.rows())
+                self.findings += [damage for damage in one.findings if damage not in self.findings]
+                self.remarks += [remark for remark in one.remarks if remark not in self.remarks]
+            if not rows:
+                self.remarks.append(f"no message has the id {text}, neither as offsetMsgId nor as UNIQ_KEY")
+            yield from (row for row in rows if row["physicalOffset"] not in shown)
+            shown.update(row["physicalOffset"] for row in rows)
+
+    def _at_id(self, text: str) -> Iterator[dict[str, Any]]:
+        """Yield the message whose offsetMsgId a text is, if there is one."""
+        try:
+            _, offset = parse_msg_id(text)
+        except ValueError:
+            return
+        found = self._store.commit_log.at(offset)
+        message = message_of(found)
+        if message is not None and message.msg_id == text.upper() and self._question.topic in (None, message.topic):
+            yield from self._found(found)
+
+    def _with_unique_key(self, text: str) -> int | None:
+        """Return the first physical offset that the index has for a UNIQ_KEY."""
+        topics = sorted({topic for topic, _ in self._store.queues})
+        messages = (message_of(found) for topic in topics for found in self._store.by_key(topic, text))
+        places = (one.physical_offset for one in messages if one and one.properties.get(properties.UNIQ_KEY) == text)
+        return min(places, default=None)
+
     def _by_msg_id(self, msg_id: str) -> Iterator[dict[str, Any]]:
         _, offset = parse_msg_id(msg_id)
         found = self._store.commit_log.at(offset)
         message = message_of(found)
-        if isinstance(found, Damage) and found.code in UNREADABLE:
+        is_there = message is not None and message.msg_id == msg_id.upper()
+        place = None if is_there else self._with_unique_key(msg_id)
+        if place is not None:
+            what = f"{msg_id} is no offsetMsgId, but the UNIQ_KEY of the message at {place}"
+            self.remarks.append(f"{what}: ask with --unique-key, or --id")
+        elif isinstance(found, Damage) and found.code in UNREADABLE:
             self.findings.append(found)
         elif message is None:
             start, end = self._store.commit_log.min_offset, self._store.commit_log.queue.end
             self.remarks.append(f"no record begins at the id's offset {offset}; the log's files hold [{start}, {end})")
-            self.remarks.append("an id that a producer gave its message is a UNIQ_KEY: ask with --unique-key")
+            self.remarks.append("an id that a producer gave its message is a UNIQ_KEY: --id searches both")
         elif message.msg_id != msg_id.upper():
             self.remarks.append(
                 f"the record at {offset} has the id {message.msg_id}: another broker's message is asked for"
@@ -280,6 +326,10 @@ class Search:
                 if message is None or unique or self._question.unique_key is None:
                     is_found = True
                     yield from self._found(found)
+        if not is_found and self._question.unique_key is not None and (rows := list(self._at_id(key))):
+            what = f"{key} is no UNIQ_KEY, but the offsetMsgId of the message at {rows[0]['physicalOffset']}"
+            self.remarks.append(f"{what}: ask with --msg-id, or --id")
+            return
         self._remark_on_copies(topics, key, is_found=is_found)
 
     def _remark_on_copies(self, topics: list[str], key: str, *, is_found: bool) -> None:

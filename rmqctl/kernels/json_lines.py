@@ -1,6 +1,6 @@
 """Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
-The code for one record (`rmqctl.forensics.message_row`) writes the same bytes, and a test compares both results. The
+The code for one record (`rmqctl.format.body.message_row`) writes the same bytes, and a test compares both results. The
 one-record code handles rare cases. Rare cases are IPv6 hosts, a repeated property, and a time that is not a date. A
 text is a rare case if it is not UTF-8, or has characters that must be escaped for JSON or for a terminal. Messages of
 the topic `skipped_topic` are a rare case, because their records do not contain the tagsCode.

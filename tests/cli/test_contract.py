@@ -573,6 +573,11 @@ NOW = 1_795_255_200_000  # 2026-11-21T10:00:00Z
         ("yesterday", 1795132800000),
         ("today", 1795219200000),
         ("2026-11-21#09:15:16:848", 1795252516848),
+        ("14:03", 1795219200000 + 50_580_000),
+        ("Today 00:00:01", 1795219201000),
+        ("yesterday 14:00", 1795132800000 + 50_400_000),
+        ("last friday", 1795132800000),  # NOW is a Saturday
+        ("last saturday 09:30:00.250", 1795219200000 - 7 * 86_400_000 + 34_200_250),
     ],
 )
 def test_times_as_operators_type_them(text: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,7 +588,9 @@ def test_times_as_operators_type_them(text: str, milliseconds: int, monkeypatch:
     assert parse_time(text, NOW) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "-2x", "99999999999999999999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "last", "25:00", "yesterday 9", "2026-13-01", "-2x", "99999999999999999999999999"]
+)
 def test_what_is_no_time_is_usage(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     result = rmqctl("dump", golden("326-basic"), "--since", text)
     assert result.code in (0, 2)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rmqctl.cli.output.render import to_json
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
-from rmqctl.forensics.message_row import message_row
 from rmqctl.format.body.bodies import Bodies, BodyMatch
+from rmqctl.format.body.message_row import message_row
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TransactionType
 from rmqctl.store.read.read_only_store import ReadOnlyStore

@@ -114,6 +114,8 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
         """Return an offset message id unchanged. Any other text is a usage error."""
         from rmqctl.format.host import parse_msg_id
 
+        if "," in value:
+            self.fail("several ids, as SendResult of a batch joins them: give them to --id", param, ctx)
         try:
             parse_msg_id(value)
         except ValueError as error:
@@ -121,8 +123,28 @@ class MsgIdType(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class IdsType(click.ParamType):  # type: ignore[type-arg]
+    """The type of an option with one id or several, joined by commas."""
+
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the ids. A text without an id is a usage error."""
+        ids = value if isinstance(value, tuple) else tuple(one.strip() for one in str(value).split(",") if one.strip())
+        if not ids:
+            self.fail("it is empty", param, ctx)
+        return ids
+
+
 def id_options(command: F) -> F:
-    """Add --key, --msg-id and --unique-key."""
+    """Add --id, --key, --msg-id and --unique-key."""
+    ids = click.option(
+        "--id",
+        "ids",
+        type=IdsType(),
+        metavar="ID[,ID...]",
+        help="Any id of SendResult: an offsetMsgId or a msgId (UNIQ_KEY), or those of a batch, joined by commas.",
+    )
     key = click.option(
         "--key", multiple=True, callback=_once, help="A word of the message's KEYS, or the message's UNIQ_KEY."
     )
@@ -134,7 +156,7 @@ def id_options(command: F) -> F:
         callback=_once,
         help="The message's UNIQ_KEY: the id that the producer gave the message (msgId of SendResult).",
     )
-    return key(msg_id(unique_key(command)))
+    return ids(key(msg_id(unique_key(command))))
 
 
 class HostType(click.ParamType):  # type: ignore[type-arg]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.trace.links import lost_origins
+from rmqctl.forensics.trace.stage import HALF
+from rmqctl.forensics.trace.verdict import CHECK_TIMES, number
 from rmqctl.format.properties import KEYS, TAGS
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.text import counted
@@ -60,6 +62,7 @@ def _remarks(trace: Trace, names: list[str]) -> list[str]:
             f"{counted(trace.left_out, 'more message')} with this key left out: --limit shows more; --topic or "
             "--unique-key selects"
         )
+    remarks += [f"no message has the id {text}" for text in trace.missing if trace.lives]
     remarks += list(dict.fromkeys(_copy_remark(shown, other, names) for shown, other in trace.unlike))
     if trace.dangling:
         from rmqctl.forensics.trace.not_found import remarks_of
@@ -117,6 +120,9 @@ def _stage_row(unique_key: str | None, stage: Stage, first: Stage, trace: Trace,
         "sysFlag": message.sys_flag,
         "tags": record.properties.get(TAGS),
         "keys": record.properties.get(KEYS),
+        "dueTimestamp": stage.due,
+        "dueTime": None if stage.due is None else rfc3339(stage.due),
+        "checkTimes": number(record.properties.get(CHECK_TIMES)) if stage.kind == HALF else None,
         "group": stage.group,
         "reachable": stage.reachable,
         "indexed": record.indexed,

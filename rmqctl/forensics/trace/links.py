@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.trace.log_scan import has_queue_files
 from rmqctl.forensics.trace.queue_records import first_from
-from rmqctl.forensics.trace.stage import LMQ, OP, ROLLBACK, Record, Stage
+from rmqctl.forensics.trace.stage import LMQ, OP, ROLLBACK, WAITING_KINDS, Record, Stage
 from rmqctl.format.body import op_message
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
@@ -42,7 +42,9 @@ ORIGIN_IDS = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
     """Return the stage of a record in the queue of its topic and queueId."""
     message = record.message
-    return Stage(kind, record, message.topic, message.queue_id, message.queue_offset, _is_reachable(store, message))
+    due = _due(record, store) if kind in WAITING_KINDS else None
+    reachable = _is_reachable(store, message)
+    return Stage(kind, record, message.topic, message.queue_id, message.queue_offset, reachable, due=due or None)
 
 
 def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
@@ -92,9 +94,12 @@ def has_overdue(records: Sequence[Record], store: ReadOnlyStore) -> bool:
 
 
 def _due(record: Record, store: ReadOnlyStore) -> int:
-    """Return a delayed record's due time in ms since 1970, or 0 if unknown."""
+    """Return a delayed record's due time in ms since 1970, or 0 if unknown.
+
+    ScheduleMessageService delivers when the tagsCode of the unit says (computeDeliverTimestamp, at dispatch).
+    """
     if record.message.topic == SCHEDULE_TOPIC:
-        return store.tags_code(record.message)
+        return store.tags_code(record.message) if _is_reachable(store, record.message) else 0
     due = record.properties.get(TIMER_OUT_MS, "")
     return int(due) if due.isascii() and due.isdecimal() and len(due) <= len(str(MAX_MS)) else 0
 

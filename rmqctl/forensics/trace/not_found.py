@@ -36,10 +36,29 @@ def not_found_verdict(trace: Trace, names: list[str]) -> str:
     asked = trace.question
     if asked.topic is not None and trace.other_topics:
         return f"no record of the message is in topic {asked.topic}; it is in {', '.join(trace.other_topics)}"
+    other_kind = _other_kind(trace)
+    if other_kind is not None:
+        return other_kind
     if asked.msg_id is not None or asked.offset is not None:
         return "; ".join(_named(_at_place(trace), names))
     found = list(_gone_by_index(trace)) or list(_gone_by_id(trace))
     return found[0] if found else "; ".join(["no record of the message was found", *_named(_searched(trace), names)])
+
+
+def _other_kind(trace: Trace) -> str | None:
+    """Return a text if the id is one of the other kind of a message here.
+
+    The log is not read for a UNIQ_KEY: only a store's index, and what it does not cover.
+    """
+    msg_id, unique_key = trace.question.msg_id, trace.question.unique_key
+    if msg_id is not None:
+        found = [one for search in trace.searches if search.uses_index for one in search.records(msg_id)]
+        places = [one.message.physical_offset for one in found if one.unique_key == msg_id]
+        what = f"{msg_id} is no offsetMsgId, but the UNIQ_KEY of the message at"
+        return f"{what} {min(places)}: ask with --unique-key, or --id" if places else None
+    at = next(trace.at_id(unique_key or ""), None)
+    what = f"{unique_key} is no UNIQ_KEY, but the offsetMsgId of the message at"
+    return None if at is None else f"{what} {at.message.physical_offset}: ask with --msg-id, or --id"
 
 
 def _named(told: Iterable[tuple[int, str]], names: list[str]) -> Iterator[str]:
@@ -123,7 +142,7 @@ def _told(place: IndexedPlace) -> str:
 
 def _gone_by_id(trace: Trace) -> Iterator[str]:
     """Yield a remark if the UNIQ_KEY is older than the first message of every log."""
-    key = trace.question.unique_key or trace.question.key or ""
+    key = trace.question.unique_key or trace.question.key or next(iter(trace.missing), "")
     begins = [first for scan in trace.scans for part in scan.parts if (first := part.first_ms) is not None]
     made = nearly_time(key, max((part.last_ms or 0 for scan in trace.scans for part in scan.parts), default=0))
     if made is not None and begins and made + ZONE_MS_MAX < min(begins):

@@ -79,7 +79,8 @@ class Stage(NamedTuple):
     """A stage of a message's life: a record, or a record's place in a light queue.
 
     `reachable` says whether the unit at `queue_offset` points to the record. `reachable` is None if the queues cannot
-    be read. `group` is the consumer group in a POP checkpoint or acknowledgement.
+    be read. `group` is the consumer group in a POP checkpoint or acknowledgement. `due` is when a
+    delayed or timer message is to be delivered, in ms since 1970; None if unknown, and for other kinds.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class Stage(NamedTuple):
     queue_offset: int
     reachable: bool | None
     group: str | None = None
+    due: int | None = None
 
     @property
     def stored_at(self) -> int:

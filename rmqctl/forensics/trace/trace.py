@@ -36,15 +36,17 @@ MESSAGES_MAX = 1000  # of one key; each is followed in all stores
 
 
 class Question(NamedTuple):
-    """The question of the user: one of the first four fields is set.
+    """The question of the user: one of the first five fields is set.
 
-    `offset` is a physical offset. `topic` limits the search to the messages of a topic.
+    `ids` are offsetMsgIds or UNIQ_KEYs. `offset` is a physical offset. `topic` limits the search to the messages of a
+    topic.
     """
 
     key: str | None = None
     unique_key: str | None = None
     msg_id: str | None = None
     offset: int | None = None
+    ids: tuple[str, ...] | None = None
     topic: str | None = None
 
 
@@ -90,8 +92,9 @@ class Trace:
 
     `lives` has the messages that the search has found. Several messages can have the same key. At most `limit` messages
     are traced, and `left_out` counts the other messages. With `by_scan`, the index is not used. If the message is not
-    in the topic of the question, `other_topics` names the topics of the message. Each pair in `unlike` is a shown
-    record and its copy in another store. In each pair, one record is whole, and one record is not whole.
+    in the topic of the question, `other_topics` names the topics of the message. `missing` are the ids of the question
+    that no record has. Each pair in `unlike` is a shown record and its copy in another store. In each pair, one record
+    is whole, and one record is not whole.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Trace:
         self._of_searches: dict[int, _Found] = {}
         self._groups: dict[int, ConsumerGroups] = {}
         self.left_out = 0
+        self.missing: list[str] = []
         self.other_topics: list[str] = []
         self.unlike: list[tuple[Record, Record]] = []
         self.lives = [self._life(unique_key, records) for unique_key, records in self._messages()]
@@ -155,14 +159,35 @@ class Trace:
     def _seeds(self) -> Iterator[Record]:
         """Yield the records with the key, the id or the offset in the question."""
         asked = self.question
+        for text in dict.fromkeys(asked.ids or ()):
+            found = list(self.with_id(text))
+            self.missing += [] if found else [text]
+            yield from found
         key = asked.unique_key or asked.key
         if key is not None:
             yield from self._by_key(key)
+        if key is not None or asked.ids is not None:
             return
         places = ((scan, *self.asked_place()) for scan in self.scans)
         for scan, offset, msg_id in places:
             record = record_at(scan, offset)
             if record is not None and msg_id in (None, record.message.msg_id):
+                yield record
+
+    def with_id(self, text: str) -> Iterator[Record]:
+        """Yield the records with an offsetMsgId, otherwise those with a UNIQ_KEY."""
+        at_place = list(self.at_id(text))
+        yield from at_place or (record for record in self._by_key(text) if record.unique_key == text)
+
+    def at_id(self, text: str) -> Iterator[Record]:
+        """Yield the record of each store whose offsetMsgId a text is."""
+        try:
+            _, offset = parse_msg_id(text)
+        except ValueError:
+            return
+        for scan in self.scans:
+            record = record_at(scan, offset)
+            if record is not None and record.message.msg_id == text.upper():
                 yield record
 
     def asked_place(self) -> tuple[int, str | None]:
@@ -198,7 +223,8 @@ class Trace:
         The result is False for a record of the message itself. The trace topic of clients can be configured, and can
         differ from RMQ_SYS_TRACE_TOPIC.
         """
-        if record.unique_key is not None and record.unique_key in (self.question.key, self.question.unique_key):
+        asked = (self.question.key, self.question.unique_key, *(self.question.ids or ()))
+        if record.unique_key is not None and record.unique_key in asked:
             return False
         if record.message.topic == TRACE_TOPIC:
             return True

@@ -20,7 +20,7 @@ from rmqctl.forensics.trace.stage import (
     STORED,
     TIMER,
 )
-from rmqctl.format.properties import REAL_TOPIC, TIMER_OUT_MS
+from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.format.timestamp import duration, rfc3339
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX, is_broker_topic
@@ -84,8 +84,9 @@ def _is_producer_retry(first: Stage, again: Stage) -> bool:
 def _transaction(stages: Sequence[Stage], *, commit_may_be_lost: bool) -> Iterator[str]:
     halves = [stage for stage in stages if stage.kind == HALF]
     commits = [stage for stage in stages if _type(stage) is TransactionType.COMMIT]
-    checks = max((_number(stage.record.properties.get(CHECK_TIMES)) or 0 for stage in halves + commits), default=0)
-    checked = f" and {counted(checks, 'check')}" if checks else ""
+    checks = max((number(stage.record.properties.get(CHECK_TIMES)) or 0 for stage in halves + commits), default=0)
+    last = f", the last at {rfc3339(halves[-1].stored_at)}" if len(halves) > 1 and not commits else ""
+    checked = f" and {counted(checks, 'check')}{last}" if checks else ""
     rollbacks = [stage for stage in stages if stage.kind == ROLLBACK or _type(stage) is TransactionType.ROLLBACK]
     if commits:
         begin = halves[0].stored_at if halves else None
@@ -123,8 +124,7 @@ def _delays(stages: Sequence[Stage]) -> Iterator[str]:
     if arrived:
         yield f"delayed {how}, delivered after {duration(arrived[0].stored_at - waits[0].stored_at)}"
     elif not any(stage.kind in IN_ITS_TOPIC for stage in stages):
-        due = _number(waits[-1].record.properties.get(TIMER_OUT_MS)) if waits[0].kind == TIMER else None
-        time = rfc3339(due) if due else None
+        time = None if waits[-1].due is None else rfc3339(waits[-1].due)
         yield f"delayed {how}, not delivered" + (f"; due at {time}" if time else "")
 
 
@@ -259,5 +259,6 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _number(text: str | None) -> int | None:
+def number(text: str | None) -> int | None:
+    """Return the number that a property holds, or None."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

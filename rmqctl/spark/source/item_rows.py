@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
+from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.spark.source.message_columns import US_PER_MS

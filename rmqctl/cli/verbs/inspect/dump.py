@@ -117,7 +117,7 @@ class DumpOptions:
     "--since",
     type=TimeType(),
     help="Only records stored at or after this time: RFC 3339 (without a zone: local time), epoch ms or s, -2h, "
-    "yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
+    "14:03, yesterday 14:00, last monday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--until", type=TimeType(), help="Only records stored at or before this time.")
 @click.option(

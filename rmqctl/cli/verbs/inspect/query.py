@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.search import Question
 
 WAYS = (
+    (("ids",), "--id ID[,ID...]"),
     (("msg_id",), "--msg-id ID"),
     (("unique_key",), "--unique-key K [--topic T]"),
     (("topic", "key"), "--topic T --key K"),
@@ -50,6 +51,7 @@ class QueryOptions:
 
     topic: str | None
     key: str | None
+    ids: tuple[str, ...] | None
     msg_id: str | None
     unique_key: str | None
     queue_id: int | None
@@ -63,6 +65,8 @@ class QueryOptions:
     examples="""
         # messages with a key
         rmqctl query store --topic OrderPaid --key order-4711
+        # a message by any id of SendResult
+        rmqctl query store --id 0A010200000000000000000000000018
         # a message by the id that a broker gave it
         rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8
         # a message by the id that its producer gave the message

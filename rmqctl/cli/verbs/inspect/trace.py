@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 F = TypeVar("F", bound=Callable[..., Any])
-ASKED = ("--key K", "--unique-key U", "--msg-id ID", "--offset N")
+ASKED = ("--id ID[,ID...]", "--key K", "--unique-key U", "--msg-id ID", "--offset N")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class TraceOptions:
 
     key: str | None
     unique_key: str | None
+    ids: tuple[str, ...] | None
     msg_id: str | None
     offset: int | None
     topic: str | None
@@ -177,13 +178,15 @@ class _ScanStart:
 def question_of(asked: TraceOptions) -> Question:
     """Return the question of the options.
 
-    Raises UsageError if not exactly one of --key, --unique-key, --msg-id and --offset is given.
+    Raises UsageError if not exactly one of --id, --key, --unique-key, --msg-id and --offset is given.
     """
     from rmqctl.forensics.trace.trace import Question
 
     if "" in (asked.key, asked.unique_key):
         raise click.UsageError("--key and --unique-key need a text that is not empty")
-    given = [value for value in (asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None]
+    given = [
+        value for value in (asked.ids, asked.key, asked.unique_key, asked.msg_id, asked.offset) if value is not None
+    ]
     if len(given) != 1:
         raise click.UsageError("ask one of: " + " | ".join(ASKED))
     return Question(**vars(asked))

@@ -68,6 +68,8 @@ def _stage_columns(*, several: bool) -> dict[str, Callable[[Row], Any]]:
         "STAGE": lambda row: row["kind"],
         "AFTER": lambda row: f"+{duration(row['deltaMs'])}" if row["deltaMs"] else "",
         "STORED": lambda row: row["storeTime"] or row["storeTimestamp"],
+        "DUE": lambda row: row["dueTime"] or row["dueTimestamp"],
+        "CHECK": lambda row: row["checkTimes"],
         "STORE": lambda row: row["store"] if several else "",
         "TOPIC": lambda row: row["topic"],
         "QUEUE": lambda row: row["queueId"],

@@ -24,6 +24,9 @@ from tests.support.log_maker import Record, encode, write_log
 Golden = Callable[[str], Path]
 
 
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
 def kinds(rmqctl: Rmqctl, store: Path, *asked: str) -> list[tuple[str, int]]:
     found = rmqctl("trace", store, *asked, "-o", "json")
     assert found.code == 0
@@ -87,6 +90,7 @@ def test_every_way_leads_to_the_same_life(golden: Golden, rmqctl: Rmqctl) -> Non
     row = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()["stages"][2]
     assert kinds(rmqctl, store, "--unique-key", row["uniqueKey"]) == stages
     assert kinds(rmqctl, store, "--msg-id", row["msgId"]) == stages
+    assert kinds(rmqctl, store, "--id", row["uniqueKey"]) == kinds(rmqctl, store, "--id", row["msgId"]) == stages
     assert kinds(rmqctl, store, "--offset", str(row["physicalOffset"])) == stages
     assert kinds(rmqctl, store, "--key", "poison-7", "--topic", "orders") == stages
     assert rmqctl("trace", store, "--key", "poison-7", "--topic", "payments").code == 1
@@ -559,3 +563,44 @@ def test_the_first_record_has_expired(golden: Golden, rmqctl: Rmqctl) -> None:
     found = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()
     assert [row["kind"] for row in found["stages"]] == ["retry", "dead-letter"]
     assert "an earlier record of the message, at offset 2180, is no longer in the log" in found["remarks"]
+
+
+def test_an_id_of_the_other_kind_is_said(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    row = rmqctl("trace", store, "--key", "poison-7", "-o", "json").document()["stages"][0]
+    unique, msg_id, at = row["uniqueKey"], row["msgId"], row["physicalOffset"]
+    for option, given, other in (("--msg-id", unique, "--unique-key"), ("--unique-key", msg_id, "--msg-id")):
+        traced = rmqctl("trace", store, option, given)
+        assert traced.code == 1
+        assert f"of the message at {at}: ask with {other}, or --id" in traced.out.splitlines()[0]
+        queried = rmqctl("query", store, option, given, "-o", "jsonl")
+        assert f"of the message at {at}: ask with {other}, or --id" in queried.err
+    assert "give them to --id" in rmqctl("query", store, "--msg-id", f"{msg_id},{msg_id}").err
+
+
+@pytest.mark.parametrize("way", [(), ("--scan",)])
+def test_the_ids_of_a_batch(way: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-batch")
+    rows = rmqctl("dump", store, "--limit", "3", "-o", "jsonl").rows()
+    ids = ",".join([rows[0]["msgId"], rows[1]["properties"]["UNIQ_KEY"], rows[2]["msgId"].lower(), "gone"])
+    found = rmqctl("query", store, "--id", ids, *way, "-o", "jsonl")
+    assert [row["physicalOffset"] for row in found.rows()] == [row["physicalOffset"] for row in rows]
+    assert "no message has the id gone" in found.err
+    traced = rmqctl("trace", store, "--id", ids, *way, "-o", "json").document()
+    assert {row["msgId"] for row in traced["stages"]} >= {row["msgId"] for row in rows}
+    assert "no message has the id gone" in traced["remarks"]
+
+
+def test_when_a_delayed_message_is_due(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-delay")
+    units = {row["physicalOffset"]: row for row in rmqctl("dump", store, "--topic", SCHEDULE, "-o", "jsonl").rows()}
+    assert units
+    for at in sorted(units)[:5]:
+        found = rmqctl("trace", store, "--offset", at, "-o", "json").document()
+        for row in found["stages"]:
+            due = units[row["physicalOffset"]]["tagsCode"] if row["kind"] == "delayed" else None
+            assert row["dueTimestamp"] == due
+        if "not delivered" in found["verdict"]:
+            assert f"; due at {found['stages'][0]['dueTime']}" in found["verdict"]
+    half = rmqctl("trace", golden("broker-533"), "--key", "poison-7", "-o", "json").document()["stages"][0]
+    assert half["dueTimestamp"] is half["checkTimes"] is None
