@@ -308,7 +308,9 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "checkpoint-missing": Explanation(
         "There is no checkpoint, or it is too short.",
-        "An abnormal recovery then scans the whole log and deletes the last index file, which is not full yet.",
+        "An abnormal recovery then scans the whole log and deletes the last index file, which is not full yet. 5.4.0 "
+        "and later scan only the last 10 files of the log (commitLogRecoverMaxNum in broker.conf): queues that miss "
+        "older messages still miss them afterwards.",
     ),
     "checkpoint-length": Explanation(
         "The checkpoint does not have 4096 bytes.",
@@ -316,8 +318,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "checkpoint-behind": Explanation(
         "The checkpoint is zero or older than the last message, although the store was shut down cleanly.",
-        "This is safe but slow: an abnormal recovery scans more of the log, or all of it, and deletes the last "
-        "index file, which is not full yet.",
+        "This is safe but slow: an abnormal recovery scans more of the log, or all of it (5.4.0 and later: at most the "
+        "last 10 files), and deletes the last index file, which is not full yet.",
     ),
     "checkpoint-ahead": Explanation(
         "The checkpoint is later than the last message, or negative.",

@@ -81,7 +81,7 @@ class DamageTally:
         profile = guess_profile(store)
         restart = RestartSimulation(store, profile, DispatchRequestBuilder(with_keys=False))
         if restart.refused is not None:
-            return RestartReach(profile.name, restart.refused)
+            return RestartReach(profile.label, restart.refused)
         start = restart.scan_start
         for damage, messages, size in self._before:
             if damage.end > start:
@@ -89,5 +89,5 @@ class DamageTally:
                 restart.damage(damage)
             if restart.scan_end is not None:
                 dropped = self._messages - messages, self._bytes - size
-                return RestartReach(profile.name, None, start, restart.scan_end.physical_offset, *dropped)
-        return RestartReach(profile.name, None, start)
+                return RestartReach(profile.label, None, start, restart.scan_end.physical_offset, *dropped)
+        return RestartReach(profile.label, None, start)

@@ -2,10 +2,11 @@
 
 A broker checks records during recovery and during dispatch. A broker checks less than `rmqctl.format.message` does. A
 broker copies PHYSICALOFFSET into the consume queue without a check. A broker ignores the checksum of an empty body.
-Without the rare setting forceVerifyPropCRC, a broker ignores `__CRC32#`. A broker treats a negative length of body or
-properties as 0. In 4.x, the magic code alone decides whether a record is a blank. In 4.x, V2 records are not valid. A
-broker of 5.x first compares the TOTALSIZE of a record or blank with the number of bytes left in the file. If the
-lengths in a record do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
+Without forceVerifyPropCRC, a broker ignores `__CRC32#`; with it (5.2.0 and later), recovery requires `__CRC32#` of each
+record and ignores BODYCRC. With duplicationEnable, 5.x requires DUP_INFO of each record with properties. A broker
+treats a negative length of body or properties as 0. Up to 5.0.0, V2 records are not valid. Up to 5.3.1, the magic code
+alone decides whether a record is a blank. 5.3.2 and later first compare the TOTALSIZE of a record or blank with the
+number of bytes left in the file. If the lengths in a record do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from rmqctl.format import crc, message, properties
 from rmqctl.format.message import BLANK_SIZE, HEAD_SIZE_MAX, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Message
-from rmqctl.format.profile import Profile
+from rmqctl.format.profile import StartRules
 
 # (position in the record, number of bytes) -> the bytes; fewer at the file's end
 Read = Callable[[int, int], bytes]
@@ -26,6 +27,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _BLOCK_SIZE = 1024 * 1024
 _PREFIX = struct.Struct(">iI")
 _DIGITS_MAX = 19
+_DUP_INFO_PARTS = 2
 _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
 
@@ -49,8 +51,8 @@ class Checked(NamedTuple):
         return not self.problem and self.message is None
 
 
-def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
-    """Check a record as a broker does; `read` returns the record's bytes.
+def check_message_and_return_size(read: Read, room: int, rules: StartRules, *, check_crc: bool) -> Checked:
+    """Check a record as a broker of `rules` does; `read` returns the record's bytes.
 
     `room` is the number of bytes from the record's start to the end of its file. The caller sets `check_crc` for
     recovery, but not for dispatch. Raises the errors that `read` raises.
@@ -58,19 +60,26 @@ def check_message_and_return_size(read: Read, room: int, profile: Profile, *, ch
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")
     size, magic = _PREFIX.unpack(read(0, BLANK_SIZE))
-    if profile.checks_room and room < size:
+    if rules.checks_room and room < size:
         return _bad(f"TOTALSIZE is {size}, {room} bytes are left in the file")
     if magic == MAGIC_BLANK:
         return Checked(0)
-    if magic != MAGIC_V1 and not (magic == MAGIC_V2 and profile.knows_long_topics):
+    if magic != MAGIC_V1 and not (magic == MAGIC_V2 and rules.knows_long_topics):
         return _bad(f"the magic code is {magic:08X}, no record's")
-    checked = _check_message(read, room, size, magic, check_crc=check_crc)
-    if checked.message is not None and not _numbers_are_read(checked.message, profile):
+    checked = _check_message(read, room, size, magic, rules, check_crc=check_crc)
+    if checked.message is None:
+        return checked
+    if not _numbers_are_read(checked.message, rules):
         return _bad("a property that should be a number is none")
-    return checked
+    if not check_crc:
+        return checked
+    if rules.requires_dup_info and checked.message.properties_bytes and not _has_dup_info(checked.message):
+        return _bad("the record has no DUP_INFO, which duplicationEnable requires")
+    problem = _property_crc_problem(read, checked.message) if rules.force_verify_prop_crc else ""
+    return _bad(problem) if problem else checked
 
 
-def _check_message(read: Read, room: int, size: int, magic: int, *, check_crc: bool) -> Checked:
+def _check_message(read: Read, room: int, size: int, magic: int, rules: StartRules, *, check_crc: bool) -> Checked:
     head = read(0, HEAD_SIZE_MAX)
     if size < message.HOST_V4:
         return _bad(f"TOTALSIZE is {size}")
@@ -83,7 +92,8 @@ def _check_message(read: Read, room: int, size: int, magic: int, *, check_crc: b
     if (check_crc and body_length > size) or topic_at > room:
         return _bad(f"a body of {body_length} bytes in a record of {size}")
     body_crc = fields[2]
-    if check_crc and body_length and _crc32(read, layout.size, body_length) != body_crc:
+    checks_body = check_crc and body_length and not rules.force_verify_prop_crc
+    if checks_body and _crc32(read, layout.size, body_length) != body_crc:
         return _bad(f"the body's checksum is not BODYCRC, {body_crc}")
     length_size = message.topic_length_size(magic)
     topic_length = _integer(read(topic_at, length_size), length_size)
@@ -124,7 +134,7 @@ def _crc32(read: Read, start: int, size: int) -> int:
     return value & crc.CRC_MASK
 
 
-def _numbers_are_read(found: Message, profile: Profile) -> bool:
+def _numbers_are_read(found: Message, rules: StartRules) -> bool:
     """Return whether Java can parse the properties that must be numbers.
 
     In SCHEDULE_TOPIC_XXXX, DELAY must be a number. In 5.x, INNER_BASE and INNER_NUM must be numbers.
@@ -134,7 +144,7 @@ def _numbers_are_read(found: Message, profile: Profile) -> bool:
     if level is not None and found.topic == SCHEDULE_TOPIC and not _is_number(level, _INT_BITS):
         return False
     base, count = given.get(properties.INNER_BASE), given.get(properties.INNER_NUM)
-    if base is None or count is None or not profile.knows_long_topics:
+    if base is None or count is None or not rules.has_batch_queues:
         return True
     return _is_number(base, _LONG_BITS) and _is_number(count, _SHORT_BITS)
 
@@ -143,3 +153,19 @@ def _is_number(text: str, bits: int) -> bool:
     digits = text[1:] if text[:1] in ("+", "-") else text
     limit = 1 << (bits - 1)
     return digits.isdecimal() and len(digits) <= _DIGITS_MAX and -limit <= int(text) < limit
+
+
+def _has_dup_info(found: Message) -> bool:
+    info = found.properties.get(properties.DUP_INFO)
+    return info is not None and len(info.rstrip("_").split("_")) == _DUP_INFO_PARTS  # Java's split drops empty ends
+
+
+def _property_crc_problem(read: Read, found: Message) -> str:
+    """Return why `__CRC32#` does not confirm a record, or ""."""
+    text = found.properties.get(properties.CRC32)
+    if text is None:
+        return "the record has no __CRC32#, which forceVerifyPropCRC requires"
+    expected = int(text[::-1]) if text.isdecimal() else -1
+    if _crc32(read, 0, found.size - crc.PROPERTY_CRC_SIZE) != expected:
+        return "the record's checksum is not __CRC32#, which forceVerifyPropCRC requires"
+    return ""

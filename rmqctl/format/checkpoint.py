@@ -2,7 +2,7 @@
 
 {table}
 
-A checkpoint is valid if and only if it has at least 40 bytes and no time in it is negative. A checkpoint of zeros is
+A checkpoint is valid if and only if it has at least 48 bytes and no time in it is negative. A checkpoint of zeros is
 valid, and means that nothing was flushed yet.
 """
 
@@ -20,11 +20,12 @@ CHECKPOINT = Layout(
         Field("indexMsgTimestamp", "q", "the same for the index; advances when a file is full"),
         Field("masterFlushedOffset", "q", "5.x"),
         Field("confirmPhyOffset", "q", "5.x: start of the last valid record"),
+        Field("logicsPhysicalOffset", "q", "5.5.0 and later: start of the last record flushed to the queues"),
     ),
 )
 CHECKPOINT_FILE_SIZE = 4096
-if CHECKPOINT.size != 40:
-    raise AssertionError("40 bytes of the checkpoint are used")
+if CHECKPOINT.size != 48:
+    raise AssertionError("48 bytes of the checkpoint are used")
 __doc__ = (__doc__ or "").format(table=CHECKPOINT.table())
 
 
@@ -36,6 +37,7 @@ class Checkpoint(NamedTuple):
     index_msg_timestamp: int
     master_flushed_offset: int
     confirm_phy_offset: int
+    logics_physical_offset: int = 0
 
 
 def decode(raw: bytes) -> Checkpoint | None:

@@ -22,6 +22,7 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 CRC32 = "__CRC32#"
+DUP_INFO = "DUP_INFO"  # of duplicationEnable
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 PLACEHOLDER = "RMQCTL_DAMAGED"  # in a placeholder (operations/placeholder/record.py): the code of the finding

@@ -134,7 +134,7 @@ def predict(root: Path, conf: Path, profile: Profile) -> Prediction:
     builder = DispatchRequestBuilder(with_keys=False)
     with (
         patch.object(simulation, "RecoveredQueues", NotedQueues),
-        patch.object(simulation, "CONFIGS", ("delayOffset.json",) if profile.dispatches_in_start else ()),
+        patch.object(simulation, "CONFIGS", ("delayOffset.json",) if not profile.knows_topic_attributes else ()),
     ):
         restart = simulation.RestartSimulation(store, profile, builder)
     if restart.refused is None:

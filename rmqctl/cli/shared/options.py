@@ -31,6 +31,7 @@ BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
 VERSIONS_OF_PROFILES = "Profile 4.7: 4.0 to 4.9.0; 4.9: 4.9.1 to 4.9.8; 5.3: 5.0 to 5.3.4; 5.4: 5.4.0 and later."
 RAW_HELP = "In CSV, do not put ' before texts that begin with = + - or @. A spreadsheet may run such texts as formulas."
+BROKER_VERSION = "rmqctl.broker-version"  # where click keeps --broker-version for --profile
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
@@ -260,10 +261,60 @@ def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> No
     context.meta[RAW_CSV] = value
 
 
+class BrokerVersionType(click.ParamType):  # type: ignore[type-arg]
+    """The type of an exact broker version, such as 5.1.1."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return a known version unchanged; any other text is a usage error."""
+        from rmqctl.format.profile import VERSIONS
+
+        if value not in VERSIONS:
+            self.fail(f"{value!r} is none of the versions from {VERSIONS[0]} to {VERSIONS[-1]}", param, ctx)
+        return str(value)
+
+
 def profile_option(text: str) -> Callable[[F], F]:
-    """Return a decorator that adds --profile, a broker version, with the help `text`."""
+    """Return a decorator that adds --profile and --broker-version.
+
+    `text` is the help of --profile, a group of versions. The value of --broker-version, an exact version, takes the
+    place of the profile's name (`rmqctl.format.profile.profile_of`).
+    """
     whole = f"{text} {VERSIONS_OF_PROFILES}  [default: as the store shows]"
-    return click.option("--profile", type=click.Choice(PROFILES), help=whole)
+    exact = (
+        "The exact version of the broker, such as 5.1.1, instead of --profile: versions of one profile can start "
+        "differently."
+    )
+    profile = click.option("--profile", type=click.Choice(PROFILES), callback=_profile_or_version, help=whole)
+    version = click.option(
+        "--broker-version",
+        type=BrokerVersionType(),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_version,
+        help=exact,
+    )
+    return lambda command: profile(version(command))
+
+
+def profile_words(profile: str | None) -> str:
+    """Return the option that gives `profile`, with a blank before it; "" for None."""
+    if not profile:
+        return ""
+    return f" --profile {profile}" if profile in PROFILES else f" --broker-version {profile}"
+
+
+def _keep_version(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    context.meta[BROKER_VERSION] = value
+
+
+def _profile_or_version(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return the exact version if it is given, else the name of the profile or None."""
+    version: str | None = context.meta[BROKER_VERSION]
+    if version and value:
+        raise click.BadParameter("give --profile or --broker-version, not both", param=option)
+    return version or value
 
 
 def progress_option(command: F) -> F:

@@ -85,7 +85,7 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
         yield Finding("unreadable", CHECKPOINT_NAME, None, f"cannot be read: {error.strerror}")
         return
     if checkpoint is None:
-        yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 40 bytes")
+        yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 48 bytes")
         return
     if entry.size != CHECKPOINT_FILE_SIZE:
         yield Finding(
@@ -110,11 +110,10 @@ def _ahead(checkpoint: Checkpoint, newest: int, log_end: int) -> Iterator[Findin
         if value < 0 or value > newest + CHECKPOINT_SLACK_MS:
             detail = f"{field.name} is {_moment(value)}, the last message was stored at {_moment(newest)}"
             yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
-    if not 0 <= checkpoint.confirm_phy_offset <= log_end:
-        detail = f"confirmPhyOffset is {checkpoint.confirm_phy_offset}, the log's files end at {log_end}"
-        yield Finding(
-            "checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset("confirmPhyOffset")
-        )
+    for field, value in zip(CHECKPOINT.fields[4:], checkpoint[4:], strict=True):
+        if not 0 <= value <= log_end:
+            detail = f"{field.name} is {value}, the log's files end at {log_end}"
+            yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
 
 
 def _moment(milliseconds: int) -> str:

@@ -52,7 +52,7 @@ def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFac
     """Describe the next start of the broker, and its effect on one cause."""
     if restart is None:
         return "rmqctl cannot simulate a start with this store."
-    version = f"a broker of {restart.profile.name}"
+    version = f"a broker of {restart.profile.label}"
     if restart.refused is not None:
         return f"{version} does not start: {restart.refused}."
     if restart.hangs is not None:

@@ -143,6 +143,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
         "indexMsgTime": rfc3339(checkpoint.index_msg_timestamp),
         "masterFlushedOffset": checkpoint.master_flushed_offset,
         "confirmPhyOffset": checkpoint.confirm_phy_offset,
+        "logicsPhysicalOffset": checkpoint.logics_physical_offset,
     }
 
 

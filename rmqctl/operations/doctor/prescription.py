@@ -108,7 +108,7 @@ RENAMED = (
 ASIDE = ".aside"  # what the first file of a circle of names is called in between
 SHOWN = "This only shows the plan: if it is what you want, give --yes instead of --dry-run."
 UNDO = "`rmqctl undo` takes it back."
-GIVEN_PROFILE = "`--profile` is as doctor got it. "
+GIVEN_PROFILE = "`{option}` is as doctor got it. "
 UNKNOWN_PROFILE = (
     "`--profile {profile}` is rmqctl's guess, because the store does not show which broker version wrote its index: "
     "name another version if you know better. "
@@ -128,7 +128,9 @@ class Prescriber:
         self._plan, how, self._other = _better(examination.repairs)
         profile = examination.repairs.profile
         self._options = (options or (f" --profile {profile}" if profile else "")) + how
-        self._reason = GIVEN_PROFILE if options else UNKNOWN_PROFILE.format(profile=profile) if profile else ""
+        self._reason = GIVEN_PROFILE.format(option=options.split(maxsplit=1)[0]) if options else ""
+        if profile and not options:
+            self._reason = UNKNOWN_PROFILE.format(profile=profile)
 
     def of(self, group: Group) -> tuple[str, str]:
         """Return the next command for a cause, and the state of the store afterwards.

@@ -22,6 +22,7 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.renamed_files import MISPLACED, RenamedFiles
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.format.profile import start_rules
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.placeholder.blocks import PlaceholderBlock, are_served
@@ -285,7 +286,7 @@ class RecoveryAnalysis:
             self._renamed.good(item)
         if self._end_at is not None and not self.end.is_final and item.end > self._end_at:
             self.end.end(
-                self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.name} wait there for ever"
+                self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.label} wait there for ever"
             )
         if isinstance(item, RecordRun):
             self._messages(item.result, item.end)
@@ -491,7 +492,8 @@ class RecoveryAnalysis:
             return self.end.offset
         if self.restart.mode is Mode.ABNORMAL:
             return bases[third_from_end(len(bases))]
-        return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
+        rules = start_rules(self._profile.version, self.store.conf.start)
+        return bases[start_file(Mode.NORMAL, rules, bases, self.end.offset, lambda _: True).number]
 
     def _replace_torn_end(self) -> None:
         """Replace the log's last record if its properties are torn.

@@ -82,5 +82,5 @@ def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointP
     entry = store.storage.entry(path)
     if entry.kind not in (Kind.FILE, Kind.MISSING):
         raise Unreadable(f"{entry.kind.value}, not a file of the store", path=str(path))
-    before = store.checkpoint() or Checkpoint(0, 0, 0, 0, 0)
+    before = store.checkpoint() or Checkpoint(0, 0, 0, 0, 0, 0)
     return CheckpointPlan(before, before._replace(**fields), entry.size if entry.kind is Kind.FILE else None)

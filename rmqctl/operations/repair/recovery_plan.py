@@ -102,6 +102,7 @@ class RecoveryPlan:
         return {
             "mode": restart.mode.value,
             "profile": restart.profile.name,
+            "brokerVersion": restart.profile.version,
             "startFile": restart.start_file_path,
             "startReason": restart.start_file.why if restart.start_file else None,
             "endReason": self.repair.end_reason,
@@ -442,7 +443,10 @@ class _Steps:
         found = self._store.checkpoint()
         last_at, stored = self._look.last
         index_time = max(min(found.index_msg_timestamp, stored), 0) if found else 0
-        values = Checkpoint(stored, stored, index_time, found.master_flushed_offset if found else 0, last_at)
+        # 0 makes 5.5 go by the times, which are right now too; a store that has the offset may need it (accelerated)
+        reached = last_at if found and found.logics_physical_offset > 0 else 0
+        flushed = found.master_flushed_offset if found else 0
+        values = Checkpoint(stored, stored, index_time, flushed, last_at, reached)
         if wrong is not None or found is None or found._replace(confirm_phy_offset=last_at) != values:
             why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
             yield Step(SetCheckpoint(values, is_wrong=wrong is not None), why)

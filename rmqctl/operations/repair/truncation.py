@@ -185,5 +185,6 @@ class Truncation:
             return []
         last_at, stored = self._last
         physic, logics, index = (min(time, stored) for time in found[:3])
-        values = Checkpoint(physic, logics, index, found.master_flushed_offset, min(found.confirm_phy_offset, last_at))
+        confirmed, reached = (min(offset, last_at) for offset in found[-2:])
+        values = Checkpoint(physic, logics, index, found.master_flushed_offset, confirmed, reached)
         return [Step(SetCheckpoint(values), "it would vouch for messages that are gone")] if values != found else []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.format.profile import NO_SETTINGS, StartSettings
 from rmqctl.store.config.clean_config import USUAL_EXPIRY, ExpirySettings, expiry_settings
 from rmqctl.store.config.ha_config import USUAL_HA, HAConf, ha_conf
 from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
@@ -41,6 +42,7 @@ class BrokerConf(NamedTuple):
     writing: WritingConf = USUAL
     expiry: ExpirySettings = USUAL_EXPIRY
     ha: HAConf = USUAL_HA
+    start: StartSettings = NO_SETTINGS
     queues_in_rocksdb: bool = False
     queues_in_both: bool = False
     dledger: bool = False
@@ -80,12 +82,27 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         writing=writing_conf(said),
         expiry=expiry_settings(said),
         ha=ha_conf(said),
+        start=_start_settings(said),
         queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
         queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),
         foreign=said.is_foreign(*OF_EVERY_BROKER),  # must be last: it counts the settings read before
+    )
+
+
+def _start_settings(said: JavaProperties) -> StartSettings:
+    """Return the settings for a start, also those that only some versions know."""
+    has_index = said.text("messageIndexEnable").lower() != "false"
+    return StartSettings(
+        force_verify_prop_crc=bool(said.flag("forceVerifyPropCRC")),
+        message_index_safe=bool(said.flag("messageIndexSafe")) and has_index,
+        duplication=bool(said.flag("duplicationEnable")),
+        recheck_reput_offset=bool(said.flag("recheckReputOffsetFromCq")),
+        recover_max_num=said.number("commitLogRecoverMaxNum", least=0) or NO_SETTINGS.recover_max_num,
+        check_offset=bool(said.flag("checkCommitLogOffsetOnRecover")),
+        accelerated=bool(said.flag("enableAcceleratedRecovery")),
     )
 
 

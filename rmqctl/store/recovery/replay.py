@@ -1,8 +1,8 @@
 """A simulation of the two passes of a starting broker through the log.
 
-In the first pass, recovery scans the log. In the second pass, start() of 4.x dispatches the log. The caller scans the
-log, and gives runs of good messages to the simulation. If the broker's scan reaches the start of a message in a run,
-the simulation accepts the rest of the run. Records outside the runs are checked by the broker's own rules.
+In the first pass, recovery scans the log. In the second pass, start() of 4.5.0 to 4.9.8 dispatches the log. The caller
+scans the log, and gives runs of good messages to the simulation. If the broker's scan reaches the start of a message in
+a run, the simulation accepts the rest of the run. Records outside the runs are checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.format.columns import Numbers, Rows
-    from rmqctl.format.profile import Profile
+    from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.recovery.simulated_queues import RecoveredQueues
@@ -34,10 +34,10 @@ class Dispatch:
     uses the fields of the damaged record.
     """
 
-    def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
+    def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, rules: StartRules) -> None:
         self._queues = queues
         self._builder = builder
-        self._profile = profile
+        self._rules = rules
         self._known = 0
         self._foreign: list[int] = []
 
@@ -58,10 +58,10 @@ class Dispatch:
     def known_until(self, messages: Rows, start: int) -> int:
         """Return the first row from `start` on whose record the broker does not know.
 
-        4.x does not know V2 records (for topics longer than 127 bytes). If the broker knows all records, the result is
-        the number of rows.
+        Brokers up to 5.0.0 do not know V2 records (for topics longer than 127 bytes). If the broker knows all records,
+        the result is the number of rows.
         """
-        if self._profile.knows_long_topics:
+        if self._rules.knows_long_topics:
             return len(messages)
         queues = self._builder.queues
         for number in range(self._known, len(queues)):
@@ -79,12 +79,12 @@ class RecoveryPass:
     is 0.
     """
 
-    def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
+    def __init__(self, files: Sequence[MappedFile], file_size: int, rules: StartRules) -> None:
         self.files = files
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
         self._bases = [file.file_from_offset for file in files]
-        self._profile = profile
+        self.rules = rules
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file that contains a physical offset, or None."""
@@ -110,7 +110,7 @@ class RecoveryPass:
         def read(at: int, size: int) -> bytes:
             return file.read(position + at, min(size, file.size - position - at)) if position + at < file.size else b""
 
-        return check_message_and_return_size(read, file.size - position, self._profile, check_crc=check_crc)
+        return check_message_and_return_size(read, file.size - position, self.rules, check_crc=check_crc)
 
 
 class ScanEnd(NamedTuple):
@@ -126,15 +126,26 @@ class ScanEnd(NamedTuple):
 
 
 class RecoveryScan:
-    """The log scan of recovery, from the start of log file number `number`.
+    """The log scan of recovery, from `start` on.
 
-    Messages with a PHYSICALOFFSET of `dispatches_from` or more are dispatched. If `dispatches_from` is None, no message
-    is dispatched. `position` is the current offset of the scan. `end` is the place where the scan ended, or None if the
-    scan has not ended. Methods raise OSError if a queue cannot be read.
+    `start` is a physical offset in log file number `number`. Messages with a PHYSICALOFFSET of `dispatches_from` or
+    more are dispatched. If `dispatches_from` is None, no message is dispatched. `position` is the current offset of the
+    scan. `end` is the place where the scan ended, or None if the scan has not ended. Methods raise OSError if a queue
+    cannot be read.
     """
 
-    def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
-        self.position = log.files[number].file_from_offset
+    def __init__(
+        self,
+        log: RecoveryPass,
+        number: int,
+        start: int,
+        dispatches_from: int | None,
+        dispatch: Dispatch,
+        *,
+        checks_offset: bool,
+    ) -> None:
+        self.position = start
+        self._checks_offset = checks_offset
         self.end: ScanEnd | None = None
         self._log = log
         self._number = number
@@ -149,7 +160,7 @@ class RecoveryScan:
         while self.end is None and self.position < behind:
             first = _row_at(offsets, self.position)
             until = first if first is None else self._dispatch.known_until(messages, first)
-            if first is None or until is None or until == first:
+            if first is None or until is None or until == first or self._log.rules.checks_good_records:
                 self.step()
                 continue
             self._rows(messages[first:until])
@@ -164,8 +175,11 @@ class RecoveryScan:
     def pass_over(self, end: int) -> None:
         """Continue the scan at physical offset `end`.
 
-        All records before `end` must be good, and must already have their units in the queues.
+        All records before `end` must be good, and must already have their units in the queues. The scan continues where
+        it is if it has to check such records.
         """
+        if self._log.rules.checks_good_records:
+            return
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1
         self.position = max(self.position, end)
@@ -185,6 +199,9 @@ class RecoveryScan:
             self._stop(f"{file.name} cannot be read: {error.strerror}")
             return
         if checked.message is not None:
+            if self._checks_offset and not 0 <= checked.message.physical_offset - file.file_from_offset <= file.size:
+                self._stop("PHYSICALOFFSET is outside of this file, which checkCommitLogOffsetOnRecover forbids")
+                return
             if self._dispatches_from is not None and checked.message.physical_offset >= self._dispatches_from:
                 self._dispatch.found(checked.message, self.position)
             self.position += checked.size
@@ -211,7 +228,7 @@ class RecoveryScan:
 
 
 class ReputPass:
-    """The dispatch of start() in 4.x (ReputMessageService.doReput).
+    """The dispatch of start() in 4.5.0 to 4.9.8 (ReputMessageService.doReput).
 
     The pass begins at `start`, does not verify checksums, and skips bytes that are not a record. At a physical offset
     that no log file contains, the broker waits forever. `hangs_at` is the physical offset where the broker waits

@@ -1,11 +1,28 @@
-"""The rules of a broker's start, and its effects on a store.
+"""The rules of a broker's start, by version, and its effects on a store.
 
 A broker's start has two parts: first load(), then start(). load() recovers first the queues and then the log. The
-broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end. In
-this text, `4.7, 4.9` means all versions of 4.x, and `5.3` means 5.0 and later.
+broker locks the store later, in start(). After the recovery, load() cuts the queues and the log to the same end.
 
-**1. Load.** The store does not load if a log file or a queue file does not have the configured length. The store does
-not load if a file name is not an offset.
+The rules go by exact version, from 4.1.0 to 5.5.1. `--broker-version` names the version. Without it, rmqctl takes 4.7.1
+for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What changed, and when:
+
+| since   | change                                                                                           |
+|---------|--------------------------------------------------------------------------------------------------|
+| 4.3.2   | queues are cut if they reach the log's end; before: always with `abort`, never without            |
+| 4.5.0   | a file of a wrong length fails the load; start() dispatches what the queues miss                  |
+| 4.9.2   | a file of a wrong length is passed over again, in this version alone                              |
+| 5.0.0   | start() dispatches nothing; min offsets are found by binary search                                |
+| 5.1.0   | V2 records are known; folders among the files are ignored                                         |
+| 5.1.3   | an empty last file is deleted; before, it fails the load                                          |
+| 5.3.2   | a normal recovery begins at the queues' end, and dispatches; records must fit into their file     |
+| 5.3.4   | the start file's first record is checked as a whole; queues are compared after the scan           |
+| 5.4.0   | the scan begins at most 10 files before the end (commitLogRecoverMaxNum)                          |
+| 5.5.0   | an abnormal recovery begins by logicsPhysicalOffset; a queue's empty last file does not fail      |
+| 5.5.1   | the min offset of a queue without files is 0                                                      |
+
+**1. Load.** The store does not load if a log file or a queue file does not have the configured length, or if a file
+name is not an offset. Up to 4.4.0, and in 4.9.2, a file of a wrong length and all files after it are left out instead:
+the store starts without their messages.
 
 **2. Queues** (ConsumeQueue.recover). For each queue, the broker checks the last three files. A unit is in use if
 physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue. The broker deletes later files of
@@ -13,74 +30,80 @@ the queue. Therefore one bad unit can end a queue too early. Older files of the 
 is the largest max physical offset of all queues. The max physical offset of a queue is the end of its last unit's
 record.
 
-**3. Start file.** Without the file `abort`, the version decides where the log scan begins:
+**3. Start file.** Without the file `abort`, the log scan begins here:
 
 | version         | the scan begins at                                     | the scan dispatches these good records    |
 |-----------------|--------------------------------------------------------|-------------------------------------------|
-| up to 5.3.1     | the third file from the end                            | none                                      |
-| 5.3.2 and later | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end |
-
-If the log has fewer than three files, versions up to 5.3.1 begin at the first file. The profile 5.3 of rmqctl follows
-5.3.2, also for stores of 5.0 to 5.3.1.
+| up to 5.3.1     | the third file from the end, or the first              | none                                      |
+| 5.3.2, 5.3.3    | the last file that begins at or before the queues' end | records with PHYSICALOFFSET > queues' end |
+| 5.3.4 and later | the same, if its first record is good; else an earlier | the same                                  |
 
 With the file `abort`, all versions begin at the start file and dispatch all good records. The start file is the last
 log file whose first record meets these conditions:
 
-- The magic code is known. 4.x knows the magic code of V1, and 5.3 knows the magic codes of V1 and V2.
-- The storeTimestamp is not 0, and is at or before the safe time.
+- It is a record: its magic code is known (V1; since 5.1.0 also V2) and its storeTimestamp is not 0. Since 5.3.4, the
+  record must also be good.
+- Up to 5.4.0, its storeTimestamp is at or before the safe time: 3 s before min(physicMsgTimestamp, logicsMsgTimestamp)
+  of the checkpoint, but at least 0.
+- Since 5.5.0, its PHYSICALOFFSET is at or before logicsPhysicalOffset of the checkpoint. If that is 0, its
+  storeTimestamp is at or before logicsMsgTimestamp.
 
-The safe time is 3 s before min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint, but at least 0.
+If no log file can be the start file, the scan begins at the first log file.
 
-If `abort` exists and no log file can be the start file, the scan begins at the first log file.
+Since 5.4.0, with and without `abort`, the scan begins at most commitLogRecoverMaxNum (10) files before the end of the
+log. **Queues that miss older messages miss them for good**: of 36 files with 3,000 messages, no queues and no
+checkpoint, 5.5.0 serves the 711 messages of the last 10 files.
 
-Without `abort`, the scan of 5.3.2 compares with `>` instead of `>=` (see the table), which is a bug. The first record
-without a unit begins exactly at the queues' end, and 5.3.2 does not dispatch this record.
+Without `abort`, the scan since 5.3.2 compares with `>` instead of `>=` (see the table), which is a bug. The first
+record without a unit begins exactly at the queues' end, and is not dispatched.
 
 **4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
 
-| what the scan finds                                   | 4.7, 4.9                | 5.3                     |
-|-------------------------------------------------------|-------------------------|-------------------------|
-| a good record                                         | the scan continues      | the scan continues      |
-| a V2 record                                           | **the log ends here**   | the scan continues      |
-| a blank                                               | next file               | next file               |
-| a blank of the last file                              | **the log ends here**   | **the log ends here**   |
-| a blank whose TOTALSIZE exceeds the rest of the file  | next file               | **the log ends here**   |
-| zeros, a bad magic, size, length or body checksum     | **the log ends here**   | **the log ends here**   |
-| the file's end without a blank                        | **the log ends here**   | **the log ends here**   |
-| a wrong PHYSICALOFFSET or `__CRC32#`                  | continues (no check)    | continues (no check)    |
-| a wrong checksum of an empty body                     | continues (no check)    | continues (no check)    |
-| a missing file                                        | continues (no check)    | continues (no check)    |
+| what the scan finds                                   | up to 5.3.1                        | 5.3.2 and later         |
+|-------------------------------------------------------|------------------------------------|-------------------------|
+| a good record                                         | the scan continues                 | the scan continues      |
+| a V2 record                                           | up to 5.0.0: **the log ends here** | the scan continues      |
+| a blank                                               | next file                          | next file               |
+| a blank of the last file                              | **the log ends here**              | **the log ends here**   |
+| a blank whose TOTALSIZE exceeds the rest of the file  | next file                          | **the log ends here**   |
+| zeros, a bad magic, size, length or body checksum     | **the log ends here**              | **the log ends here**   |
+| the file's end without a blank                        | **the log ends here**              | **the log ends here**   |
+| a wrong PHYSICALOFFSET or `__CRC32#`                  | continues (no check)               | continues (no check)    |
+| a wrong checksum of an empty body                     | continues (no check)               | continues (no check)    |
+| a missing file                                        | continues (no check)               | continues (no check)    |
 
 Therefore *one flipped bit removes all records after this bit*. In the table, "next file" means the next log file that
 exists. If log files are missing, the scan continues after the missing files. If a pre-allocated log file follows a
 blank, the log ends at the start of the pre-allocated file.
 
 **5. Cut.** The broker cuts the log where the scan ended, and deletes later log files. The cut does not change bytes of
-the remaining log files. The broker cuts the queues if the queues' end (calculated before the scan) is at or after the
-log's end. After a cut of the queues, no unit points to the log's end or after it. If the first unit of a queue's last
-file points to the log's end or after it, the file is deleted. In a queue's last file, the cut does not check whether
-the first unit is in use. In 4.x, the broker cuts first the log and then the queues. In 5.3, the broker cuts first the
-queues and then the log. If the log has no file, all queues are deleted.
+the remaining log files. The broker cuts the queues if the queues' end is at or after the log's end. The queues' end is
+the one before the scan; since 5.3.4, the one after the scan. Up to 4.3.1, the broker cuts the queues always with
+`abort`, and never without. After a cut of the queues, no unit points to the log's end or after it. If the first unit of
+a queue's last file points to the log's end or after it, the file is deleted. In a queue's last file, the cut does not
+check whether the first unit is in use. Up to 5.1.4, the broker cuts first the log and then the queues, since 5.2.0
+first the queues. If the log has no file, all queues are deleted; up to 4.4.0, only with `abort`.
 
 **6. Minimum offsets** (correctMinOffset). 4.x searches the queue's first file for a unit that points to the log's start
 or after it. The queue offset of the first found unit is the minimum offset. If 4.x finds no unit, the minimum offset
-does not change. Before the first correction, the minimum offset is 0. In 5.3, the minimum offset is the queue's end if
-the last unit points to a place before the log's start. If the last unit points into the log, 5.3 finds the minimum
-offset by a binary search in the first file. In 5.3, a store does not load if the last file of a queue has no unit.
+does not change. Before the first correction, the minimum offset is 0. In 5.x, the minimum offset is the queue's end if
+the last unit points to a place before the log's start. If the last unit points into the log, 5.x finds the minimum
+offset by a binary search in the first file. In 5.0.0 to 5.4.0, a store does not load if the last file of a queue has no
+unit.
 
-**7. start().** In start(), 4.x dispatches the log from the queues' end up to the log's end. If the queues' end is
-before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If the
-dispatch reaches an offset that no log file contains, start() waits forever. After the dispatch, start() corrects the
-minimum offsets again. In 5.3, start() dispatches nothing. In 5.3, a record gets no unit if the scan does not dispatch
-the record.
+**7. start().** In start(), 4.5.0 to 4.9.8 dispatch the log from the queues' end up to the log's end. If the queues' end
+is before the log's start, the dispatch begins at the log's start. start() *waits* until the dispatch is complete. If
+the dispatch reaches an offset that no log file contains, start() waits forever. After the dispatch, start() corrects
+the minimum offsets again. Up to 4.4.0, and in 5.x, start() dispatches nothing: a record gets no unit if the scan does
+not dispatch the record.
 
 The dispatch in start() does not verify checksums. The dispatch does not end at bytes that are not a good record:
 
-| what the dispatch of 4.x finds          | the dispatch continues at |
-|-----------------------------------------|---------------------------|
-| a blank                                 | the next log file         |
-| zeros, a bad magic, size or length      | the next log file         |
-| lengths that do not add up to TOTALSIZE | the end of these lengths  |
+| what the dispatch of 4.5.0 to 4.9.8 finds | the dispatch continues at |
+|-------------------------------------------|---------------------------|
+| a blank                                   | the next log file         |
+| zeros, a bad magic, size or length        | the next log file         |
+| lengths that do not add up to TOTALSIZE   | the end of these lengths  |
 
 In the last case, the broker adds TOTALSIZE to its offset, which then differs from the place where it reads. If no blank
 follows in the file, the broker also adds TOTALSIZE to the offset where it continues. A slave (brokerId is not 0) does
@@ -96,9 +119,20 @@ dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET
 begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start of a file, pre-blank
 units fill the space before the first unit.
 
-The rules in this text describe the versions 4.7.1, 4.9.7 and 5.3.3. The rules do not cover the settings
-duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe and recheckReputOffsetFromCq, which are off by
-default.
+**broker.conf.** These settings change a start, in the versions that know them:
+
+| setting                       | since | a start then                                                             |
+|-------------------------------|-------|--------------------------------------------------------------------------|
+| forceVerifyPropCRC            | 5.2.0 | ends the log at the first record without a right `__CRC32#`              |
+| duplicationEnable             | 5.0.0 | ends the log at the first record with properties, but no DUP_INFO        |
+| messageIndexSafe              | 4.1.0 | begins at a file that is also not later than indexMsgTimestamp           |
+| recheckReputOffsetFromCq      | 5.0.0 | dispatches in start(), as 4.5.0 to 4.9.8 do                              |
+| commitLogRecoverMaxNum        | 5.4.0 | begins at most this number of files before the end                       |
+| checkCommitLogOffsetOnRecover | 5.5.0 | with `abort`, ends the log at a PHYSICALOFFSET outside of its file       |
+| enableAcceleratedRecovery     | 5.5.0 | with `abort`, begins at logicsPhysicalOffset; fails to load if this is 0 |
+
+The rules do not cover controller mode, duplicationEnable of 4.x, and what duplicationEnable leaves undispatched. They
+assume that the units of a queue point to ever later records; 4.1.0 then dispatches as later versions do.
 """
 
 # `rmqctl.store.recovery.simulation` applies the rules to a store. The rule for a good record is in
@@ -113,7 +147,7 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import HEADS, MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, head_of
-from rmqctl.format.profile import Profile
+from rmqctl.format.profile import QueueCut, StartRules
 
 FILES_FROM_END = 3
 SAFETY_MS = 3000
@@ -143,18 +177,20 @@ class FolderEntry(NamedTuple):
     is_folder: bool = False
 
 
-def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
+def load_refusal(entries: Iterable[FolderEntry], file_size: int, rules: StartRules) -> str | None:
     """Return why MappedFileQueue.load fails for a folder.
 
     All files must have `file_size` bytes. The result is None if the folder loads.
     """
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
-        if entry.is_folder and profile.loads_around_folders:
+        if entry.is_folder and rules.loads_around_folders:
             continue
+        if entry.size != file_size and rules.stops_loading_at_wrong_length:
+            return None
         if entry.is_folder:
             return f"{entry.name} is a folder, where only files may be"
-        if is_deleted_at_load(entry, profile, is_last=number == len(ordered) - 1):
+        if is_deleted_at_load(entry, rules, is_last=number == len(ordered) - 1):
             continue
         if entry.size != file_size:
             return f"{entry.name} has {entry.size} bytes, every file must have {file_size}"
@@ -163,20 +199,27 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profil
     return None
 
 
-def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
-    """Return whether load() deletes a file.
+def is_deleted_at_load(entry: FolderEntry, rules: StartRules, *, is_last: bool) -> bool:
+    """Return whether load() deletes a file: an empty last one (since 5.1.3)."""
+    return rules.deletes_empty_last_file and is_last and not entry.size and not entry.is_folder
 
-    5.x deletes the last file of a folder if the file has 0 bytes.
+
+def loads_until(entries: Iterable[FolderEntry], file_size: int, rules: StartRules) -> str | None:
+    """Return the name of the first file that load() leaves out, or None.
+
+    Up to 4.4.0, and in 4.9.2, load() leaves out the first file of a wrong length, and all files after it.
     """
-    return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
+    if not rules.stops_loading_at_wrong_length:
+        return None
+    return next((entry.name for entry in sorted(entries) if entry.size != file_size), None)
 
 
-def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
+def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, rules: StartRules) -> str | None:
     """Return why 5.x does not load a queue.
 
     topics.json and the queue's folder must have the same queue type (queueTypeShouldBe).
     """
-    if not profile.knows_topic_attributes or is_batch_folder == is_batch_topic:
+    if not rules.has_batch_queues or is_batch_folder == is_batch_topic:
         return None
     said, lies = ("BatchCQ", "SimpleCQ") if is_batch_topic else ("SimpleCQ", "BatchCQ")
     return f"the queue type of topic {topic} is {said} by topics.json, its queues are of type {lies}"
@@ -187,6 +230,7 @@ class FileHead(NamedTuple):
 
     magic_code: int
     store_timestamp: int
+    physical_offset: int = 0
 
 
 def head_of_file(raw: bytes) -> FileHead:
@@ -200,24 +244,46 @@ def head_of_file(raw: bytes) -> FileHead:
     return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], int.from_bytes(raw[at : at + 8], "big", signed=True))
 
 
-def safe_timestamp(checkpoint: Checkpoint | None) -> int:
+def safe_timestamp(checkpoint: Checkpoint | None, rules: StartRules) -> int:
     """Return the time (ms) up to which log and queues were flushed to disk.
 
-    Without a checkpoint, the result is 0 (StoreCheckpoint.getMinTimestamp).
+    The search for the start file compares with it. Without a checkpoint, the result is 0
+    (StoreCheckpoint.getMinTimestamp). 5.5.0 and later use logicsMsgTimestamp.
     """
     if checkpoint is None:
         return 0
-    return max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
+    safe = checkpoint.logics_msg_timestamp
+    if not rules.recovers_by_logics_offset:
+        safe = max(min(checkpoint.physic_msg_timestamp, safe) - SAFETY_MS, 0)
+    return min(safe, checkpoint.index_msg_timestamp) if rules.message_index_safe else safe
 
 
-def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
-    """Return whether an abnormal recovery may begin at a file with the given head.
-
-    The rule is CommitLog.isMappedFileMatchedRecover.
-    """
-    if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and profile.knows_long_topics):
+def is_known_head(head: FileHead, rules: StartRules) -> bool:
+    """Return whether the head of a file is that of a record with a store time."""
+    if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and rules.knows_long_topics):
         return False
-    return head.store_timestamp != 0 and head.store_timestamp <= safe
+    return head.store_timestamp != 0
+
+
+def is_matched_recover(
+    first: FileHead, mode: Mode, checkpoint: Checkpoint | None, queues_end: int, rules: StartRules
+) -> bool:
+    """Return whether the scan may begin at a file, by its first record.
+
+    `first` is the head of this record, which must be known. The rule is CommitLog.isMappedFileMatchedRecover; a normal
+    recovery has it since 5.3.4.
+    """
+    if mode is Mode.NORMAL:
+        indexed = checkpoint.index_msg_timestamp if checkpoint else 0
+        is_indexed = first.store_timestamp <= indexed or not rules.message_index_safe
+        return first.physical_offset <= queues_end and is_indexed
+    reached = checkpoint.logics_physical_offset if checkpoint else 0
+    if rules.recovers_by_logics_offset and reached > 0:
+        is_indexed = not rules.message_index_safe or bool(
+            checkpoint and first.store_timestamp <= checkpoint.index_msg_timestamp
+        )
+        return first.physical_offset <= reached and is_indexed
+    return first.store_timestamp <= safe_timestamp(checkpoint, rules)
 
 
 def third_from_end(count: int) -> int:
@@ -236,49 +302,74 @@ class StartFile(NamedTuple):
 
 
 def start_file(
-    mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
+    mode: Mode, rules: StartRules, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
     """Return the file where the log scan begins, and the reason.
 
     `bases` has the first physical offset of each file, ascending. The log must have at least one file.
     `matches(number)` is the result of is_matched_recover for log file `number`.
     """
-    if mode is Mode.ABNORMAL:
-        found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
-        if found is None:
-            return StartFile(0, "no file's first record was stored before the checkpoint: the first file")
-        return StartFile(found, "the last file whose first record was stored before the checkpoint")
-    if profile.recovers_from_queues:
-        found = next((number for number in reversed(range(1, len(bases))) if bases[number] <= queues_end), 0)
-        if bases[found] <= queues_end:
+    last = len(bases) - 1
+    if mode is Mode.NORMAL and not rules.recovers_from_queues:
+        number = third_from_end(len(bases))
+        return StartFile(
+            number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one"
+        )
+    lowest = max(len(bases) - rules.recover_max_num, 0) if rules.recover_max_num else 0
+    if mode is Mode.ABNORMAL or rules.checks_first_record:
+        found = next((number for number in range(last, lowest - 1, -1) if matches(number)), None)
+    else:
+        found = next((number for number in range(last, -1, -1) if bases[number] <= queues_end), None)
+    if found is None and lowest:
+        limit = f"the scan begins at most {rules.recover_max_num} files before the end (commitLogRecoverMaxNum)"
+        return StartFile(lowest, limit)
+    if mode is Mode.NORMAL:
+        if found is not None:
             return StartFile(found, f"the last file that begins before the queues end, at {queues_end}")
-        return StartFile(found, f"the queues end at {queues_end}, before the log begins: the first file")
-    number = third_from_end(len(bases))
-    return StartFile(
-        number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one"
-    )
+        return StartFile(0, f"the queues end at {queues_end}, before the log begins: the first file")
+    if found is None:
+        return StartFile(0, "no file's first record was stored before the checkpoint: the first file")
+    return StartFile(found, "the last file whose first record was stored before the checkpoint")
 
 
-def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
+def accelerated_refusal(mode: Mode, checkpoint: Checkpoint | None, rules: StartRules) -> str | None:
+    """Return why enableAcceleratedRecovery makes load() fail, or None."""
+    if mode is Mode.NORMAL or not rules.accelerated or checkpoint is None:
+        return None
+    if checkpoint.physic_msg_timestamp <= 0 or checkpoint.logics_physical_offset > 0:
+        return None
+    return "enableAcceleratedRecovery needs logicsPhysicalOffset in the checkpoint, which is 0"
+
+
+def scan_from(mode: Mode, base: int, checkpoint: Checkpoint | None, rules: StartRules) -> int:
+    """Return where the scan begins in the start file, which begins at `base`."""
+    if mode is Mode.NORMAL or not rules.accelerated or checkpoint is None:
+        return base
+    return max(checkpoint.logics_physical_offset, base)
+
+
+def dispatches_from(mode: Mode, rules: StartRules, queues_end: int) -> int | None:
     """Return the lowest PHYSICALOFFSET of the records that the scan dispatches.
 
     The result is None if the scan dispatches no record.
     """
     if mode is Mode.ABNORMAL:
         return EVERYTHING
-    return queues_end + 1 if profile.recovers_from_queues else None
+    return queues_end + 1 if rules.recovers_from_queues else None
 
 
-def cuts_queues(queues_end: int, log_end: int) -> bool:
+def cuts_queues(mode: Mode, rules: StartRules, queues_end: int, end_after_scan: int, log_end: int) -> bool:
     """Return whether the broker cuts the queues at the log's end.
 
-    `queues_end` is the end of the queues before the scan.
+    `queues_end` is the end of the queues before the scan, `end_after_scan` the end after it.
     """
-    return queues_end >= log_end
+    if rules.queue_cut is QueueCut.IF_ABNORMAL:
+        return mode is Mode.ABNORMAL
+    return (end_after_scan if rules.queue_cut is QueueCut.BY_END_AFTER_SCAN else queues_end) >= log_end
 
 
 def reput_from(queues_end: int, log_start: int) -> int:
-    """Return the physical offset where start() of 4.x begins to dispatch.
+    """Return the physical offset where start() of 4.5.0 to 4.9.8 begins to dispatch.
 
     `queues_end` is the end of the queues after load().
     """
@@ -337,24 +428,24 @@ class QueueView(Protocol):
         """
 
 
-def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
-    """Return why 5.x does not load a queue whose last file has no unit.
+def empty_last_file_refusal(queue: QueueView, rules: StartRules) -> str | None:
+    """Return why 5.0.0 to 5.4.0 do not load a queue whose last file has no unit.
 
     In the last file, correctMinOffset reads at a negative position, and fails. The result is None if the queue loads.
     """
-    if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
+    if not rules.fails_on_empty_last_queue_file or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
     return "its last file has no unit: correctMinOffset fails"
 
 
-def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
+def correct_min_offset(queue: QueueView, log_start: int, rules: StartRules) -> int:
     """Return the min offset that correctMinOffset finds in a queue with files."""
-    if not profile.expired_queue_begins_at_end:
+    if not rules.expired_queue_begins_at_end:
         found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
         return queue.min_offset if found is None else found
     if queue.min_offset >= queue.max_offset:
         return queue.min_offset
-    if queue.physical_offset(queue.max_offset - 1) < log_start:
+    if queue.last_readable and queue.physical_offset(queue.max_offset - 1) < log_start:
         return queue.max_offset
     return _bisected_min_offset(queue, log_start)
 

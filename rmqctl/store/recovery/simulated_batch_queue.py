@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.columns import Flags, Row, Rows
     from rmqctl.format.message import Message
-    from rmqctl.format.profile import Profile
+    from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
 
 NO_BATCH = -1  # the min offset of a queue without units
@@ -138,7 +138,7 @@ class RecoveredBatchQueue:
         self._delete_from(0)
         self.max_physical_offset, self.max_offset = NO_QUEUE, 0
 
-    def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
+    def correct_min_offset(self, log_start: int, start: StartRules) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
         """Find the min offset of the queue.
 
         In the first file, the search skips batches whose records are before the log's start. The min offset is the

@@ -21,7 +21,7 @@ from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
     from rmqctl.format.columns import Bytes, Flags, Numbers, Row, Rows
-    from rmqctl.format.profile import Profile
+    from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
 
 _UNIT_SIZE = CQ_UNIT.size
@@ -96,7 +96,7 @@ class SmallQueues:
         self._bases: list[int] = []
         self._units: list[bytes] = []
 
-    def add(self, row: int, files: list[MappedFile]) -> bool:
+    def add(self, row: int, files: Sequence[MappedFile]) -> bool:
         """Add the queue with row number `row` of FILL_STATES.
 
         Returns False if this class cannot recover the queue. Raises OSError.
@@ -117,7 +117,7 @@ class SmallQueues:
         queue_simulate.recover(np.frombuffer(bytearray().join(self._units), np.uint8), ends, rows, bases, states)
 
 
-def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags:
+def begin_at_first_unit(states: Rows, log_start: int, start: StartRules) -> Flags:
     """Correct the min offsets of queues whose units all point into the log.
 
     In 4.x, the min offset becomes the queue offset of the first unit. In 5.x, the min offset is correct if it is at or
@@ -125,7 +125,7 @@ def begin_at_first_unit(states: Rows, log_start: int, profile: Profile) -> Flags
     `states` are rows of FILL_STATES.
     """
     known = queue_simulate.are_from(states, log_start)
-    if profile.expired_queue_begins_at_end:
+    if start.expired_queue_begins_at_end:
         return known & (states["min_offset"] >= states["first_base"])
     states["min_offset"][known] = states["first_base"][known]
     return known
@@ -323,13 +323,15 @@ class RecoveredQueue:
         state["leads_to"] = 0
         state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
 
-    def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:
+    def correct_min_offset(self, log_start: int, start: StartRules) -> str | None:
         """Find the min offset of the queue; return None, or why a broker fails."""
         if not self._state["has_files"]:
+            if start.forgets_min_without_files:
+                self._state["min_offset"] = 0
             return None
-        refusal = rules.empty_last_file_refusal(self, profile)
+        refusal = rules.empty_last_file_refusal(self, start)
         if refusal is None:
-            self._state["min_offset"] = rules.correct_min_offset(self, log_start, profile)
+            self._state["min_offset"] = rules.correct_min_offset(self, log_start, start)
         for file in self._files:
             file.close()
         return refusal

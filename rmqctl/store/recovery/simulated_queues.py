@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,12 +35,13 @@ from rmqctl.store.recovery.simulated_queue import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
-    from rmqctl.format.profile import Profile
+    from rmqctl.format.profile import StartRules
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -68,24 +70,22 @@ NOTHING_BUILT: BuiltSpans = {}
 class RecoveredQueues:
     """The queues of `store` in a simulated recovery, and the rebuilt queues `built`.
 
-    The queues follow the rules of `profile`. `builder` must have made the messages for `fill`. Methods raise OSError if
+    The queues follow the rules `start`. `builder` must have made the messages for `fill`. Methods raise OSError if
     a queue cannot be read.
     """
 
     def __init__(
         self,
         store: ReadOnlyStore,
-        profile: Profile,
+        start: StartRules,
         builder: DispatchRequestBuilder,
         built: BuiltSpans = NOTHING_BUILT,
     ) -> None:
         self._store = store
         self._built = built
-        self._profile = profile
+        self._start = start
         self._builder = builder
-        self._batch_topics = (
-            batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
-        )
+        self._batch_topics = batch_topics(store.config(TOPICS_CONFIG)) if start.has_batch_queues else frozenset()
         self._file_size = store.conf.consumequeue_file_size or _usual_size(store)
         self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
@@ -103,16 +103,17 @@ class RecoveredQueues:
         small = SmallQueues(self._units_a_file)
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
-            if is_batch and not self._profile.knows_topic_attributes:
+            if is_batch and not self._start.has_batch_queues:
                 continue
             refusal = rules.queue_type_refusal(
-                key[0], is_batch_folder=is_batch, is_batch_topic=key[0] in self._batch_topics, profile=self._profile
+                key[0], is_batch_folder=is_batch, is_batch_topic=key[0] in self._batch_topics, rules=self._start
             )
             refusal = refusal or self._folder_refusal(key, queue, is_batch=is_batch)
             if refusal:
                 return refusal
-            recovered = self._add(key, queue)
-            if is_batch or not small.add(self._rows[key], queue.queue.files):
+            files = self._loaded_files(queue)
+            recovered = self._add(key, queue, files)
+            if is_batch or not small.add(self._rows[key], files):
                 recovered.recover()
         small.recover(self._table.rows)
         for key, span in self._built.items():
@@ -122,7 +123,7 @@ class RecoveredQueues:
         if not self._store.conflicting_queues:
             return None
         topic = self._store.conflicting_queues[0][0]  # its plain queues were of the right type
-        return rules.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, profile=self._profile)
+        return rules.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, rules=self._start)
 
     def destroy(self) -> None:
         """Delete all queues, because the log has no file."""
@@ -144,7 +145,7 @@ class RecoveredQueues:
         self._know_queues_of(messages)
         row = 0
         while row < len(messages):
-            states, to_lmq = self._table.rows, self._profile.dispatches_to_lmq
+            states, to_lmq = self._table.rows, self._start.dispatches_to_lmq
             row = queue_simulate.fill(messages, row, self._row_of_number, states, self._units_a_file, to_lmq)
             if row < len(messages):
                 message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
@@ -171,9 +172,9 @@ class RecoveredQueues:
 
         The result is None, or the reason why a broker finds no min offset.
         """
-        known = begin_at_first_unit(self._table.rows, log_start, self._profile).tolist()
+        known = begin_at_first_unit(self._table.rows, log_start, self._start).tolist()
         for key, queue in self._queues.items():
-            refusal = None if known[self._rows[key]] else queue.correct_min_offset(log_start, self._profile)
+            refusal = None if known[self._rows[key]] else queue.correct_min_offset(log_start, self._start)
             if refusal:
                 return f"{queue.name}: {refusal}"
         return None
@@ -208,9 +209,9 @@ class RecoveredQueues:
 
         The result is 1 if the message gets no units in light queues.
         """
-        profile = self._profile
-        in_light_queues = profile.dispatches_to_lmq and (
-            profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
+        start = self._start
+        in_light_queues = start.dispatches_to_lmq and (
+            start.light_queues_for_all_topics or not is_left_out_topic(message.topic)
         )
         return None if in_light_queues else 1
 
@@ -230,11 +231,18 @@ class RecoveredQueues:
                 self._add(key, None)
             self._row_of_number[number] = self._rows[key]
 
-    def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
+    def _loaded_files(self, queue: UnitQueue) -> Sequence[MappedFile]:
+        files = [file for file in queue.queue.files if file.size]
+        if not self._start.stops_loading_at_wrong_length:
+            return files
+        return list(takewhile(lambda file: file.size_on_disk == self._file_size, files))
+
+    def _add(
+        self, key: QueueKey, queue: UnitQueue | None, files: Sequence[MappedFile] = ()
+    ) -> RecoveredQueue | RecoveredBatchQueue:
         """Add a queue with its state; `queue` is None for a queue without a folder."""
         row = self._rows[key] = len(self._rows)
         self._table.extend_to(row)
-        files = () if queue is None else tuple(file for file in queue.queue.files if file.size)
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
             self._table.rows[row]["is_batch"] = 1
             size = (
@@ -257,7 +265,7 @@ class RecoveredQueues:
             return None
         part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
         folder = self._store.path.part(part) / key[0] / str(key[1])
-        refusal = rules.load_refusal(folder_entries(self._store.storage, folder), size, self._profile)
+        refusal = rules.load_refusal(folder_entries(self._store.storage, folder), size, self._start)
         return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"
 
 

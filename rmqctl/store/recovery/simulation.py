@@ -6,12 +6,14 @@ The simulation applies the rules of `rmqctl.store.recovery.rules` and does not c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rmqctl.format import checkpoint
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import MAGIC_V1, Damage, Message
+from rmqctl.format.profile import start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind
@@ -23,13 +25,14 @@ from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
 from rmqctl.store.recovery.replay import Dispatch, RecoveryPass, RecoveryScan, ReputPass, ScanEnd
-from rmqctl.store.recovery.rules import HEAD_SIZE, FolderEntry, Mode, StartFile
+from rmqctl.store.recovery.rules import HEAD_SIZE, FileHead, FolderEntry, Mode, StartFile
 from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
 if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.columns import Rows
     from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -107,13 +110,14 @@ class RestartOutcome:
 
 
 class RestartSimulation:
-    """Simulates one restart of a broker on `store`, by the rules of `profile`.
+    """Simulates one restart of a broker on `store`.
 
-    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. If `mode` is None, the mode
-    depends on whether the file `abort` exists. `builder` makes the dispatch columns for `on_messages`. If the broker
-    does not load the store, `refused` is the reason. If `refused` is set, all other results have no meaning. The
-    caller's scan must begin at or before `scanned_from`. `built` are rebuilt queues that the simulation adds to the
-    queues of `store`. Raises OSError if log or queues cannot be read.
+    The rules are those of the version of `profile`, with the settings of broker.conf. The caller scans the log, calls
+    `on_messages` and `damage`, and at the end `finish`. If `mode` is None, the mode depends on whether the file `abort`
+    exists. `builder` makes the dispatch columns for `on_messages`. If the broker does not load the store, `refused` is
+    the reason. If `refused` is set, all other results have no meaning. The caller's scan must begin at or before
+    `scanned_from`. `built` are rebuilt queues that the simulation adds to the queues of `store`. Raises OSError if log
+    or queues cannot be read.
     """
 
     def __init__(
@@ -129,20 +133,21 @@ class RestartSimulation:
         self.start_file: StartFile | None = None
         self._store = store
         self._profile = profile
+        self._rules = start_rules(profile.version, store.conf.start)
         self._builder = builder
         self._checkpoint = _padded_checkpoint(store)
-        self._queues = RecoveredQueues(store, profile, builder, built)
+        self._queues = RecoveredQueues(store, self._rules, builder, built)
         self._losses = LossCounter(builder, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
         self._scan_start = 0
         self._reput: ReputPass | None = None
-        self.refused = self._config_refusal() or self._log_refusal() or self._queues.load()
-        size = store.commit_log.queue.file_size
-        self._log = RecoveryPass(
-            [file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile
-        )
+        size, entries = store.commit_log.queue.file_size, self._log_entries()
+        self._loads_until = rules.loads_until(entries, size, self._rules)
+        self.refused = self._config_refusal() or self._log_refusal(entries, size) or self._queues.load()
+        files = [file for file in store.commit_log.queue.files if file.size_on_disk == size and size]
+        self._log = RecoveryPass([file for file in files if self._is_loaded(file)], size, self._rules)
         self._queues_end = self._queues.end
-        self._dispatch = Dispatch(self._queues, builder, profile)
+        self._dispatch = Dispatch(self._queues, builder, self._rules)
         if self.refused is None and self._log.files:
             self._begin()
 
@@ -178,7 +183,7 @@ class RestartSimulation:
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where the broker ends the log because of an unknown record.
 
-        A broker of 4.x does not know V2, and ends the log at the first V2 record. The result is None if the broker
+        A broker up to 5.0.0 does not know V2, and ends the log at the first V2 record. The result is None if the broker
         knows the records of all messages. `messages` are good messages (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
@@ -190,6 +195,8 @@ class RestartSimulation:
     def on_messages(self, described: DispatchColumns) -> None:
         """Simulate the scan of good messages, in log order."""
         messages = described.messages
+        if self._scan is None:
+            self._losses.messages(messages)
         if self._scan is None or not len(messages):
             return
         self._scan.on_messages(messages)
@@ -274,46 +281,74 @@ class RestartSimulation:
                 return f"config/{name} and its .bak cannot be read: {config.problem}"
         return None
 
-    def _log_refusal(self) -> str | None:
+    def _log_entries(self) -> list[FolderEntry]:
         entries: list[FolderEntry] = []
         for folder in self._store.path.commitlogs:
             entries += folder_entries(self._store.storage, folder)
-        refusal = rules.load_refusal(entries, self._store.commit_log.queue.file_size, self._profile)
+        return entries
+
+    def _log_refusal(self, entries: list[FolderEntry], size: int) -> str | None:
+        refusal = rules.load_refusal(entries, size, self._rules)
         return refusal and f"commitlog: {refusal}"
 
+    def _is_loaded(self, file: MappedFile) -> bool:
+        return self._loads_until is None or PurePath(file.name).name < self._loads_until
+
+    def _first_record(self, file: MappedFile) -> FileHead | None:
+        """Return the head of a file's first record, or None if it is none."""
+        if not self._rules.checks_first_record:
+            head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"))
+            return head if rules.is_known_head(head, self._rules) else None
+        found = self._log.check(file, file.file_from_offset, check_crc=True).message
+        return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset) if found is not None else None
+
     def _begin(self) -> None:
-        log = self._log
-        safe = rules.safe_timestamp(self._checkpoint)
+        log, mode = self._log, self.mode
+        self.refused = rules.accelerated_refusal(mode, self._checkpoint, self._rules)
 
         def matches(number: int) -> bool:
-            raw = log.files[number].read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0")
-            return rules.is_matched_recover(rules.head_of_file(raw), safe, self._profile)
+            first = self._first_record(log.files[number])
+            return first is not None and rules.is_matched_recover(
+                first, mode, self._checkpoint, self._queues_end, self._rules
+            )
 
         bases = [file.file_from_offset for file in log.files]
-        self.start_file = rules.start_file(self.mode, self._profile, bases, self._queues_end, matches)
-        dispatches_from = rules.dispatches_from(self.mode, self._profile, self._queues_end)
-        self._scan = RecoveryScan(log, self.start_file.number, dispatches_from, self._dispatch)
-        self._scan_start = self._scan.position
-        if self._profile.dispatches_in_start and self.mode is Mode.NORMAL:
+        self.start_file = rules.start_file(mode, self._rules, bases, self._queues_end, matches)
+        number = self.start_file.number
+        self._scan_start = rules.scan_from(mode, bases[number], self._checkpoint, self._rules)
+        self._scan = RecoveryScan(
+            log,
+            number,
+            self._scan_start,
+            rules.dispatches_from(mode, self._rules, self._queues_end),
+            self._dispatch,
+            checks_offset=self._rules.check_offset and mode is Mode.ABNORMAL,
+        )
+        if self._rules.dispatches_in_start and self.mode is Mode.NORMAL:
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
         return rules.reput_from(queues_end, self._log.start)
 
     def _without_log(self) -> RestartOutcome:
-        self._queues.destroy()
-        dropped = self.dropped_index_files()
+        if self.mode is Mode.ABNORMAL or self._rules.destroys_queues_without_log:
+            self._queues.destroy()
+        else:
+            self._queues.correct_min_offsets(NO_LOG_START)
         return RestartOutcome(
-            self._profile, self.mode, queues_end=self._queues_end, dropped_index_files=dropped, queues=self._outcomes()
+            self._profile,
+            self.mode,
+            queues_end=self._queues_end,
+            lost=self._losses.total(),
+            dropped_index_files=self.dropped_index_files(),
+            queues=self._outcomes(),
         )
 
     def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
-        cut = rules.cuts_queues(self._queues_end, end.physical_offset)
+        cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        hangs, hangs_at = (
-            self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
-        )
+        hangs, hangs_at = self._start(end.physical_offset, cut=cut) if self._rules.dispatches_in_start else (None, None)
         for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
@@ -338,7 +373,7 @@ class RestartSimulation:
         )
 
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Simulate start() of 4.x, which dispatches the log after the queues' end.
+        """Simulate a start() that dispatches the log after the queues' end.
 
         If start() waits forever, the result is the reason and the physical offset. If start() ends, both values of the
         result are None.
@@ -374,7 +409,7 @@ class RestartSimulation:
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
         """Return the log files after the log's end, and all log files of 0 bytes."""
-        files = self._store.commit_log.queue.files
+        files = [file for file in self._store.commit_log.queue.files if self._is_loaded(file)]
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
     def _outcomes(self) -> tuple[QueueOutcome, ...]:

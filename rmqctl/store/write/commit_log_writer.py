@@ -33,7 +33,7 @@ from rmqctl.format.encode import (
     topic_field,
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
-from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 from rmqctl.kernels import line_encode
 from rmqctl.store.config.broker_conf import DELAYS_MS
@@ -105,7 +105,7 @@ def put_settings(
     return PutSettings(
         profile=profile,
         max_message_size=conf.writing.max_message_size,
-        property_crc=property_crc or (conf.writing.property_crc and profile in (PROFILE_5_3, PROFILE_5_4)),
+        property_crc=property_crc or (conf.writing.property_crc and profile.knows_long_topics),
         multi_dispatch=multi_dispatch and profile != PROFILE_4_7,
         delay_level_max=len(conf.delays_ms),
         os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,

@@ -219,6 +219,7 @@ def test_the_checkpoint_is_shown_as_it_stands(basic: Path, info: Info) -> None:
         "indexMsgTimestamp",
         "masterFlushedOffset",
         "confirmPhyOffset",
+        "logicsPhysicalOffset",
     )
     assert [shown[field] for field in fields] == [1, 2, 3, 4, 5]
 

@@ -286,8 +286,8 @@ def test_an_index_folder_that_cannot_be_listed_is_unreadable(root: Path, monkeyp
 
 
 def test_the_checkpoint_is_read(root: Path) -> None:
-    put(root / "checkpoint", struct.pack(">5q", 1, 2, 3, 4, 5).ljust(4096, b"\0"))
-    assert ReadOnlyStore(root).checkpoint() == (1, 2, 3, 4, 5)
+    put(root / "checkpoint", struct.pack(">6q", 1, 2, 3, 4, 5, 6).ljust(4096, b"\0"))
+    assert ReadOnlyStore(root).checkpoint() == (1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize("size", [0, 24])

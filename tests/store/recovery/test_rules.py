@@ -8,13 +8,13 @@ import pytest
 
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.format.profile import VERSIONS, StartRules, StartSettings, number_of, start_rules
 from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import EVERYTHING, HEAD_SIZE, NO_QUEUE, FileHead, FolderEntry, Mode
 from tests.support.log_maker import BORN_V6, V2, Record, encode
 
-OLD = (PROFILE_4_7, PROFILE_4_9)
-ALL = tuple(PROFILES.values())
+ALL = tuple(map(start_rules, VERSIONS))
+each_version = pytest.mark.parametrize("start", ALL, ids=VERSIONS)
 SIZE = 1000
 BASES = [0, 1000, 2000, 3000, 4000]
 
@@ -35,47 +35,77 @@ WHOLE, SHORT, EMPTY, NO_OFFSET = (
 FOLDER = FolderEntry("sub", 4096, is_folder=True)
 
 
+def since(first: str) -> set[StartRules]:
+    return {start for start in ALL if number_of(start.version) >= number_of(first)}
+
+
+def until(last: str) -> set[StartRules]:
+    return {start for start in ALL if number_of(start.version) <= number_of(last)}
+
+
+PASSING_OVER = until("4.4.0") | {start_rules("4.9.2")}  # of a file of a wrong length, and of all behind it
+STRICT = set(ALL) - PASSING_OVER
+
+
 @pytest.mark.parametrize(
     ("entries", "refused_by"),
     [
-        ([], ()),
-        ([WHOLE], ()),
-        ([WHOLE, SHORT], ALL),
-        ([SHORT, EMPTY], ALL),
-        ([WHOLE, EMPTY], OLD),
-        ([EMPTY._replace(name=f"{0:020d}"), WHOLE._replace(name=f"{1000:020d}")], ALL),
-        ([WHOLE, FOLDER], OLD),
-        ([WHOLE, EMPTY, FOLDER], ALL),  # then the empty file is not the last entry
-        ([WHOLE, NO_OFFSET], ALL),
+        ([], set()),
+        ([WHOLE], set()),
+        ([WHOLE, SHORT], STRICT),
+        ([SHORT, EMPTY], STRICT),
+        ([WHOLE, EMPTY], STRICT - since("5.1.3")),
+        ([EMPTY._replace(name=f"{0:020d}"), WHOLE._replace(name=f"{1000:020d}")], STRICT),
+        ([WHOLE, FOLDER], STRICT - since("5.1.0")),
+        ([WHOLE, EMPTY, FOLDER], STRICT),  # then the empty file is not the last entry
+        ([WHOLE, NO_OFFSET], set(ALL)),
     ],
 )
-@pytest.mark.parametrize("profile", ALL)
-def test_what_does_not_load(entries: list[FolderEntry], refused_by: tuple[Profile, ...], profile: Profile) -> None:
-    refusal = rules.load_refusal(reversed(entries), SIZE, profile)
-    assert (refusal is not None) == (profile in refused_by)
+@each_version
+def test_what_does_not_load(entries: list[FolderEntry], refused_by: set[StartRules], start: StartRules) -> None:
+    refusal = rules.load_refusal(reversed(entries), SIZE, start)
+    assert (refusal is not None) == (start in refused_by)
     if refusal:
         assert any(entry.name in refusal for entry in entries)
+    passed_over = next((entry.name for entry in sorted(entries) if entry.size != SIZE), None)
+    assert rules.loads_until(entries, SIZE, start) == (passed_over if start in PASSING_OVER else None)
 
 
-@pytest.mark.parametrize(("profile", "folder", "topic"), list(itertools.product(ALL, (True, False), (True, False))))
-def test_only_5_asks_topics_json_for_the_type_of_a_queue(profile: Profile, folder: bool, topic: bool) -> None:
-    refusal = rules.queue_type_refusal("T", is_batch_folder=folder, is_batch_topic=topic, profile=profile)
-    assert (refusal is not None) == (profile not in OLD and folder != topic)
+@each_version
+def test_only_5_asks_topics_json_for_the_type_of_a_queue(start: StartRules) -> None:
+    for folder, topic in itertools.product((True, False), (True, False)):
+        refusal = rules.queue_type_refusal("T", is_batch_folder=folder, is_batch_topic=topic, rules=start)
+        assert (refusal is not None) == (start in since("5.0.0") and folder != topic)
 
 
 def test_safe_time_is_three_seconds_before_the_earlier_of_both() -> None:
-    assert rules.safe_timestamp(checkpoint(10_000, 9_000, 1)) == 6_000
-    assert rules.safe_timestamp(checkpoint(9_000, 10_000, 1)) == 6_000
-    assert rules.safe_timestamp(checkpoint(2_999, 10_000)) == 0
-    assert rules.safe_timestamp(None) == 0
+    of = start_rules("5.3.3")
+    assert rules.safe_timestamp(checkpoint(10_000, 9_000, 1), of) == 6_000
+    assert rules.safe_timestamp(checkpoint(9_000, 10_000, 1), of) == 6_000
+    assert rules.safe_timestamp(checkpoint(2_999, 10_000), of) == 0
+    assert rules.safe_timestamp(None, of) == 0
+    assert rules.safe_timestamp(checkpoint(9_000, 10_000, 1), start_rules("5.5.0")) == 10_000
+    safely = start_rules("4.7.1", StartSettings(message_index_safe=True))
+    assert rules.safe_timestamp(checkpoint(10_000, 9_000, 500), safely) == 500
 
 
 @pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2, MAGIC_BLANK, 0, 0xDEADBEEF])
 @pytest.mark.parametrize("stored", [0, -5, 99, 100, 101])
-@pytest.mark.parametrize("profile", ALL)
-def test_a_file_is_matched_by_magic_and_store_time(magic: int, stored: int, profile: Profile) -> None:
-    known = magic == MAGIC_V1 or (magic == MAGIC_V2 and profile not in OLD)
-    assert rules.is_matched_recover(FileHead(magic, stored), 100, profile) == (known and stored in (-5, 99, 100))
+@each_version
+def test_a_file_is_matched_by_magic_and_store_time(magic: int, stored: int, start: StartRules) -> None:
+    known = magic == MAGIC_V1 or (magic == MAGIC_V2 and start in since("5.1.0"))
+    head = FileHead(magic, stored)
+    assert rules.is_known_head(head, start) == (known and stored != 0)
+    point = checkpoint(3100, 100 if start in since("5.5.0") else 3100)
+    assert rules.is_matched_recover(head, Mode.ABNORMAL, point, 0, start) == (stored <= 100)
+
+
+def test_5_5_matches_a_file_by_logics_physical_offset() -> None:
+    first, point = FileHead(MAGIC_V1, 999_999, 5000), checkpoint(1, 1)._replace(logics_physical_offset=5000)
+    for start in ALL:
+        found = rules.is_matched_recover(first, Mode.ABNORMAL, point, 0, start)
+        assert found == (start in since("5.5.0"))
+        assert not rules.is_matched_recover(first._replace(physical_offset=5001), Mode.ABNORMAL, point, 0, start)
 
 
 @pytest.mark.parametrize(("sys_flag", "magic"), [(0, MAGIC_V1), (BORN_V6, MAGIC_V1), (0, V2)])
@@ -86,12 +116,12 @@ def test_the_head_of_a_file_is_read_with_either_host(sys_flag: int, magic: int) 
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-@pytest.mark.parametrize("profile", OLD)
+@pytest.mark.parametrize("start", sorted(until("5.3.1")))
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 4500])
-def test_4_begins_a_normal_recovery_at_the_third_file_from_the_end(
-    count: int, profile: Profile, queues_end: int
+def test_until_5_3_1_begins_a_normal_recovery_at_the_third_file_from_the_end(
+    count: int, start: StartRules, queues_end: int
 ) -> None:
-    found = rules.start_file(Mode.NORMAL, profile, BASES[:count], queues_end, lambda _: True)
+    found = rules.start_file(Mode.NORMAL, start, BASES[:count], queues_end, lambda _: True)
     assert found.number == max(count - 3, 0)
     assert found.why
 
@@ -99,34 +129,76 @@ def test_4_begins_a_normal_recovery_at_the_third_file_from_the_end(
 @pytest.mark.parametrize(
     ("queues_end", "number"), [(NO_QUEUE, 0), (0, 0), (999, 0), (1000, 1), (3999, 3), (4000, 4), (99_999, 4)]
 )
-def test_5_begins_a_normal_recovery_where_the_queues_end(queues_end: int, number: int) -> None:
-    assert rules.start_file(Mode.NORMAL, PROFILE_5_3, BASES, queues_end, lambda _: True).number == number
+def test_5_3_2_begins_a_normal_recovery_where_the_queues_end(queues_end: int, number: int) -> None:
+    assert rules.start_file(Mode.NORMAL, start_rules("5.3.2"), BASES, queues_end, lambda _: True).number == number
     expired = [base + 5000 for base in BASES]
-    assert rules.start_file(Mode.NORMAL, PROFILE_5_3, expired, 4999, lambda _: True).number == 0
+    assert rules.start_file(Mode.NORMAL, start_rules("5.3.2"), expired, 4999, lambda _: True).number == 0
 
 
 @pytest.mark.parametrize("matching", [set(), {0}, {2}, {0, 2}, {4}, {1, 3}])
-@pytest.mark.parametrize("profile", ALL)
-def test_an_abnormal_recovery_begins_at_the_last_file_that_matches(matching: set[int], profile: Profile) -> None:
-    found = rules.start_file(Mode.ABNORMAL, profile, BASES, 4500, matching.__contains__)
+@each_version
+def test_an_abnormal_recovery_begins_at_the_last_file_that_matches(matching: set[int], start: StartRules) -> None:
+    found = rules.start_file(Mode.ABNORMAL, start, BASES, 4500, matching.__contains__)
     assert found.number == max(matching, default=0)
     assert ("no file" in found.why) == (not matching)
+    if start in since("5.3.4"):
+        assert rules.start_file(Mode.NORMAL, start, BASES, 4500, matching.__contains__).number == found.number
 
 
-@pytest.mark.parametrize("profile", ALL)
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(("limit", "number"), [(10, 26), (3, 33), (36, 0), (100, 0), (0, 26)])
+def test_5_4_reads_the_last_files_alone(mode: Mode, limit: int, number: int) -> None:
+    bases, settings = [1000 * file for file in range(36)], StartSettings(recover_max_num=limit)
+    for start in sorted(since("5.4.0")):
+        found = rules.start_file(mode, start_rules(start.version, settings), bases, NO_QUEUE, lambda _: False)
+        assert found.number == number
+        assert ("commitLogRecoverMaxNum" in found.why) == (number > 0)
+    before = rules.start_file(Mode.ABNORMAL, start_rules("5.3.4", settings), bases, NO_QUEUE, lambda _: False)
+    assert before.number == 0
+
+
+def test_settings_count_for_versions_that_know_them() -> None:
+    said = StartSettings(
+        force_verify_prop_crc=True, recheck_reput_offset=True, check_offset=True, accelerated=True, duplication=True
+    )
+    for version, verifies, rechecks, checks in (
+        ("4.9.8", False, True, False), ("5.1.4", False, True, False), ("5.2.0", True, True, False),
+        ("5.4.0", True, True, False), ("5.5.0", True, True, True),
+    ):  # fmt: skip
+        start = start_rules(version, said)
+        assert (start.force_verify_prop_crc, start.dispatches_in_start) == (verifies, rechecks)
+        assert (start.check_offset, start.accelerated) == (checks, checks)
+        assert start.requires_dup_info == (version > "5")
+        assert start_rules(version).dispatches_in_start == (version < "5")
+
+
+def test_accelerated_recovery_needs_its_offset() -> None:
+    start = start_rules("5.5.1", StartSettings(accelerated=True))
+    known = checkpoint(1, 1)._replace(logics_physical_offset=1234)
+    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(1, 1), start)
+    assert rules.accelerated_refusal(Mode.NORMAL, checkpoint(1, 1), start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, known, start) is None
+    assert rules.accelerated_refusal(Mode.ABNORMAL, checkpoint(0, 0), start) is None
+    assert rules.scan_from(Mode.ABNORMAL, 1000, known, start) == 1234
+    assert rules.scan_from(Mode.NORMAL, 1000, known, start) == 1000
+    assert rules.scan_from(Mode.ABNORMAL, 1000, known, start_rules("5.5.1")) == 1000
+
+
+@each_version
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 777])
-def test_what_the_scan_dispatches(profile: Profile, queues_end: int) -> None:
-    assert rules.dispatches_from(Mode.ABNORMAL, profile, queues_end) == EVERYTHING
-    assert rules.dispatches_from(Mode.NORMAL, profile, queues_end) == (queues_end + 1 if profile not in OLD else None)
+def test_what_the_scan_dispatches(start: StartRules, queues_end: int) -> None:
+    dispatched = queues_end + 1 if start in since("5.3.2") else None
+    assert rules.dispatches_from(Mode.ABNORMAL, start, queues_end) == EVERYTHING
+    assert rules.dispatches_from(Mode.NORMAL, start, queues_end) == dispatched
 
 
-def test_queues_are_cut_only_where_they_reach_the_logs_end() -> None:
-    assert [rules.cuts_queues(queues_end, 500) for queues_end in (NO_QUEUE, 499, 500, 501)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+@each_version
+@pytest.mark.parametrize("mode", Mode)
+def test_queues_are_cut_where_they_reach_the_logs_end(start: StartRules, mode: Mode) -> None:
+    for before, after in itertools.product((NO_QUEUE, 499, 500, 501), repeat=2):
+        reached = (after if start in since("5.3.4") else before) >= 500
+        expected = mode is Mode.ABNORMAL if start in until("4.3.1") else reached
+        assert rules.cuts_queues(mode, start, before, after, 500) == expected
 
 
 def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
@@ -208,19 +280,18 @@ RISING = [100 * n for n in range(25)]
     ],
 )
 def test_min_offsets(units: Units, log_start: int, by_4: int, by_5: int) -> None:
-    found = [rules.correct_min_offset(units, log_start, profile) for profile in ALL]
-    assert found == [by_4, by_4, by_5, by_5]
+    for start in ALL:
+        found = rules.correct_min_offset(units, log_start, start)
+        assert found == (by_5 if start in since("5.0.0") else by_4)
 
 
-def test_a_queue_whose_last_file_is_empty_stops_5() -> None:
-    assert [bool(rules.empty_last_file_refusal(Units(RISING[:20]), profile)) for profile in ALL] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert rules.empty_last_file_refusal(Units([]), PROFILE_5_3) is None
-    assert rules.empty_last_file_refusal(Units(RISING), PROFILE_5_3) is None
+def test_a_queue_whose_last_file_is_empty_stops_5_0_to_5_4() -> None:
+    for start in ALL:
+        refusal = rules.empty_last_file_refusal(Units(RISING[:20]), start)
+        assert bool(refusal) == (start in since("5.0.0") & until("5.4.0"))
+        assert rules.empty_last_file_refusal(Units([]), start) is None
+        assert rules.empty_last_file_refusal(Units(RISING), start) is None
+    assert rules.correct_min_offset(Units(RISING[:20]), 450, start_rules("5.5.0")) == 5
 
 
 def test_the_docstring_shows_the_rows_of_the_table() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
-from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, Profile
+from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, Profile, start_rules
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.queue_simulate import FILL_STATES, are_before, fill
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -233,8 +233,8 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
             queue.put(*message, is_odd=False)
             model.put(*message)
         assert state_of(queue, states) == state_of(model), seed
-    is_known = begin_at_first_unit(states, log_start, profile)[0]
-    failed = not is_known and queue.correct_min_offset(log_start, profile) is not None
+    is_known = begin_at_first_unit(states, log_start, start_rules(profile.version))[0]
+    failed = not is_known and queue.correct_min_offset(log_start, start_rules(profile.version)) is not None
     assert failed == (not model.correct_min(log_start, profile))
     if profile is PROFILE_4_9 or (
         odd is None and seed % 2 == 0

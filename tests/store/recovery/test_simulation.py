@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.format.profile import profile_of as profile_of_version
+from rmqctl.store.config.broker_conf import broker_conf_of
 from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.config.java_properties import JavaProperties
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -23,6 +28,7 @@ from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
 from tests.store.engine.test_message_store import message
 
+OLD = (PROFILE_4_7, PROFILE_4_9)
 PROFILE_OF = {"452": PROFILE_4_7, "471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
 
 
@@ -143,8 +149,8 @@ def test_what_start_dispatches_again_is_not_lost(profile: Profile, tmp_path: Pat
         file.seek(10 * 20)
         file.write((2**20).to_bytes(8, "big"))
     outcome = plan_restart(ReadOnlyStore(tmp_path / "s"), profile)
-    assert [found.max_offset for found in outcome.queues] == [20 if profile.dispatches_in_start else 10]
-    assert outcome.lost.records == (0 if profile.dispatches_in_start else 10)
+    assert [found.max_offset for found in outcome.queues] == [20 if profile in OLD else 10]
+    assert outcome.lost.records == (0 if profile in OLD else 10)
 
 
 @pytest.mark.parametrize("profile", list(PROFILES.values()))
@@ -200,3 +206,61 @@ def test_files_may_be_named_off_their_grid(tmp_path: Path) -> None:
     assert outcome.max_phy_offset == end + 40
     found = next(row for row in outcome.queues if (row.topic, row.queue_id) == ("OrderPaid", 0))
     assert found.min_offset == 50
+
+
+def many_files(root: Path, profile: Profile) -> Path:
+    """Make a store of 21 log files whose queues and checkpoint are gone, and `abort` there."""
+    store = MessageStore.create(root, PutSettings(profile), Geometry(2048, 1000, 100, 400))
+    while store.max_phy_offset < 20 * 2048:
+        store.put_message(message(0, queue_id=0))
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    (root / "checkpoint").unlink()
+    (root / "abort").touch()
+    return root
+
+
+def test_5_4_serves_the_last_10_files_alone(tmp_path: Path) -> None:
+    """The real 5.5.0 served 711 of 3,000 messages, of 36 files; earlier versions all."""
+    root = many_files(tmp_path / "s", PROFILE_5_3)
+    whole = plan_restart(ReadOnlyStore(root), profile_of_version("5.3.4"))
+    assert whole.start_file_path == "commitlog/00000000000000000000"
+    for version, conf, files in (("5.4.0", {}, 10), ("5.5.1", {}, 10), ("5.5.0", {"commitLogRecoverMaxNum": "3"}, 3)):
+        opened = ReadOnlyStore(root, broker_conf_of(JavaProperties(root / "broker.conf", conf)))
+        found = plan_restart(opened, profile_of_version(version))
+        assert found.start_file_path == f"commitlog/{(21 - files) * 2048:020d}"
+        ((low, high),) = ((queue.min_offset, queue.max_offset) for queue in found.queues)
+        assert high == whole.queues[0].max_offset
+        assert low > whole.queues[0].min_offset == 0
+
+
+@pytest.mark.parametrize(("version", "loads"), [("4.4.0", True), ("4.9.2", True), ("5.1.1", False), ("5.1.4", True)])
+def test_an_empty_last_file_by_version(version: str, loads: bool, tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    (root / f"commitlog/{65536 * 8:020d}").touch()
+    outcome = plan_restart(ReadOnlyStore(root), profile_of_version(version))
+    assert (outcome.refused is None) == loads
+    if loads:
+        assert outcome.lost.records == 0
+
+
+def test_files_after_one_of_a_wrong_length_are_left_out(tmp_path: Path) -> None:
+    """Up to 4.4.0 and in 4.9.2, which then serve the first file alone."""
+    root = unpack("471-basic", tmp_path)
+    second = sorted((root / "commitlog").iterdir())[1]
+    os.truncate(second, 100)
+    assert plan_restart(ReadOnlyStore(root), profile_of_version("4.9.1")).refused
+    outcome = plan_restart(ReadOnlyStore(root), profile_of_version("4.9.2"))
+    assert outcome.max_phy_offset < 65536
+    assert outcome.lost.records > 100
+
+
+def test_force_verify_prop_crc_ends_the_log(tmp_path: Path) -> None:
+    """As the real 5.3.3 did with this store: the log ends at 196608, and with `abort` at 0."""
+    root = unpack("533-basic", tmp_path)
+    conf = broker_conf_of(JavaProperties(root / "broker.conf", {"forceVerifyPropCRC": "true"}))
+    assert plan_restart(ReadOnlyStore(root, conf), PROFILE_5_3).max_phy_offset == 196608
+    assert plan_restart(ReadOnlyStore(root, conf), profile_of_version("5.1.4")).max_phy_offset == 244398
+    (root / "abort").touch()
+    found = plan_restart(ReadOnlyStore(root, conf), PROFILE_5_3)
+    assert (found.max_phy_offset, found.lost.records) == (0, 300)

@@ -289,7 +289,7 @@ def _check_usage(source: BinaryIO | None, message: MessageOptions, asked: Append
         raise click.BadParameter(
             f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size"
         )
-    if asked.property_crc and asked.profile in ("4.7", "4.9"):
+    if asked.property_crc and asked.profile and asked.profile.startswith("4."):
         raise click.UsageError(
             "--property-crc works only with --profile 5.3 and later: older brokers do not know __CRC32#"
         )
@@ -305,14 +305,14 @@ def _warm_up(*, with_lines: bool) -> None:
 
 
 def _open(store: Path, asked: AppendOptions) -> MessageStore:
-    from rmqctl.format.profile import NEWEST_PROFILE, PROFILES
+    from rmqctl.format.profile import NEWEST_PROFILE, profile_of
     from rmqctl.store.config.file_sizes import geometry_of_conf
     from rmqctl.store.config.store_path import named_commitlogs
     from rmqctl.store.engine.message_store import MessageStore
     from rmqctl.store.write.commit_log_writer import put_settings
 
     conf = conf_of(store, asked.broker_conf)
-    profile = PROFILES[asked.profile] if asked.profile else None
+    profile = profile_of(asked.profile) if asked.profile else None
     act_as_owner(store, named_commitlogs(store, conf))
     if not asked.create:
         try:
@@ -322,8 +322,8 @@ def _open(store: Path, asked: AppendOptions) -> MessageStore:
             raise
         if profile is None and not opened.shows_version:
             remark(
-                f"cannot tell which broker version wrote this store: assuming {opened.profile.name} "
-                "(override with --profile)"
+                f"cannot tell which broker version wrote this store: assuming {opened.profile.label} "
+                "(override with --profile or --broker-version)"
             )
         return opened
     usual = geometry_of_conf(conf)

@@ -30,8 +30,8 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
     examples="""
         # show each field, raw and as a time
         rmqctl checkpoint store show
-        # the next start after a crash reads the whole log
-        rmqctl checkpoint store set --physic-msg-timestamp 0 --yes
+        # the next start after a crash reads the whole log (5.4.0 and later: the last commitLogRecoverMaxNum files)
+        rmqctl checkpoint store set --logics-msg-timestamp 0 --logics-physical-offset 0 --yes
         # show what would change
         rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run
     """,
@@ -64,6 +64,11 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
     type=OFFSET,
     help="5.x only: the physical offset where the last valid record of the log begins.",
 )
+@click.option(
+    "--logics-physical-offset",
+    type=OFFSET,
+    help="5.5.0 and later: the physical offset of the last record whose queue unit was flushed to the disk.",
+)
 @change_options
 @output_option("table", "json")
 def command(
@@ -79,9 +84,14 @@ def command(
     """Show the checkpoint, or set its fields.
 
     After a crash, a broker reads only the last part of the log. The broker begins at the last log file whose first
-    message was stored at or before min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s. If physicMsgTimestamp and
-    logicsMsgTimestamp are too late, the broker misses messages. If physicMsgTimestamp or logicsMsgTimestamp is 0, the
-    broker reads the whole log. After a crash, a broker also deletes index files that end after indexMsgTimestamp.
+    message was stored at or before min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s. 5.5.0 and later begin at the last
+    file whose first message lies at or before logicsPhysicalOffset; if that is 0, at the last file whose first message
+    was stored at or before logicsMsgTimestamp. If the checkpoint is too late, the broker misses messages.
+
+    If physicMsgTimestamp, logicsMsgTimestamp and logicsPhysicalOffset are 0, brokers up to 5.3.4 read the whole log.
+    5.4.0 and later read at most the last 10 log files, or as many as commitLogRecoverMaxNum of broker.conf says: raise
+    it for that start, or their queues stay without the older messages. After a crash, a broker also deletes index files
+    that end after indexMsgTimestamp.
 
     `show` exits with 1 if the checkpoint is missing or has a wrong length. `set` exits with 0. With --dry-run, `set`
     exits with 1 if it would change something. While a broker has the store open, `show` works, but `set` exits with 11.

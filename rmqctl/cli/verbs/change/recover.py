@@ -177,9 +177,9 @@ def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int, fingerpr
 
 
 def _profile(asked: RecoverOptions) -> Profile | None:
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
 
-    return PROFILES[asked.profile] if asked.profile else None
+    return profile_of(asked.profile) if asked.profile else None
 
 
 def _summary(plan: RecoveryPlan) -> str:

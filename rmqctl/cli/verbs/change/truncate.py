@@ -117,11 +117,11 @@ def command(
 
 def _plan(truncation: Truncation, store: ReadOnlyStore, profile: str | None, threads: int) -> RepairPlan:
     """Return the plan of the truncation, with the losses of the broker's next start."""
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.store.read.version_guess import guess_profile
 
-    plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
+    plan = replace(truncation.plan(), profile=profile_of(profile) if profile else None)
     return with_next_start(store, plan, plan.profile or guess_profile(store), {}, threads) if plan.steps else plan
 
 

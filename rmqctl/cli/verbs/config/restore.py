@@ -98,13 +98,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Re
 
     While a broker has the store open, `restore` exits with 11, even with --dry-run.
     """
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
     from rmqctl.operations.configuration.restore_plan import plan_restore
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
-    profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
+    profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
     plan = plan_restore(opened, profile, asked.file, asked.source, lambda: _queues_in_log(opened, asked))
     words = Words(
         verb="restore",

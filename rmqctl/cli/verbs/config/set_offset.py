@@ -125,12 +125,12 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, asked: Of
 
     While a broker has the store open, `set-offset` exits with 11, even with --dry-run.
     """
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
     from rmqctl.store.read.version_guess import guess_profile
 
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
-    profile = PROFILES[asked.profile] if asked.profile else guess_profile(opened)
+    profile = profile_of(asked.profile) if asked.profile else guess_profile(opened)
     plan = _plan(opened, profile, asked)
     document = {
         "group": plan.group,

@@ -14,6 +14,7 @@ from rmqctl.cli.shared.options import (
     open_store,
     output_option,
     profile_option,
+    profile_words,
     progress_option,
     store_argument,
     threads_option,
@@ -145,7 +146,7 @@ def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed
     from rmqctl.operations.doctor.situation import Situation, situation_of
 
     examination = examiner.run()
-    causes = diagnose(examination, target, f" --profile {profile}" if profile else "")
+    causes = diagnose(examination, target, profile_words(profile))
     situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
     return Diagnosed(examination, causes, situation, examiner.profile)
 
@@ -173,9 +174,9 @@ def open_for_doctor(store: Path, broker_conf: Path | None, follow_links: bool) -
 
 
 def _profile(name: str | None) -> Profile | None:
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
 
-    return PROFILES[name] if name else None
+    return profile_of(name) if name else None
 
 
 def _blocked(store: ReadOnlyStore) -> str:

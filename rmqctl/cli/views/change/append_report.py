@@ -132,7 +132,7 @@ class AppendReport:
             )
             refused = f", {self.lines_refused} refused" if self.lines_refused else ""
             stored = counted(appender.stored, "message")
-            remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
+            remark(f"{stored} appended as {store.profile.label} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
         """Return why the append ended early, and at which line to resume, as text."""

@@ -211,10 +211,10 @@ def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     """
     from msgspec.structs import replace
 
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
     from rmqctl.store.read.index.tag_index import indexes_tags
 
-    tags = how.selection.index and indexes_tags(store, PROFILES[how.profile] if how.profile else None)
+    tags = how.selection.index and indexes_tags(store, profile_of(how.profile) if how.profile else None)
     return how._replace(selection=replace(how.selection, tags=tags))
 
 

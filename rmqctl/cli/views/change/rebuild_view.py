@@ -152,12 +152,12 @@ class RebuildView:
 def _with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], next_start: NextStart
 ) -> RepairPlan:
-    from rmqctl.format.profile import PROFILES
+    from rmqctl.format.profile import profile_of
     from rmqctl.operations.rebuild.rebuild_plan import built_spans
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.store.read.version_guess import guess_profile
 
-    profile = PROFILES[next_start.profile] if next_start.profile else guess_profile(store)
+    profile = profile_of(next_start.profile) if next_start.profile else guess_profile(store)
     return with_next_start(store, plan, profile, built_spans(queues), next_start.threads)
 
 

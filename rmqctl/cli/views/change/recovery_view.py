@@ -26,7 +26,7 @@ def print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
     repair, restart = plan.repair, plan.restart
     print_fields(
         (
-            ("recovery", f"{restart.mode.value}, as {restart.profile.name} brokers do{_start(plan)}"),
+            ("recovery", f"{restart.mode.value}, as {restart.profile.label} brokers do{_start(plan)}"),
             ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
             ("ends because", repair.end_reason or "there are no more records"),
             ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),

@@ -46,6 +46,7 @@ def report_json(
     return {
         "healthy": not causes,
         "profile": profile.name,
+        "brokerVersion": profile.version,
         "messages": report.summary.messages,
         "minPhyOffset": report.min_phy_offset,
         "maxPhyOffset": report.summary.end,

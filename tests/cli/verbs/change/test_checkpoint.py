@@ -51,7 +51,7 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     ]
     result = rmqctl(*arguments, "--yes", "-o", "json")
     assert (result.code, result.out) == (0, plan.out)
-    assert values(store) == (MOMENT, *old[1:4], 77)
+    assert values(store) == (MOMENT, *old[1:4], 77, old[5])
     assert (store / "checkpoint").stat().st_mtime_ns == mtime
     again = rmqctl(*arguments, "--yes")
     assert (again.code, again.err) == (0, "nothing to do: the checkpoint already has these values\n")
@@ -59,7 +59,7 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert tree_hash(store) == before
 
 
-@pytest.mark.parametrize("size", [None, 0, 39, 40, 100, 5000])
+@pytest.mark.parametrize("size", [None, 0, 47, 48, 100, 5000])
 def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(
     size: int | None, golden: Golden, rmqctl: Rmqctl
 ) -> None:
@@ -73,17 +73,17 @@ def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(
     shown = rmqctl("checkpoint", store, "-o", "json")
     assert shown.code == 1
     state = shown.document()["state"]
-    assert len(shown.document()["fields"]) == (5 if size is not None and size >= 40 else 0)
-    assert "1970" not in rmqctl("checkpoint", store).out or (size or 0) >= 40
+    assert len(shown.document()["fields"]) == (6 if size is not None and size >= 48 else 0)
+    assert "1970" not in rmqctl("checkpoint", store).out or (size or 0) >= 48
     assert state == (
         "missing"
         if size is None
         else f"too short: {size} bytes"
-        if size < 40
+        if size < 48
         else f"of a wrong length: {size} bytes instead of 4096"
     )
     assert rmqctl("checkpoint", store, "set", "--logics-msg-timestamp", "5", "--yes").code == 0
-    kept = data[:size].ljust(4096, b"\0")[:4096] if size is not None and size >= 40 else bytes(4096)
+    kept = data[:size].ljust(4096, b"\0")[:4096] if size is not None and size >= 48 else bytes(4096)
     assert path.read_bytes() == kept[:8] + (5).to_bytes(8, "big") + kept[16:]
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
