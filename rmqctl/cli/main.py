@@ -106,6 +106,9 @@ def rmqctl(debug: bool) -> None:
 def main() -> None:
     """Run the command line (the entry point of the program `rmqctl`)."""
     _occupy_standard_descriptors()
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write could be cut short
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=sys.stdout.isatty())
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:  # such as NUMBA_DISABLE_JIT
         del os.environ[name]
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
@@ -152,9 +155,6 @@ def run(arguments: list[str]) -> int:
         sys.stdin = click.open_file(os.devnull)
     if sys.stdout is None:
         sys.stdout = click.open_file(os.devnull, "w")
-    raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write could be cut short
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=sys.stdout.isatty())
     if sys.stderr is None:
         sys.stderr = click.open_file(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
