@@ -135,13 +135,14 @@ class Prescriber:
     def of(self, group: Group) -> tuple[str, str]:
         """Return the next command for a cause, and the state of the store afterwards.
 
-        With a broker alive, a command that needs the store for itself begins with stopping the broker.
+        With a broker alive, a command that needs the store for itself begins with stopping the broker and waiting for
+        its end.
         """
         command, then = self._of(group)
         pid = self._examination.broker_pid
         if pid is None or group.code == "broker-runs" or not command.startswith(NEED_STORE):
             return command, then
-        return f"kill {pid}\n{command}", then
+        return f"kill {pid} && tail --pid={pid} -f /dev/null\n{command}", then
 
     def _of(self, group: Group) -> tuple[str, str]:
         if group.code == "broker-runs":

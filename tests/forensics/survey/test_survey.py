@@ -211,7 +211,7 @@ def test_a_short_checkpoint_is_none(basic: Path, info: Info, size: int) -> None:
 
 
 def test_the_checkpoint_is_shown_as_it_stands(basic: Path, info: Info) -> None:
-    poke(basic / "checkpoint", 0, "qqqqq", 1, 2, 3, 4, 5)
+    poke(basic / "checkpoint", 0, "qqqqqq", 1, 2, 3, 4, 5, 6)
     shown = info(basic)["checkpoint"]
     fields = (
         "physicMsgTimestamp",
@@ -221,7 +221,7 @@ def test_the_checkpoint_is_shown_as_it_stands(basic: Path, info: Info) -> None:
         "confirmPhyOffset",
         "logicsPhysicalOffset",
     )
-    assert [shown[field] for field in fields] == [1, 2, 3, 4, 5]
+    assert [shown[field] for field in fields] == [1, 2, 3, 4, 5, 6]
 
 
 def test_times_beyond_the_calendar_have_no_words(basic: Path, info: Info) -> None:

@@ -292,7 +292,7 @@ PLAIN = {
         dict.fromkeys(NOT_READ, 7) | dict.fromkeys(("topic", "msgId", "storeTime"), "T")
     ).encode(),
     "hosts": b'{"topic":"T","bornHost":"255.0.0.1:9","storeHost":"1.2.3.4:65535"}',
-    "numbers": b'{"topic":"T","flag":-2147483648,"bornTimestamp":-5,"sysFlag":49,"reconsumeTimes":2147483647}',
+    "numbers": b'{"topic":"T","flag":-2147483648,"bornTimestamp":-5,"sysFlag":48,"reconsumeTimes":2147483647}',
 }
 NOT_PLAIN = {
     "no topic": b'{"body":"x"}',
@@ -309,6 +309,7 @@ NOT_PLAIN = {
     "a property without a value": b'{"topic":"T","properties":{"a":""}}',
     "a delay": b'{"topic":"T","properties":{"DELAY":"3"}}',
     "a half message": b'{"topic":"T","sysFlag":4}',
+    "a compressed body": b'{"topic":"T","sysFlag":1}',
     "an inner batch": b'{"topic":"T","sysFlag":128}',
     "damage": b'{"topic":"T","damage":null}',
     "a copy without a body": b'{"topic":"T","physicalOffset":0}',

@@ -862,15 +862,17 @@ def test_a_file_of_the_log_that_was_renamed_is_told_its_name(
     assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["lost"] == whole["lost"]
 
 
-def test_a_file_whose_name_another_has_was_not_renamed(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Two files that were swapped: neither name is free."""
+def test_files_that_were_swapped_are_named(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("497-basic", tmp_path)
     one, other = (store / "commitlog" / f"{number * 65536:020d}" for number in (1, 2))
     one_had = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(one_had)
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert not [note for note in plan["notes"] if "was renamed" in note]
+    notes = [note for note in plan["notes"] if "was renamed" in note]
+    assert [(note.split()[0], right in note) for note, right in zip(notes, (other.name, one.name), strict=True)] == [
+        (f"commitlog/{one.name}", True), (f"commitlog/{other.name}", True),
+    ]  # fmt: skip
 
 
 def test_a_damaged_message_whose_queue_offset_another_has_counts_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
