@@ -16,7 +16,7 @@ from tests.damage.chain import follow, served
 from tests.damage.pristine import Pristine, stores_of
 
 CASES = damage_cases()
-FEW, MANY = ("497-basic", "broker-533"), 60
+FEW, MANY = ("497-basic", "broker-533"), 24
 
 
 def made(case: Case, stores: dict[str, Pristine], folder: Path) -> tuple[Path, Path, str]:
