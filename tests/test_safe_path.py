@@ -19,6 +19,9 @@ INSTALLED = {name for name in packages_distributions() if name.isidentifier()}
 # what `python -m` imports from the current folder before rmqctl can do anything: only `python -P -m rmqctl` is safe
 _OF_MODULE = [sys.executable, "-c", "import runpy, pkgutil, sys; print('rmqctl', *sys.modules)"]
 OF_MODULE = frozenset(subprocess.run(_OF_MODULE, capture_output=True, text=True, check=True).stdout.split())
+# and what the .pth files of an environment do, such as that of setuptools
+_AT_START = [sys.executable, "-c", "import sys; print(*sys.modules)"]
+AT_START = frozenset(subprocess.run(_AT_START, capture_output=True, text=True, check=True).stdout.split())
 SCRIPT = f"#!{sys.executable}\nfrom rmqctl.cli.main import main\nif __name__ == '__main__':\n    main()\n"  # as pip's
 COMMANDS = {
     "script": ["../outside/rmqctl"],
@@ -70,7 +73,7 @@ def test_a_verb(how: str, tmp_path: Path) -> None:
 
 def test_a_relative_entry_of_pythonpath(tmp_path: Path) -> None:
     """What Python and its script import before rmqctl does is out of its reach."""
-    trapped = Trapped(tmp_path, but_not=frozenset({*sys.stdlib_module_names, "rmqctl", "usercustomize"}))
+    trapped = Trapped(tmp_path, but_not=AT_START | {*sys.stdlib_module_names, "rmqctl", "usercustomize"})
     for entry in ("", "."):
         trapped.run(*COMMANDS["script"], "verify", ".", path_entry=entry)
 

@@ -23,7 +23,9 @@ FULL = (
 )
 # root's Python may lie where only root may read
 AS_USER = "setpriv --inh-caps +dac_read_search --ambient-caps +dac_read_search --clear-groups"
+# the environment of the tests may lie in one of the folders that are hidden
 IN_CONTAINER = """set -e
+mount --bind {prefix} /mnt
 for folder in /tmp /var/tmp /dev/shm; do {mount}; done
 {as_user} {rmqctl} verify . >&2
 {as_user} {rmqctl} doctor . >&2
@@ -94,7 +96,7 @@ def test_a_container_without_a_place_to_write(mount: str, uid: int | None, tmp_p
     before = tree_hash(store)
     is_root = os.geteuid() == 0
     as_user = f"{AS_USER} --reuid {uid} --regid {uid}" if uid and is_root else ""
-    script = IN_CONTAINER.format(mount=mount, as_user=as_user, rmqctl=f"{sys.executable} -P -m rmqctl")
+    script = IN_CONTAINER.format(mount=mount, as_user=as_user, prefix=sys.prefix, rmqctl="/mnt/bin/python -P -m rmqctl")
     environ = {"PATH": os.environ["PATH"], "HOME": "/proc/nobody"}
     command = ["unshare", "--mount", *([] if is_root else ["--map-root-user"]), "sh", "-c", script]
     ended = subprocess.run(command, cwd=store, env=environ, capture_output=True, text=True, check=False)

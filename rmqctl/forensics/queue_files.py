@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 
@@ -55,8 +54,7 @@ def _file_problems(queue: UnitQueue, usual: int | None) -> dict[str, tuple[str, 
 
     `usual` is the size in bytes that most files of consume queues have, or None if no size has a majority.
     """
-    is_batch = isinstance(queue, BatchConsumeQueue)
-    unit_size = BATCH_CQ_UNIT.size if is_batch else CQ_UNIT.size
+    is_batch, unit_size = isinstance(queue, BatchConsumeQueue), queue.unit_size
     problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
     for file in queue.queue.files:
         if file.file_from_offset % unit_size or file.size % unit_size:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.audit import state_audit
 from rmqctl.format.checkpoint import Checkpoint
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 from rmqctl.operations.rebuild.moved_records import MovedRecords
@@ -348,7 +348,7 @@ class _Steps:
         for key, findings in sorted(by_queue.items()):
             self._look.losses.units(key, _without_message(findings))
             cut = self._cut_steps(key, findings)
-            if all(finding.code == "file-length" for finding in findings) and self._are_on_grid(key):
+            if all(finding.code == "file-length" for finding in findings) and self._is_on_grid(key):
                 yield from self._length_steps(key, findings)
             elif cut is None:
                 yield Step(RebuildQueue(*key), _in_words(findings), _counted([*findings, *left.get(key, [])]))
@@ -358,16 +358,12 @@ class _Steps:
             for key in sorted(set(self._store.queues) - set(by_queue)):
                 yield from self._empty_file_steps(key)
 
-    def _are_on_grid(self, key: QueueKey) -> bool:
+    def _is_on_grid(self, key: QueueKey) -> bool:
         queue = self._store.queues[key]
-        unit_size = CQ_UNIT.size if isinstance(queue, ConsumeQueue) else BATCH_CQ_UNIT.size
-        return all(file.file_from_offset % unit_size == 0 for file in queue.queue.files)
+        return all(file.file_from_offset % queue.unit_size == 0 for file in queue.queue.files)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """Yield the steps that correct the lengths of a queue's files.
-
-        The queue must not have wrong units. Brokers do not load queue files with a wrong length.
-        """
+        """Yield the steps that give files the length with which brokers load them."""
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
         size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size

@@ -14,7 +14,6 @@ from rmqctl.store.recovery.rules import EVERYTHING, HEAD_SIZE, NO_QUEUE, FileHea
 from tests.support.log_maker import BORN_V6, V2, Record, encode
 
 ALL = tuple(map(start_rules, VERSIONS))
-each_version = pytest.mark.parametrize("start", ALL, ids=VERSIONS)
 SIZE = 1000
 BASES = [0, 1000, 2000, 3000, 4000]
 
@@ -61,21 +60,21 @@ STRICT = set(ALL) - PASSING_OVER
         ([WHOLE, NO_OFFSET], set(ALL)),
     ],
 )
-@each_version
-def test_what_does_not_load(entries: list[FolderEntry], refused_by: set[StartRules], start: StartRules) -> None:
-    refusal = rules.load_refusal(reversed(entries), SIZE, start)
-    assert (refusal is not None) == (start in refused_by)
-    if refusal:
-        assert any(entry.name in refusal for entry in entries)
-    passed_over = next((entry.name for entry in sorted(entries) if entry.size != SIZE), None)
-    assert rules.loads_until(entries, SIZE, start) == (passed_over if start in PASSING_OVER else None)
+def test_what_does_not_load(entries: list[FolderEntry], refused_by: set[StartRules]) -> None:
+    for start in ALL:
+        refusal = rules.load_refusal(reversed(entries), SIZE, start)
+        assert (refusal is not None) == (start in refused_by)
+        if refusal:
+            assert any(entry.name in refusal for entry in entries)
+        passed_over = next((entry.name for entry in sorted(entries) if entry.size != SIZE), None)
+        assert rules.loads_until(entries, SIZE, start) == (passed_over if start in PASSING_OVER else None)
 
 
-@each_version
-def test_only_5_asks_topics_json_for_the_type_of_a_queue(start: StartRules) -> None:
-    for folder, topic in itertools.product((True, False), (True, False)):
-        refusal = rules.queue_type_refusal("T", is_batch_folder=folder, is_batch_topic=topic, rules=start)
-        assert (refusal is not None) == (start in since("5.0.0") and folder != topic)
+def test_only_5_asks_topics_json_for_the_type_of_a_queue() -> None:
+    for start in ALL:
+        for folder, topic in itertools.product((True, False), (True, False)):
+            refusal = rules.queue_type_refusal("T", is_batch_folder=folder, is_batch_topic=topic, rules=start)
+            assert (refusal is not None) == (start in since("5.0.0") and folder != topic)
 
 
 def test_safe_time_is_three_seconds_before_the_earlier_of_both() -> None:
@@ -91,13 +90,13 @@ def test_safe_time_is_three_seconds_before_the_earlier_of_both() -> None:
 
 @pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2, MAGIC_BLANK, 0, 0xDEADBEEF])
 @pytest.mark.parametrize("stored", [0, -5, 99, 100, 101])
-@each_version
-def test_a_file_is_matched_by_magic_and_store_time(magic: int, stored: int, start: StartRules) -> None:
-    known = magic == MAGIC_V1 or (magic == MAGIC_V2 and start in since("5.1.0"))
-    head = FileHead(magic, stored)
-    assert rules.is_known_head(head, start) == (known and stored != 0)
-    point = checkpoint(3100, 100 if start in since("5.5.0") else 3100)
-    assert rules.is_matched_recover(head, Mode.ABNORMAL, point, 0, start) == (stored <= 100)
+def test_a_file_is_matched_by_magic_and_store_time(magic: int, stored: int) -> None:
+    for start in ALL:
+        known = magic == MAGIC_V1 or (magic == MAGIC_V2 and start in since("5.1.0"))
+        head = FileHead(magic, stored)
+        assert rules.is_known_head(head, start) == (known and stored != 0)
+        point = checkpoint(3100, 100 if start in since("5.5.0") else 3100)
+        assert rules.is_matched_recover(head, Mode.ABNORMAL, point, 0, start) == (stored <= 100)
 
 
 def test_5_5_matches_a_file_by_logics_physical_offset() -> None:
@@ -116,14 +115,12 @@ def test_the_head_of_a_file_is_read_with_either_host(sys_flag: int, magic: int) 
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-@pytest.mark.parametrize("start", sorted(until("5.3.1")))
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 4500])
-def test_until_5_3_1_begins_a_normal_recovery_at_the_third_file_from_the_end(
-    count: int, start: StartRules, queues_end: int
-) -> None:
-    found = rules.start_file(Mode.NORMAL, start, BASES[:count], queues_end, lambda _: True)
-    assert found.number == max(count - 3, 0)
-    assert found.why
+def test_until_5_3_1_begins_a_normal_recovery_at_the_third_file_from_the_end(count: int, queues_end: int) -> None:
+    for start in sorted(until("5.3.1")):
+        found = rules.start_file(Mode.NORMAL, start, BASES[:count], queues_end, lambda _: True)
+        assert found.number == max(count - 3, 0)
+        assert found.why
 
 
 @pytest.mark.parametrize(
@@ -136,13 +133,13 @@ def test_5_3_2_begins_a_normal_recovery_where_the_queues_end(queues_end: int, nu
 
 
 @pytest.mark.parametrize("matching", [set(), {0}, {2}, {0, 2}, {4}, {1, 3}])
-@each_version
-def test_an_abnormal_recovery_begins_at_the_last_file_that_matches(matching: set[int], start: StartRules) -> None:
-    found = rules.start_file(Mode.ABNORMAL, start, BASES, 4500, matching.__contains__)
-    assert found.number == max(matching, default=0)
-    assert ("no file" in found.why) == (not matching)
-    if start in since("5.3.4"):
-        assert rules.start_file(Mode.NORMAL, start, BASES, 4500, matching.__contains__).number == found.number
+def test_an_abnormal_recovery_begins_at_the_last_file_that_matches(matching: set[int]) -> None:
+    for start in ALL:
+        found = rules.start_file(Mode.ABNORMAL, start, BASES, 4500, matching.__contains__)
+        assert found.number == max(matching, default=0)
+        assert ("no file" in found.why) == (not matching)
+        if start in since("5.3.4"):
+            assert rules.start_file(Mode.NORMAL, start, BASES, 4500, matching.__contains__).number == found.number
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -184,21 +181,21 @@ def test_accelerated_recovery_needs_its_offset() -> None:
     assert rules.scan_from(Mode.ABNORMAL, 1000, known, start_rules("5.5.1")) == 1000
 
 
-@each_version
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 777])
-def test_what_the_scan_dispatches(start: StartRules, queues_end: int) -> None:
-    dispatched = queues_end + 1 if start in since("5.3.2") else None
-    assert rules.dispatches_from(Mode.ABNORMAL, start, queues_end) == EVERYTHING
-    assert rules.dispatches_from(Mode.NORMAL, start, queues_end) == dispatched
+def test_what_the_scan_dispatches(queues_end: int) -> None:
+    for start in ALL:
+        dispatched = queues_end + 1 if start in since("5.3.2") else None
+        assert rules.dispatches_from(Mode.ABNORMAL, start, queues_end) == EVERYTHING
+        assert rules.dispatches_from(Mode.NORMAL, start, queues_end) == dispatched
 
 
-@each_version
 @pytest.mark.parametrize("mode", Mode)
-def test_queues_are_cut_where_they_reach_the_logs_end(start: StartRules, mode: Mode) -> None:
-    for before, after in itertools.product((NO_QUEUE, 499, 500, 501), repeat=2):
-        reached = (after if start in since("5.3.4") else before) >= 500
-        expected = mode is Mode.ABNORMAL if start in until("4.3.1") else reached
-        assert rules.cuts_queues(mode, start, before, after, 500) == expected
+def test_queues_are_cut_where_they_reach_the_logs_end(mode: Mode) -> None:
+    for start in ALL:
+        for before, after in itertools.product((NO_QUEUE, 499, 500, 501), repeat=2):
+            reached = (after if start in since("5.3.4") else before) >= 500
+            expected = mode is Mode.ABNORMAL if start in until("4.3.1") else reached
+            assert rules.cuts_queues(mode, start, before, after, 500) == expected
 
 
 def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
