@@ -148,7 +148,7 @@ def predict(root: Path, conf: Path, profile: Profile) -> Prediction:
 
 def recover_differs(root: Path, conf: Path, profile: Profile, prediction: Prediction) -> str:
     """How `restart` of `recover --dry-run` differs from a prediction; empty where it does not, or recover refuses."""
-    words = ("recover", root, "--broker-conf", conf, "--profile", profile.name, "--dry-run", "-o", "json")
+    words = ("recover", root, "--broker-conf", conf, "--broker-version", profile.version, "--dry-run", "-o", "json")
     result = call(*words)
     if broken := breach(result, *words):
         return broken

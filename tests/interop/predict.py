@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.format.profile import PROFILES
+from rmqctl.format.profile import VERSIONS, number_of, profile_of
 from rmqctl.kernels.kernel_cache import find_cache
 from rmqctl.kernels.warm_up import cache_where
 from tests.conftest import DATA
@@ -29,12 +29,7 @@ from tests.damage.pristine import Pristine, stores_of
 from tests.real_store.harness import broker_conf, geometry_of
 from tests.real_store.restarts import Restarts
 
-VERSIONS = (
-    "4.1.0-incubating", "4.2.0", "4.3.2", "4.4.0", "4.5.2", "4.6.1", "4.7.0", "4.7.1", "4.8.0", "4.9.0", "4.9.4",
-    "4.9.7", "4.9.8", "5.0.0", "5.1.0", "5.1.1", "5.1.4", "5.2.0", "5.3.0", "5.3.1", "5.3.2", "5.3.3", "5.4.0", "5.5.0",
-    "5.5.1",
-)  # fmt: skip
-MAPPED_SINCE = "4.5"  # earlier keys are mapedFileSize...
+MAPPED_SINCE = (4, 5)  # earlier keys are mapedFileSize...
 SETTINGS = {"enableCompaction": "false"}  # messages of compaction topics are read from their queues, too
 CASES_A_TASK = 100
 WAITING_MAX = 16  # stores that the JVM has and rmqctl has done with
@@ -164,8 +159,9 @@ class Comparison:
         root, conf = folder / "store", folder / "broker.conf"
         start.case.make(self._stores, root)
         text = broker_conf(root, geometry_of(pristine.broker_conf()), SETTINGS | pristine.settings | start.settings)
-        conf.write_text(text.replace("mappedFileSizeCo", "mapedFileSizeCo") if start.version < MAPPED_SINCE else text)
-        profile = PROFILES[profile_of(start.version)]
+        is_mapped = number_of(start.version) >= MAPPED_SINCE
+        conf.write_text(text if is_mapped else text.replace("mappedFileSizeCo", "mapedFileSizeCo"))
+        profile = profile_of(start.version)
         try:
             prediction = predict(root, conf, profile)
         except OSError as error:
@@ -186,14 +182,6 @@ class Comparison:
             return Verdict(start, UNLIKE if why else LIKE_THE_BROKER, why)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # the store may be shutting down
-
-
-def profile_of(version: str) -> str:
-    """The profile of a version."""
-    major, minor, patch = (int(part) for part in version.split("-", maxsplit=1)[0].split("."))
-    if major == 4:
-        return "4.9" if (minor, patch) > (9, 0) else "4.7"
-    return "5.4" if minor >= 4 else "5.3"
 
 
 def prepare(scratch: Path) -> Path:

@@ -22,6 +22,7 @@ POM_OF_STORE = Path(__file__).parent / "store.pom.xml"
 JAVA_OF_STORE = ("Restarts", "RealStore", "QueueRange", "Program", "Json")
 SOURCES = Path(__file__).parent / "java"
 SOURCES_OF_5 = Path(__file__).parent / "java5"
+ARTIFACTS = {"4.1.0": "4.1.0-incubating"}
 MAVEN_TIMEOUT = 900.0
 JAVAC_TIMEOUT = 180.0
 LOG_LINES_SHOWN = 20
@@ -92,7 +93,7 @@ def _resolve(pom: Path, version: str, folder: Path) -> None:
         "dependency:copy-dependencies",
         f"-DoutputDirectory={folder}",
         "-DincludeScope=runtime",
-        f"-Drocketmq={version}",
+        f"-Drocketmq={ARTIFACTS.get(version, version)}",
     ]
     run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(pom), *goal], MAVEN_TIMEOUT)
 
