@@ -24,8 +24,9 @@ QUEUES_BEGIN_LATER = (
 )
 DELAYS_SET = "{waiting} {verb} there: the broker delivers them when they are due. {undo}"
 OFFSETS_CHOICE = (
-    "`--to latest` skips the {held} that these queues have now: right if the group consumed them before the queues "
-    "were cut. If it did not, `--to earliest` delivers all {held} instead. "
+    "This only shows the plan: you have to choose. `--to latest --yes` skips the {held} that these queues have now, "
+    "right if the group consumed them before the queues were cut. `--to earliest --yes` delivers all {held}, those "
+    "that the group consumed once more. "
 )
 OFFSETS_SET = "The group then gets the next message that is stored."
 DELAY_STALLED = (
@@ -45,6 +46,10 @@ TWINS = (
     "stays in the log, and doctor names it again: once is enough."
 )
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
+LOG_GONE = (
+    "This changes nothing. If the log is in another folder, `rmqctl doctor STORE --broker-conf FILE` with the broker's "
+    "own broker.conf finds it."
+)
 OLD_ENTRIES = (
     "This changes nothing: the file may be right, and restoring it can lose what was added later. With --yes instead "
     "of --dry-run, the file is then as its .bak."
@@ -77,7 +82,7 @@ COMMANDS = {
         "rmqctl undo {target} --yes",
         "The store is then as before the change. Run doctor again.",
     ),
-    "log-gone": ("rmqctl doctor {target} --broker-conf broker.conf", "broker.conf says where the log is."),
+    "log-gone": ("rmqctl info {target}", LOG_GONE),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
     "queue-unread": ("rmqctl config show {target}", LOOK),
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
@@ -90,6 +95,7 @@ COMMANDS = {
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"
+APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
 NEED_STORE = (
     "mv ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl clean ", "rmqctl undo ", "rmqctl config restore ",
@@ -140,7 +146,7 @@ class Prescriber:
         """
         command, then = self._of(group)
         pid = self._examination.broker_pid
-        if pid is None or group.code == "broker-runs" or not command.startswith(NEED_STORE):
+        if pid is None or group.code == "broker-runs" or not (command.startswith(NEED_STORE) or APPENDS in command):
             return command, then
         return f"kill {pid} && tail --pid={pid} -f /dev/null\n{command}", then
 
@@ -150,15 +156,7 @@ class Prescriber:
         if group.code == "log-file-renamed":
             return self._rename(), RENAMED
         if group.code == "group-ahead":
-            commands = self._set_offsets(group)
-            more = f" Run doctor again for {counted(len(commands) - COMMANDS_MAX, 'more command')}."
-            held = sum(
-                self._examination.facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in group.findings
-            )
-            choice = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
-            return "\n".join(commands[:COMMANDS_MAX]), choice + OFFSETS_SET + (
-                more if len(commands) > COMMANDS_MAX else ""
-            )
+            return self._set_offsets(group)
         if group.code == "queue-twins":
             return self._append_twins(group), TWINS
         if group.code == "delay-ahead":
@@ -224,17 +222,20 @@ class Prescriber:
         offset = first.physical_offset if first is not None else None
         return {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": str(offset or 0)}
 
-    def _set_offsets(self, group: Group) -> list[str]:
-        """Return the commands that set each consumer group back to the end of its queues.
+    def _set_offsets(self, group: Group) -> tuple[str, str]:
+        """Return the commands that set each group back to its queues, and what follows.
 
-        If a group is ahead in all queues of a topic, one command without a queueId sets the offsets of all queues.
+        If a group is ahead in all queues of a topic, one command without a queueId sets the offsets of all queues. The
+        end of a queue skips the messages that it has: they may be what the group waits for.
         """
+        facts = self._examination.facts
+        held = sum(facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in group.findings)
         ahead: dict[tuple[str, str], list[int]] = {}
         for finding in group.findings:
             topic, queue_id = finding.topic or "", finding.queue_id or 0
             ahead.setdefault((self._owner(finding), topic), []).append(queue_id)
         queues: dict[str, set[int]] = {}
-        for topic, queue_id in self._examination.facts.queue_ends:
+        for topic, queue_id in facts.queue_ends:
             queues.setdefault(topic, set()).add(queue_id)
         commands: list[str] = []
         for (owner, topic), queue_ids in ahead.items():
@@ -242,16 +243,20 @@ class Prescriber:
             is_whole = len(known) > 1 and known <= set(queue_ids)
             dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
             words = f"{dash}{shlex.quote(owner)} {shlex.quote(topic)}"
-            command = f"rmqctl config set-offset {self._target} --to latest --yes {words}"
+            command = f"rmqctl config set-offset {self._target} --to latest {'--dry-run' if held else '--yes'} {words}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
-        return commands
+        more = len(commands) - COMMANDS_MAX
+        then = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
+        then += OFFSETS_SET + (f" Run doctor again for {counted(more, 'more command')}." if more > 0 else "")
+        return "\n".join(commands[:COMMANDS_MAX]), then
 
     def _append_twins(self, group: Group) -> str:
         """Return the commands that store each second message again."""
         offsets = [finding.physical_offset or 0 for finding in group.findings]
+        target = self._target.removesuffix(" --follow-links")  # which append does not know
         return "\n".join(
             f"rmqctl dump {self._target} --from-offset {at} --to-offset {at + 1} --body base64 -o jsonl "
-            f"| rmqctl append {self._target} --from -"
+            f"{APPENDS}{target} --from -"
             for at in offsets[:COMMANDS_MAX]
         )
 

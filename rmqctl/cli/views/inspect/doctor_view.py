@@ -66,7 +66,7 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
-        print(f"healthy: {what}")
+        print(f"{'nothing wrong in what was looked at' if report.not_read else 'healthy'}: {what}")
         return
     print(f"not healthy: {counted(len(causes), 'cause')}; {what}")
     for number, cause in enumerate(causes, 1):
