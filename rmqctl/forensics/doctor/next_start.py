@@ -9,7 +9,7 @@ from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.doctor.store_facts import StoreFacts
@@ -48,8 +48,8 @@ def start_to_json(restart: RestartOutcome | None) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "queues"}
 
 
-def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFacts) -> str:
-    """Describe the next start of the broker, and its effect on one cause."""
+def describe_start(restart: RestartOutcome | None, groups: Sequence[Group], facts: StoreFacts) -> str:
+    """Describe the next start of the broker, and its effect on the causes."""
     if restart is None:
         return "rmqctl cannot simulate a start with this store."
     version = f"a broker of {restart.profile.label}"
@@ -57,17 +57,15 @@ def describe_start(restart: RestartOutcome | None, group: Group, facts: StoreFac
         return f"{version} does not start: {restart.refused}."
     if restart.hangs is not None:
         return f"{version} waits for ever: {restart.hangs}."
-    if group.code == "log-gone":
+    if any(group.code == "log-gone" for group in groups):
         return f"{version} starts with an empty log, and deletes all queues."
     words = [f"{version} starts: {_recovery(restart)}"]
-    if group.code in OF_LOG:
-        words += [_reach(restart, group)]
-    elif group.code in OF_QUEUES:
-        words += [_filling(group, facts)]
+    words += [_reach(restart, group) for group in groups if group.code in OF_LOG][:1]
+    words += dict.fromkeys(_filling(group, facts) for group in groups if group.code in OF_QUEUES)
     words += _other_end(restart, facts.log_end)
     if restart.dropped_index_files:
         words += [f"It deletes {counted(len(restart.dropped_index_files), 'index file')}, and builds what it scans."]
-    return " ".join(words)
+    return " ".join(filter(None, words))
 
 
 def _recovery(restart: RestartOutcome) -> str:
@@ -112,5 +110,6 @@ def _reach(restart: RestartOutcome, group: Group) -> str:
     begin = int(PurePosixPath(restart.start_file_path).name)
     ends = [end for _, end in group.ranges] or [group.physical_offset + 1]
     if max(ends) <= begin:
-        return "It begins after this place: the damage stays, and a later start can reach it."
-    return "It passes over this place." if restart.max_phy_offset > group.physical_offset else "It stops there."
+        return f"It begins after {group.physical_offset}: the damage there stays, and a later start can reach it."
+    is_passed = restart.max_phy_offset > group.physical_offset
+    return f"It {'passes over' if is_passed else 'stops at'} the damage at {group.physical_offset}."

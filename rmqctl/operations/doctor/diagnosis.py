@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.doctor.attribution import attribute
 from rmqctl.forensics.doctor.causes import CAUSES, RANK
@@ -62,8 +62,20 @@ class Cause:
         }
 
 
-def diagnose(examination: Examination, target: str, options: str = "") -> list[Cause]:
-    """Return the causes, the most important cause first.
+class Diagnosis(NamedTuple):
+    """The causes, the most important one first.
+
+    `cost` says what they cost: messages that are lost or not served. `start` describes the next start of a broker. Both
+    are empty without a cause.
+    """
+
+    causes: list[Cause]
+    cost: str = ""
+    start: str = ""
+
+
+def diagnose(examination: Examination, target: str, options: str = "") -> Diagnosis:
+    """Return the causes of an examination's findings.
 
     `target` is the path of the store with its options, quoted for a shell. `options` are the options for `recover`. A
     cause that makes the next start fail comes before all causes but those whose cure other cures need.
@@ -76,8 +88,34 @@ def diagnose(examination: Examination, target: str, options: str = "") -> list[C
     if groups and examination.broker_pid is not None:
         groups.append(Group("broker-runs"))
     groups.sort(key=lambda group: (*_order(group, is_blocking=group in blocking), group.physical_offset))
+    if not groups:
+        return Diagnosis([])
     prescriber = Prescriber(examination, target, options)
-    return [_cause(group, examination, prescriber) for group in groups]
+    causes = [_cause(group, examination, prescriber) for group in groups]
+    return Diagnosis(causes, _cost(causes, examination), describe_start(restart, groups, examination.facts))
+
+
+def _cost(causes: Sequence[Cause], examination: Examination) -> str:
+    """Say how many messages are lost or not served, or will be with a start."""
+    restart, repairs = examination.restart, examination.repairs
+    plans = [plan.repair for plan in (repairs.plain, repairs.keep_going) if plan is not None]
+    plan = min(plans, key=lambda plan: plan.lost.records, default=None)
+    lost = sum(finding.count for finding in examination.findings if finding.code == "log-start-missing")
+    lost += plan.lost.records if plan is not None else 0
+    damaged, missed = examination.report.summary.damages, sum(cause.missed or 0 for cause in causes)
+    words = [f"{counted(lost, 'message')} lost"] if lost else []
+    words += [f"{counted(damaged, 'damaged place')} in the log"] if damaged and not lost else []
+    words += [f"{counted(missed, 'message')} in no queue"] if missed else []
+    if restart is not None and restart.refused is not None:
+        words += ["the next start fails"]
+    elif restart is not None and restart.hangs is not None:
+        words += ["the next start never ends"]
+    elif restart is not None:
+        gone = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues} if plan is not None else {}
+        more = sum(max(one.lost - gone.get((one.topic, one.queue_id), 0), 0) for one in restart.queues)
+        more = min(more, restart.lost.records)
+        words += [f"the next start loses {more}{' more' if lost else ''}"] if more else []
+    return ", ".join(words or (["no message lost"] if plan is not None else []))
 
 
 def one_line(commands: str) -> str:
@@ -113,7 +151,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
         evidence=(*group.findings[:FINDINGS_SHOWN], *_in_short(group.consequences)),
         missed=missed,
         means=kind.means,
-        restart=start_to_json(restart) | {"detail": describe_start(restart, group, examination.facts)},
+        restart=start_to_json(restart) | {"detail": describe_start(restart, [group], examination.facts)},
         next_command=command,
         then=then,
         confidence=kind.confidence,

@@ -30,10 +30,8 @@ from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.doctor.diagnosis import Cause
+    from rmqctl.operations.doctor.diagnosis import Diagnosis
     from rmqctl.operations.doctor.examination import Examination, Examiner
     from rmqctl.operations.doctor.situation import Situation
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -85,9 +83,12 @@ def command(
     """Say why a store is not healthy, and what to do next, on one page.
 
     `doctor` looks for causes. If one lost file leads to fifty findings of `verify`, `doctor` reports one cause. For
-    each cause, `doctor` says what happened, and what the cause means for producers and consumers. `doctor` also says
-    what a start of the broker would do now, which command to type next, and how sure `doctor` is of the cause. `doctor`
-    prints the most important cause first. After a repair, run `doctor` again.
+    each cause, `doctor` says what happened, what it means for producers and consumers, which command to type next, and
+    how sure `doctor` is of the cause.
+
+    The first line has the worst cause, what the store lost or does not serve, and whether a broker runs on it; the
+    second line has the command to type next. Then comes what a start of the broker would do now. After a repair, run
+    `doctor` again.
 
     In one pass of the log, `doctor` runs `verify` and simulates a start of the broker. `doctor` also compares config/
     with the queues. If something is wrong, `doctor` reads the log again, to plan what `recover` would do. `doctor`
@@ -113,7 +114,7 @@ class Diagnosed(NamedTuple):
     """The diagnosis of a store; `profile` is the profile of the simulated start."""
 
     examination: Examination
-    causes: Sequence[Cause]
+    diagnosis: Diagnosis
     situation: Situation
     profile: Profile
 
@@ -122,11 +123,11 @@ class Diagnosed(NamedTuple):
         """Return the exit code of `rmqctl doctor`."""
         if self.examination.report.incomplete:
             return ExitCode.PARTIAL
-        return ExitCode.FINDINGS if self.causes else ExitCode.CLEAN
+        return ExitCode.FINDINGS if self.diagnosis.causes else ExitCode.CLEAN
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document, without the key `store`."""
-        return report_json(self.examination, self.causes, self.situation, self.profile)
+        return report_json(self.examination, self.diagnosis.causes, self.situation, self.profile)
 
 
 def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Examiner:
@@ -146,9 +147,9 @@ def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed
     from rmqctl.operations.doctor.situation import Situation, situation_of
 
     examination = examiner.run()
-    causes = diagnose(examination, target, profile_words(profile))
+    diagnosis = diagnose(examination, target, profile_words(profile))
     situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
-    return Diagnosed(examination, causes, situation, examiner.profile)
+    return Diagnosed(examination, diagnosis, situation, examiner.profile)
 
 
 def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
@@ -156,11 +157,11 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
     warmed_up(examiner.warm_up)
     with scan_progress(store, asked.progress_mode, "doctor"):
         found = diagnosed(examiner, target, asked.profile)
-    set_gauges(gauges, found.examination, found.causes, found.situation)
+    set_gauges(gauges, found.examination, found.diagnosis.causes, found.situation)
     if asked.output == "json":
         print_document("doctor", {"store": root_text(store.path.root)} | found.to_json())
     else:
-        print_page(found.examination, found.causes, found.situation, target)
+        print_page(found.examination, found.diagnosis, found.situation, store.path.root, target)
     note_unfinished_change(store)
     return int(found.exit_code)
 

@@ -10,15 +10,18 @@ from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import text_width
 from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.survey.not_read import in_words
+from rmqctl.logfile.system.remote_storage import is_remote
+from rmqctl.operations.doctor.diagnosis import one_line
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rmqctl.cli.views.metrics_file import MetricsFile
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.doctor.diagnosis import Cause
+    from rmqctl.operations.doctor.diagnosis import Cause, Diagnosis
     from rmqctl.operations.doctor.examination import Examination
     from rmqctl.operations.doctor.situation import Situation
 
@@ -57,18 +60,25 @@ def report_json(
     } | situation.to_json()
 
 
-def print_page(examination: Examination, causes: Sequence[Cause], situation: Situation, target: str) -> None:
-    """Print one line for a healthy store, or a paragraph for each cause.
+def print_page(examination: Examination, diagnosis: Diagnosis, situation: Situation, root: Path, target: str) -> None:
+    """Print one line for a healthy store.
 
-    `target` is the store with its options, as words of a command line.
+    Of another store: the worst cause with what it costs, the next command, what a start does, and a paragraph for each
+    cause. `root` is the path of the store, and `target` the store with its options, as words of a command line.
     """
+    causes = diagnosis.causes
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
         print(f"{'nothing wrong in what was looked at' if report.not_read else 'healthy'}: {what}")
         return
-    print(f"not healthy: {counted(len(causes), 'cause')}; {what}")
+    broker = _broker(examination.broker_pid, root)
+    print(printable(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}"))
+    print(printable(f"next: {one_line(causes[0].next_command)}"))
+    print()
+    _field("store", f"{counted(len(causes), 'cause')}; {what}")
+    _field("a start now", diagnosis.start)
     for number, cause in enumerate(causes, 1):
         print()
         _print_cause(number, cause)
@@ -77,13 +87,20 @@ def print_page(examination: Examination, causes: Sequence[Cause], situation: Sit
         print(printable(line))
 
 
+def _broker(pid: int | None, root: Path) -> str:
+    """Say whether a broker has the store open, or "" if that cannot be known."""
+    if pid is not None:
+        return f"a broker runs on it (process {pid})"
+    return "" if is_remote(root) else "no broker runs on it"
+
+
 def _end_after(examination: Examination) -> str:
     """Return the end of the log after a broker start as text, or "" if unchanged."""
     restart = examination.restart
     if restart is None or restart.refused or restart.hangs:
         return ""
     end = restart.max_phy_offset
-    return f" (at {end} after a start now)" if end != examination.report.summary.end else ""
+    return f" (at {end} after a start)" if end != examination.report.summary.end else ""
 
 
 def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[Cause], situation: Situation) -> None:
@@ -126,7 +143,6 @@ def _print_cause(number: int, cause: Cause) -> None:
     if len(cause.evidence) > EVIDENCE_SHOWN:
         _field("evidence", f"and {len(cause.evidence) - EVIDENCE_SHOWN} more (`-o json` shows all)")
     _field("means", cause.means)
-    _field("a start now", cause.restart["detail"])
     if cause.issue:
         _field("known bug", cause.issue)
     for command in cause.next_command.splitlines():
