@@ -365,9 +365,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
         "another broker of the cluster.",
     ),
-    "queue-beyond-topic": Explanation(
-        "A queue has messages, and topics.json gives its topic fewer queues than that.",
-        "No consumer reads the queue. Raise readQueueNums of the topic until the queue is empty.",
+    "queue-unreadable": Explanation(
+        "A queue has messages, and no consumer can read it: its topic's perm in topics.json lacks the bit for reading "
+        "(4), or its queueId is not below readQueueNums.",
+        "On the running broker: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6`, or `mqadmin updateTopic` with "
+        "more read queues (-r) until the queue is empty.",
     ),
     "entries-missing": Explanation(
         "The log of a DLedger node ends before the index that its group has agreed on (committedIndex in "

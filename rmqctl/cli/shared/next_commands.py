@@ -38,7 +38,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "index-length", "index-header", "index-chain", "index-order", "index-time", "index-dangling", "index-missing",
     ),
     "rmqctl config show STORE": (
-        "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-beyond-topic",
+        "bad-port", "bad-compression", "offset-beyond-queue", "queue-type", "topic-unlisted", "queue-unreadable",
         "backup-newer", "backup-larger", "config-missing",
     ),
     "rmqctl config restore STORE FILE --dry-run": ("config-invalid",),

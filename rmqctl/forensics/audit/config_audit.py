@@ -68,17 +68,8 @@ def _topics(store: ReadOnlyStore) -> Iterator[Finding]:
             wanted = "BatchCQ" if topic in batches else "SimpleCQ"
             what = f"topics.json says queue.type={wanted} for {topic}, and its queue is of the other type"
             finding = Finding("queue-type", path, None, what)
-        elif not is_broker_topic(topic) and queue_id >= (count := _queue_count(listed[topic])):
-            what = f"{topic} has {count} queues, and its queue {queue_id} ends at {end}"
-            finding = Finding("queue-beyond-topic", path, None, what)
         if finding is not None:
             yield replace(finding, topic=topic, queue_id=queue_id, queue_offset=end)
-
-
-def _queue_count(topic: Any) -> int:
-    """Return how many queues a topic has, or 2^31 if the number is missing."""
-    counts = [topic.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(topic, dict) else []
-    return max((count for count in counts if isinstance(count, int)), default=2**31)
 
 
 def _timer(store: ReadOnlyStore) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ NAMED_CAUSES = {
     "config-missing": ("config-lost", True),
     "backup-larger": ("config-shrunk", True),
     "topic-unlisted": ("topics-lost", False),
-    "queue-beyond-topic": ("queue-unread", False),
+    "queue-unreadable": ("queue-unread", False),
     "timer-beyond-queue": ("timer-ahead", False),
     "entries-missing": ("committed-gone", False),
     "twin-queue-offset": ("queue-twins", True),
@@ -179,7 +179,7 @@ class _Attribution:
             self._damaged(covering, _range_of(finding))
             return
         group = self._group(code, finding.path if is_each else "")
-        group.add(finding, finding.path)
+        group.add(finding, f"{finding.topic}/{finding.queue_id}" if code == "queue-unread" else finding.path)
         is_unread_log = code == "unreadable-part" and finding.topic is None and bool(finding.size)
         if code == "record-damaged" or is_unread_log:
             self._damaged(group, _range_of(finding))

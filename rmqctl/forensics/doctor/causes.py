@@ -223,9 +223,10 @@ CAUSES: dict[str, CauseKind] = {
         POSSIBLE,
     ),
     "queue-unread": CauseKind(
-        "Queues have messages, and topics.json has fewer queues for the topic: {subjects}{places}",
-        "No consumer reads these queues.",
-        LIKELY,
+        "No consumer can read queues that have messages: {subjects}{detail}",
+        "topics.json forbids it: the topic's perm lacks the bit for reading, or the topic has too few read queues. "
+        "Consumers get an error, or are not told of the queue. Producers may still fill it. Someone may have asked for "
+        "that; the broker deletes the messages when they expire, read or not.",
     ),
     "checkpoint-wrong": CauseKind(
         "The checkpoint is wrong{places}",

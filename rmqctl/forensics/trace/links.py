@@ -27,6 +27,7 @@ from rmqctl.format.timestamp import MAX_MS
 from rmqctl.store.config.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import message_of
+from rmqctl.store.read.known_topics import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,10 @@ def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
     message = record.message
     due = _due(record, store) if kind in WAITING_KINDS else None
     reachable = _is_reachable(store, message)
-    return Stage(kind, record, message.topic, message.queue_id, message.queue_offset, reachable, due=due or None)
+    why_not = why_unreadable(store, message.topic, message.queue_id)
+    return Stage(
+        kind, record, message.topic, message.queue_id, message.queue_offset, reachable, due=due or None, why_not=why_not
+    )
 
 
 def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:

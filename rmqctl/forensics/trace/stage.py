@@ -80,7 +80,8 @@ class Stage(NamedTuple):
 
     `reachable` says whether the unit at `queue_offset` points to the record. `reachable` is None if the queues cannot
     be read. `group` is the consumer group in a POP checkpoint or acknowledgement. `due` is when a
-    delayed or timer message is to be delivered, in ms since 1970; None if unknown, and for other kinds.
+    delayed or timer message is to be delivered, in ms since 1970; None if unknown, and for other kinds. `why_not` says
+    why no consumer can read the queue; it is empty if consumers can.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class Stage(NamedTuple):
     reachable: bool | None
     group: str | None = None
     due: int | None = None
+    why_not: str = ""
 
     @property
     def stored_at(self) -> int:

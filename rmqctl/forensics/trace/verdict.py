@@ -53,7 +53,7 @@ def life_verdict(
     parts += _pop(stages)
     failed = _failed(stages, states)
     parts += _groups(states, failed) or ([] if failed else _no_groups(stages, has_unread_offsets=has_unread_offsets))
-    parts += _damage(stages)
+    parts += _unreadable(stages) + _damage(stages)
     return ", ".join(parts)
 
 
@@ -236,6 +236,12 @@ def _no_groups(stages: Sequence[Stage], *, has_unread_offsets: bool) -> list[str
         return []
     unknown = "whether a group consumed it is not known: the offsets in config/ are in RocksDB, and were not read"
     return [unknown if has_unread_offsets else "no group has an offset in its queue"]
+
+
+def _unreadable(stages: Sequence[Stage]) -> list[str]:
+    """Say why no consumer can read the message; dead letters wait for an operator."""
+    whys = dict.fromkeys(stage.why_not for stage in stages if stage.why_not and stage.kind != DEAD_LETTER)
+    return [f"no consumer can read it there: {why}" for why in whys]
 
 
 def _damage(stages: Sequence[Stage]) -> list[str]:

@@ -19,6 +19,7 @@ from rmqctl.forensics.audit.state_audit import audit_abort
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.unreadable_queues import audit_unreadable
 from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
@@ -137,6 +138,7 @@ class Examiner:
             yield from audit_config_against_queues(self.store)
             yield from audit_light_twins(self.store, self._verification.beside_number)
             yield from audit_waiting(self.store, self._verification.last_stored)
+            yield from audit_unreadable(self.store)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Scan the log, for the verification and for the simulated start."""

@@ -46,6 +46,11 @@ TWINS = (
     "stays in the log, and doctor names it again: once is enough."
 )
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
+UNREAD = (
+    "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
+    "allows reading and writing (4: reading alone), `mqadmin updateTopic -b HOST:PORT -t TOPIC -r N -w N` gives a "
+    "topic N queues."
+)
 LOG_GONE = (
     "This changes nothing. If the log is in another folder, `rmqctl doctor STORE --broker-conf FILE` with the broker's "
     "own broker.conf finds it."
@@ -84,7 +89,7 @@ COMMANDS = {
     ),
     "log-gone": ("rmqctl info {target}", LOG_GONE),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
-    "queue-unread": ("rmqctl config show {target}", LOOK),
+    "queue-unread": ("rmqctl config show {target} topics", UNREAD),
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
     "record-with-other-keys": ("rmqctl dump {target} --around {offset}", OTHER_KEYS),
     "controller-files-wrong": ("rmqctl info {target}", LOOK),

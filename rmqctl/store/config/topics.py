@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]  # topic, queueId
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"  # of an entry of topics.json
+PERM_READ = 4  # a bit of `perm` of an entry of topics.json (PermName)
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.store.config.topics import READ_NUMS, is_listed
+from rmqctl.store.config.topics import PERM_READ, READ_NUMS, is_broker_topic, is_listed
 from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
@@ -32,6 +32,25 @@ def read_queue_ids(store: ReadOnlyStore, topic: str) -> range:
     listed = store.listed_topics.get(topic)
     count = listed.get(READ_NUMS) if isinstance(listed, dict) else None
     return range(min(count, READ_QUEUES_MAX) if isinstance(count, int) else 0)
+
+
+def why_unreadable(store: ReadOnlyStore, topic: str, queue_id: int) -> str:
+    """Return why no consumer can read a queue, or "" if consumers can.
+
+    The rule is PullMessageProcessor's, 4.1.0 to 5.5.1. What brokers read themselves is not asked.
+    """
+    listed = store.listed_topics
+    if not listed or is_broker_topic(topic):
+        return ""
+    entry = listed.get(topic)
+    if not isinstance(entry, dict):
+        return f"{topic} is not in topics.json"
+    perm, count = entry.get("perm"), entry.get(READ_NUMS)
+    if isinstance(perm, int) and not perm & PERM_READ:
+        return f"{topic} has perm {perm} in topics.json, which lacks the bit for reading ({PERM_READ})"
+    if isinstance(count, int) and queue_id >= count:
+        return f"{topic} has {READ_NUMS} {count} in topics.json, and queueIds count from 0"
+    return ""
 
 
 class KnownTopics:
