@@ -382,6 +382,12 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl dump STORE --from-offset OFFSET --to-offset OFFSET+1 --body base64 -o jsonl | rmqctl append STORE "
         "--from -` stores the second message again, so that consumers get it.",
     ),
+    "conf-size": Explanation(
+        "A file length in broker.conf is that of no file. Or broker.conf has it under a name that the version does not "
+        "read, and the default counts: brokers of 4.1.0 to 4.5.1 read `mapedFileSizeCommitLog` and "
+        "`mapedFileSizeConsumeQueue`, later ones `mappedFileSize...`.",
+        "Correct the line of broker.conf that `rmqctl doctor STORE --broker-conf FILE` names.",
+    ),
     "disk-over-limit": Explanation(
         "A broker takes no messages, because its disk is fuller than diskSpaceWarningLevelRatio (90 %).",
         "`rmqctl clean STORE --manual --dry-run` shows what has expired. Or move other files off the disk.",

@@ -50,6 +50,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl queue STORE": ("half-overdue", "log-start-missing", "timer-beyond-queue"),
     "rmqctl info STORE": ("entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid"),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
+    "rmqctl doctor STORE --broker-conf FILE": ("conf-size",),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
 }  # fmt: skip
@@ -76,7 +77,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl info STORE": ("broker-runs", "committed-gone", "controller-files-wrong"),
     "rmqctl config show STORE delay": ("delay-stalled",),
     "rmqctl queue STORE": ("half-stalled", "timer-ahead"),
-    "rmqctl info STORE --broker-conf FILE": ("log-gone",),
+    "rmqctl info STORE --broker-conf FILE": ("log-gone", "broker-conf-wrong"),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
 }  # fmt: skip
 LOOK_FURTHER = "rmqctl verify STORE"

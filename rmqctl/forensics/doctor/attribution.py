@@ -55,6 +55,7 @@ NAMED_CAUSES = {
     "entries-missing": ("committed-gone", False),
     "twin-queue-offset": ("queue-twins", True),
     "disk-over-limit": ("disk-full", False),
+    "conf-size": ("broker-conf-wrong", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
     "epochs-invalid": ("controller-files-wrong", True),

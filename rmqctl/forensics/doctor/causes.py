@@ -46,6 +46,11 @@ CAUSES: dict[str, CauseKind] = {
         "A change by rmqctl was not finished",
         "The store is between two states. Do not start a broker before the change is undone.",
     ),
+    "broker-conf-wrong": CauseKind(
+        "broker.conf does not fit the files of the store: {subjects}",
+        "The files are not what is wrong. With this broker.conf, a broker does not start, or takes files of another "
+        "length for none.",
+    ),
     "disk-full": CauseKind(
         "The disk is so full that brokers refuse messages: {subjects}",
         "Producers get CODE 14, `service not available now`. Consumers still read. A broker deletes the oldest log "

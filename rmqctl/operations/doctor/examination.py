@@ -24,23 +24,24 @@ from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.format.message import Damage
-from rmqctl.operations.doctor.surroundings import audit_disk
+from rmqctl.operations.doctor.surroundings import audit_conf, audit_disk, conf_as_read, fitting, wrong_sizes
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
 from rmqctl.store.read.index.tag_index import indexes_tags
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.format.profile import Profile
+    from rmqctl.operations.doctor.surroundings import WrongSize
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.commit_log import ScanSummary
     from rmqctl.store.read.file_scan import RecordRun, ScanItem
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 LEVEL_LOG = 1
@@ -67,7 +68,7 @@ class Examination:
     """The result of an examination of a store, with the plans for a repair.
 
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
-    `broker_pid` is the process that has the store open, or None.
+    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf.
     """
 
     report: VerifyReport
@@ -76,19 +77,30 @@ class Examination:
     restart: RestartOutcome | None
     repairs: Repairs
     broker_pid: int | None = None
+    wrong_sizes: tuple[WrongSize, ...] = ()
 
 
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated broker has the profile `profile`. `blocked` is the reason why no repair can be planned, or empty.
+    The simulated broker has the profile `profile`. If file lengths of broker.conf are wrong, what the files have is
+    examined, and the start with the lengths of broker.conf is simulated. `blocked` returns why no repair of a store can
+    be planned, or "".
     """
 
-    def __init__(self, store: ReadOnlyStore, profile: Profile, threads: int, blocked: str = "") -> None:
-        self.store = store
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        threads: int,
+        blocked: Callable[[ReadOnlyStore], str] = lambda _: "",
+    ) -> None:
+        self._said = store
+        self._wrong = () if store.path.log_only else tuple(wrong_sizes(store, profile.version))
+        self.store = store = fitting(store, profile.version)
         self.profile = profile
         self._threads = threads
-        self._blocked = blocked
+        self._blocked = blocked(store)
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
         self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
@@ -121,7 +133,7 @@ class Examiner:
             _still_missed(restart, repairs.plain),
             renamed,
         )
-        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder())
+        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder(), self._wrong)
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""
@@ -131,6 +143,7 @@ class Examiner:
             yield Finding("unfinished-change", RMQCTL_FOLDER, None, error.what)
         except RmqctlError:  # a journal that cannot be read: verify reports it
             pass
+        yield from audit_conf(self._said.conf, self.profile.version, self._wrong)
         yield from audit_disk(self.store, self.profile)
         if self._level < LEVEL_ALL:
             yield from audit_abort(self.store)
@@ -142,7 +155,7 @@ class Examiner:
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Scan the log, for the verification and for the simulated start."""
-        if builder is not None and self.store.path.layout is Layout.FILES:
+        if builder is not None and self.store.path.layout is Layout.FILES and not self._wrong:
             with suppress(OSError):  # verify reports what cannot be read
                 self._simulation = RestartSimulation(self.store, self.profile, builder)
         take = builder.take if builder else None
@@ -158,9 +171,20 @@ class Examiner:
     def _restart(self) -> RestartOutcome | None:
         if self._simulation is not None:
             return self._simulation.finish()
+        if self._wrong and self.store.path.layout is Layout.FILES:
+            return self._restart_as_said()
         if self.store.path.layout is not Layout.FILES or self.store.commit_log.queue.files:
             return None
         return plan_restart(self.store, self.profile)
+
+    def _restart_as_said(self) -> RestartOutcome:
+        """Simulate a start with the file lengths of broker.conf."""
+        conf = conf_as_read(self._said.conf, self.profile.version)
+        said = ReadOnlyStore(self.store.path.root, conf, storage=self.store.storage)
+        try:
+            return plan_restart(said, self.profile, self._threads)
+        finally:
+            said.close()
 
     def _repairs(self) -> Repairs:
         if self._blocked:

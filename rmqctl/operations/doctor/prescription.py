@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.system.remote_storage import is_remote
+from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
 
@@ -45,6 +46,8 @@ TWINS = (
     "The second message then comes again at the end of its queue, with a new offset, and consumers get it. The pair "
     "stays in the log, and doctor names it again: once is enough."
 )
+CONF_CORRECTED = "The broker reads it at its next start; the old file is then {path}.bak.{more} Run doctor again."
+LINES_TO_LEAVE_OUT = " The files have the default lengths: the lines can also be left out."
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
@@ -158,6 +161,10 @@ class Prescriber:
     def _of(self, group: Group) -> tuple[str, str]:
         if group.code == "broker-runs":
             return f"kill {self._examination.broker_pid}", BROKER_RUNS
+        if group.code == "broker-conf-wrong":
+            has_defaults = all(one.actual == usual_size(one.key) for one in self._examination.wrong_sizes)
+            more = LINES_TO_LEAVE_OUT if has_defaults else ""
+            return self._correct_conf(group), CONF_CORRECTED.format(path=group.subjects[0], more=more)
         if group.code == "log-file-renamed":
             return self._rename(), RENAMED
         if group.code == "group-ahead":
@@ -210,6 +217,15 @@ class Prescriber:
             moves.append((path, aside))
             todo[aside] = todo.pop(path)
         return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in moves)
+
+    def _correct_conf(self, group: Group) -> str:
+        """Return the command that corrects wrong file lengths in broker.conf."""
+        edits = []
+        for one in self._examination.wrong_sizes:
+            edits.append(f"-e '{one.line.first}s/.*/{one.name}={one.actual}/'")
+            if one.line.last > one.line.first:
+                edits.append(f"-e '{one.line.first + 1},{one.line.last}d'")
+        return f"sed -i.bak {' '.join(edits)} {shlex.quote(group.subjects[0])}"
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings of a code in `group.findings`.

@@ -1,20 +1,42 @@
-"""What is wrong around a store: its disk is full."""
+"""What is wrong around a store: a full disk, a broker.conf that does not fit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.finding import Finding
+from rmqctl.format.profile import number_of
 from rmqctl.operations.clean.disk_use import disk_use, stops_writing
-from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.config.broker_conf import SIZE_KEYS, BrokerConf, SizeKey, SizeLine
 from rmqctl.store.config.clean_config import known_to
+from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.format.profile import Profile
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.logfile.mapped_file import MappedFile
+
+
+class WrongSize(NamedTuple):
+    """A file length of broker.conf that is the length of no file.
+
+    The simulated version reads `name`. `said_as` is the key that broker.conf has, at `line`: `name`, or a key that this
+    version ignores. The broker takes `taken` bytes, and `files` files have `actual` bytes.
+    """
+
+    key: SizeKey
+    name: str
+    said_as: str
+    line: SizeLine
+    taken: int
+    actual: int
+    files: int
 
 
 def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
@@ -23,7 +45,7 @@ def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
     The disk of a copy says nothing about the broker: the disk counts where a broker holds the store, or where
     broker.conf is given. Raises OSError.
     """
-    if store.conf == BrokerConf() and store.lock_holder() is None:
+    if not store.conf.path and store.lock_holder() is None:
         return
     disks = [disk_use(store.storage, path, profile) for path in store.path.commitlogs]
     queues = disk_use(store.storage, store.path.part(CONSUMEQUEUE), profile)
@@ -32,3 +54,112 @@ def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
         free = min((disk.size - disk.used for disk in (*disks, queues) if disk.size), default=0)
         folder = store.storage.display(store.path.commitlogs[0])
         yield Finding("disk-over-limit", folder, None, f"{why}; {max(free, 0)} bytes are free")
+
+
+def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
+    """Return the settings with the file lengths that a version takes.
+
+    It ignores the keys of other versions.
+    """
+    sizes: dict[str, int] = {}
+    for key in SIZE_KEYS:
+        line = conf.size_lines.get(key.name(number_of(version)))
+        if line is not None:
+            sizes[key.field] = line.size
+        elif conf.size_lines.keys() & {key.old, key.new}:
+            sizes[key.field] = usual_size(key)
+    return with_sizes(conf, sizes)
+
+
+def with_sizes(conf: BrokerConf, sizes: dict[str, int]) -> BrokerConf:
+    """Return the settings with other file lengths, by SizeKey.field."""
+    return BrokerConf(**(conf._asdict() | sizes))
+
+
+def usual_size(key: SizeKey) -> int:
+    """Return the default length of files, in bytes."""
+    return int(getattr(Geometry(), key.field))
+
+
+def fitting(store: ReadOnlyStore, version: str) -> ReadOnlyStore:
+    """Return the store with the file lengths that `version` reads.
+
+    Where broker.conf is wrong, those of the files count.
+    The result is `store` itself if broker.conf is right. Raises OSError.
+    """
+    if store.path.log_only:
+        return store
+    wrong = {one.key.field: one.actual for one in wrong_sizes(store, version)}
+    conf = with_sizes(conf_as_read(store.conf, version), wrong)
+    return store if conf == store.conf else ReadOnlyStore(store.path.root, conf, storage=store.storage)
+
+
+def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
+    """Return the wrong file lengths of broker.conf, for a broker of `version`.
+
+    A length is wrong if it is that of no file, and two files, or a key that the version ignores, agree on another one.
+    Raises OSError.
+    """
+    found, lines = [], store.conf.size_lines
+    read = conf_as_read(store.conf, version)
+    for key in SIZE_KEYS:
+        name = key.name(number_of(version))
+        said_as = next((one for one in (name, key.old, key.new) if one in lines), None)
+        taken: int | None = getattr(read, key.field)
+        if said_as is None or taken is None:
+            continue
+        sizes = Counter(file.size_on_disk for file in _files(store, key))
+        actual, files = sizes.most_common(1)[0] if sizes else (0, 0)
+        others = {line.size for one, line in lines.items() if one in (key.old, key.new)}
+        if actual and taken not in sizes and taken not in _distances(store, key) and (files > 1 or actual in others):
+            found.append(WrongSize(key, name, said_as, lines[said_as], taken, actual, files))
+    return found
+
+
+def _files(store: ReadOnlyStore, key: SizeKey) -> Iterable[MappedFile]:
+    if key.field == "commitlog_file_size":
+        return store.commit_log.queue.files
+    is_batch = key.field == "batchconsumequeue_file_size"
+    queues = (queue for queue in store.queues.values() if isinstance(queue, BatchConsumeQueue) == is_batch)
+    return (file for queue in queues for file in queue.queue.files)
+
+
+def _distances(store: ReadOnlyStore, key: SizeKey) -> set[int]:
+    # files that were all cut still have names at the right distance
+    if key.field != "commitlog_file_size":
+        return set()
+    bases = [file.file_from_offset for file in store.commit_log.queue.files]
+    return {after - before for before, after in pairwise(bases)}
+
+
+def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> list[str]:
+    """Return what no option said, and doctor assumes.
+
+    `asked` is the version or profile that the user gave. Raises OSError.
+    """
+    found = []
+    if not store.conf.path:
+        found.append("the defaults of broker.conf (no --broker-conf)")
+    else:
+        found += _unsaid_sizes(store, profile.version)
+    if asked in (None, profile.name):
+        found.append(f"version {profile.version} (no --broker-version)")
+    return found
+
+
+def _unsaid_sizes(store: ReadOnlyStore, version: str) -> Iterator[str]:
+    for key in SIZE_KEYS:
+        sizes = Counter(file.size_on_disk for file in _files(store, key))
+        if sizes and usual_size(key) not in sizes and not store.conf.size_lines.keys() & {key.old, key.new}:
+            size = sizes.most_common(1)[0][0]
+            yield f"{key.name(number_of(version))}={size}, which broker.conf does not set (default: {usual_size(key)})"
+
+
+def audit_conf(conf: BrokerConf, version: str, wrong: Iterable[WrongSize]) -> Iterator[Finding]:
+    """Yield a finding for each wrong length in broker.conf."""
+    for one in wrong:
+        have = f"{one.files} files have" if one.files > 1 else "the file has"
+        said = f"line {one.line.first}: {one.said_as}={one.line.size}"
+        if one.said_as != one.name:
+            said += f" is ignored by {version}, which reads {one.name} and takes its default, {one.taken}"
+        yield Finding("conf-size", conf.path, None, f"{said}; {have} {one.actual} bytes")

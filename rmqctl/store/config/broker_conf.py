@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,41 @@ from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing
 DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
 # settings without a meaning for a store: one of them is in almost every broker.conf
 OF_EVERY_BROKER = ("brokerClusterName", "brokerName", "brokerId", "namesrvAddr", "listenPort", "brokerIP1")
+RENAMED_IN = 4, 5, 2  # 4.1.0 to 4.5.1 read `maped…`, later versions `mapped…` (setters of MessageStoreConfig)
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class SizeKey(NamedTuple):
+    """A length of files in broker.conf: its key before and since RENAMED_IN.
+
+    `field` is its name in BrokerConf and in Geometry.
+    """
+
+    field: str
+    old: str
+    new: str
+
+    def name(self, version: tuple[int, ...]) -> str:
+        """Return the key that a version reads."""
+        return self.old if version < RENAMED_IN else self.new
+
+
+SIZE_KEYS = (
+    SizeKey("commitlog_file_size", "mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+    SizeKey("consumequeue_file_size", "mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+    SizeKey("batchconsumequeue_file_size", "mapperFileSizeBatchConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
+)
+
+
+class SizeLine(NamedTuple):
+    """The lines of broker.conf, counted from 1, that set a length.
+
+    `size` is in bytes, and rounded as the broker does.
+    """
+
+    size: int
+    first: int
+    last: int
 
 
 class BrokerConf(NamedTuple):
@@ -25,7 +60,8 @@ class BrokerConf(NamedTuple):
 
     Most settings define the layout of the store. Sizes are in bytes, times in ms. If broker.conf does not set a value,
     the value is None or the broker's default. `foreign` is True if the file has settings, but none that rmqctl knows:
-    it is probably the file of another program.
+    it is probably the file of another program. `path` is the file, or empty if no broker.conf is given. `size_lines`
+    has the lengths of files as the lines of broker.conf set them, by key, also under names that a version ignores.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -49,6 +85,8 @@ class BrokerConf(NamedTuple):
     dledger_id: str = ""
     store_root: str = ""
     foreign: bool = False
+    path: str = ""
+    size_lines: Mapping[str, SizeLine] = {}
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
@@ -66,15 +104,18 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
     """
     path = said.path
     read_only = said.paths("readOnlyCommitLogStorePaths")
-    queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
+    lines = _size_lines(said)
+    size_of = {
+        key.field: next((lines[name].size for name in (key.new, key.old) if name in lines), None) for key in SIZE_KEYS
+    }
     return BrokerConf(
         commitlog_paths=tuple(dict.fromkeys((*said.paths("storePathCommitLog"), *read_only))),
         read_only_commitlog_paths=read_only,
-        commitlog_file_size=said.number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
-        consumequeue_file_size=queue_size and -(-queue_size // CQ_UNIT.size) * CQ_UNIT.size,
+        commitlog_file_size=size_of["commitlog_file_size"],
+        consumequeue_file_size=size_of["consumequeue_file_size"],
         consumequeue_ext_enabled=said.flag("enableConsumeQueueExt"),
         consumequeue_ext_file_size=said.number("mappedFileSizeConsumeQueueExt"),
-        batchconsumequeue_file_size=_batch_queue_size(said, path),
+        batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
         index_slots=said.number("maxHashSlotNum"),
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
@@ -88,6 +129,8 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),
+        path=str(path),
+        size_lines=lines,
         foreign=said.is_foreign(*OF_EVERY_BROKER),  # must be last: it counts the settings read before
     )
 
@@ -106,13 +149,23 @@ def _start_settings(said: JavaProperties) -> StartSettings:
     )
 
 
-def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
+def _size_lines(said: JavaProperties) -> dict[str, SizeLine]:
+    found = {}
+    for key in SIZE_KEYS:
+        unit = CQ_UNIT.size if key.field == "consumequeue_file_size" else 1
+        for name in dict.fromkeys((key.old, key.new)):
+            size = said.number(name)
+            if size is not None:
+                found[name] = SizeLine(-(-size // unit) * unit, *said.lines_of(name))
+    return found
+
+
+def _batch_queue_size(size: int | None, path: Path) -> int | None:
     """Return the length of a batch consume queue's files in bytes.
 
     The result is None if broker.conf does not set the length. Raises BadRequest if the length is not a multiple of 46
     bytes, the size of a unit. Brokers of 5.x do not round the length, and do not load files of a wrong length.
     """
-    size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:
         what = (
             f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load "

@@ -25,8 +25,16 @@ class JavaProperties:
 
     def __init__(self, path: Path, said: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self._said = _read(path) if said is None else said
+        self._lines: dict[str, tuple[int, int]] = {}
+        self._said = self._read() if said is None else said
         self._asked: set[str] = set()
+
+    def lines_of(self, name: str) -> tuple[int, int]:
+        """Return the first and the last line that set the key `name`, counted from 1.
+
+        The result is (0, 0) if no line of a file sets the key. Of several settings of a key, the last one counts.
+        """
+        return self._lines.get(name, (0, 0))
 
     def text(self, name: str) -> str:
         """Return the value of the key `name`.
@@ -91,16 +99,21 @@ class JavaProperties:
                 return int(text)
         return None
 
+    def _read(self) -> dict[str, str]:
+        import javaproperties
 
-def _read(path: Path) -> dict[str, str]:
-    import javaproperties
-
-    storage = Storage(path.parent, follow_links=True)
-    try:
-        if storage.entry(path).kind is not Kind.FILE:
-            raise BadRequest("broker.conf does not exist", path=str(path))
-        return dict(javaproperties.loads(storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")))
-    except OSError as error:
-        raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
-    except ValueError as error:
-        raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
+        storage, path, said, line = Storage(self.path.parent, follow_links=True), self.path, {}, 1
+        try:
+            if storage.entry(path).kind is not Kind.FILE:
+                raise BadRequest("broker.conf does not exist", path=str(path))
+            text = storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")
+            for part in javaproperties.parse(text):
+                if isinstance(part, javaproperties.KeyValue):
+                    said[part.key] = part.value
+                    self._lines[part.key] = line, line + part.source.rstrip("\r\n").count("\n")
+                line += part.source.count("\n")
+        except OSError as error:
+            raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
+        except ValueError as error:
+            raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
+        return said

@@ -1,7 +1,8 @@
-"""A full disk and a broker that runs are causes of doctor."""
+"""A full disk, a broker that runs and a broker.conf that does not fit are causes of doctor."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -51,3 +52,55 @@ def test_with_a_broker_alive_the_next_begins_with_stopping_it(golden: Golden, rm
         assert list(found) == ["disk-full", "broker-runs"]
         assert found["disk-full"].startswith(f"kill {pid} && tail --pid={pid} -f /dev/null; rmqctl clean ")
         assert found["broker-runs"] == f"kill {pid}"
+
+
+LOG, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
+OLD_LOG, OLD_QUEUE = "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue"  # MessageStoreConfig up to 4.5.1
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "lines"),
+    [
+        (f"{LOG}=65536\n{QUEUE}=1000\n", "4.9.7", []),
+        (f"{LOG}=65536\n{OLD_LOG}=1\n{OLD_QUEUE}=1\n{QUEUE}=990\n", "4.9.7", []),
+        (f"{OLD_LOG}=65536\n{OLD_QUEUE}=1000\n", "4.5.1", []),
+        (f"{LOG}=65536\n{OLD_QUEUE}=1000\n", "4.5.2", [f"3s/.*/{QUEUE}=1000/"]),
+        (f"{LOG}=65536\n{QUEUE} = \\\n  6000000\n", "4.9.7", [f"3s/.*/{QUEUE}=1000/", "4,4d"]),
+        (f"{LOG}=1024\n{OLD_QUEUE}:1000\n", "5.3.3", [f"2s/.*/{LOG}=65536/", f"3s/.*/{QUEUE}=1000/"]),
+        (f"{LOG}=65536\n{QUEUE}=1000\n", "4.5.1", [f"2s/.*/{OLD_LOG}=65536/", f"3s/.*/{OLD_QUEUE}=1000/"]),
+    ],
+)
+def test_a_broker_conf_that_does_not_fit_is_one_cause(
+    said: str, version: str, lines: list[str], golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """Its next corrects the lines, and nothing is wrong then."""
+    store, conf = golden("497-basic"), tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=a\n{said}")
+    words = ("doctor", store, "--broker-conf", conf, "--broker-version", version, "-o", "json")
+    document = rmqctl(*words).document()
+    assert document["assumed"] == []
+    assert [cause["code"] for cause in document["causes"]] == ["broker-conf-wrong"] * bool(lines)
+    for cause in document["causes"]:
+        assert cause["next"] == f"sed -i.bak {' '.join(f'-e {line!r}' for line in lines)} {conf}"
+        assert cause["restart"]["refused"]
+        subprocess.run(cause["next"], shell=True, check=True)
+        assert rmqctl(*words).document()["healthy"]
+
+
+def test_a_cut_file_is_not_the_fault_of_broker_conf(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = golden("497-basic"), tmp_path / "broker.conf"
+    conf.write_text(f"{LOG}=65536\n{QUEUE}=1000\n")
+    for file in (store / "commitlog").iterdir():
+        with file.open("r+b") as opened:
+            opened.truncate(60_000)
+    assert "broker-conf-wrong" not in causes(store, rmqctl, "--broker-conf", conf)
+
+
+def test_what_no_option_said_is_said_once(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = golden("497-basic"), tmp_path / "broker.conf"
+    assert rmqctl("doctor", store).out.endswith(
+        "; assumed: the defaults of broker.conf (no --broker-conf), version 4.9.7 (no --broker-version)\n"
+    )
+    conf.write_text(f"{LOG}=65536\n")
+    document = rmqctl("doctor", store, "--broker-conf", conf, "--broker-version", "4.9.7", "-o", "json").document()
+    assert document["assumed"] == [f"{QUEUE}=1000, which broker.conf does not set (default: 6000000)"]

@@ -94,7 +94,8 @@ def command(
     with the queues. If something is wrong, `doctor` reads the log again, to plan what `recover` would do. `doctor`
     changes nothing in the store.
 
-    `doctor` prints one line if the store is healthy. `doctor` exits with 1 if the store is not healthy, and with 4 if
+    `doctor` prints one line if the store is healthy. Without --broker-conf or --broker-version, `doctor` says what it
+    assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if
     some input could not be read. An undamaged store is not healthy if the broker died: the next start of the broker
     then runs the abnormal recovery.
     """
@@ -111,12 +112,16 @@ def command(
 
 
 class Diagnosed(NamedTuple):
-    """The diagnosis of a store; `profile` is the profile of the simulated start."""
+    """The diagnosis of a store; `profile` is the profile of the simulated start.
+
+    `assumed` says in words what nobody said.
+    """
 
     examination: Examination
     diagnosis: Diagnosis
     situation: Situation
     profile: Profile
+    assumed: list[str]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -127,7 +132,7 @@ class Diagnosed(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document, without the key `store`."""
-        return report_json(self.examination, self.diagnosis.causes, self.situation, self.profile)
+        return report_json(self.examination, self.diagnosis.causes, self.situation, self.profile, self.assumed)
 
 
 def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Examiner:
@@ -135,7 +140,7 @@ def examiner_of(store: ReadOnlyStore, profile: str | None, threads: int) -> Exam
     from rmqctl.operations.doctor.examination import Examiner
     from rmqctl.store.read.version_guess import guess_profile
 
-    return Examiner(store, _profile(profile) or guess_profile(store), threads, _blocked(store))
+    return Examiner(store, _profile(profile) or guess_profile(store), threads, _blocked)
 
 
 def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed:
@@ -145,11 +150,14 @@ def diagnosed(examiner: Examiner, target: str, profile: str | None) -> Diagnosed
     """
     from rmqctl.operations.doctor.diagnosis import diagnose
     from rmqctl.operations.doctor.situation import Situation, situation_of
+    from rmqctl.operations.doctor.surroundings import assumptions
 
     examination = examiner.run()
     diagnosis = diagnose(examination, target, profile_words(profile))
     situation = situation_of(examiner.store, examiner.profile) if examiner.reads_queues else Situation()
-    return Diagnosed(examination, diagnosis, situation, examiner.profile)
+    assumed = assumptions(examiner.store, examiner.profile, profile)
+    examiner.store.close()
+    return Diagnosed(examination, diagnosis, situation, examiner.profile, assumed)
 
 
 def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: MetricsFile) -> int:
@@ -161,7 +169,7 @@ def _examine(store: ReadOnlyStore, target: str, asked: DoctorOptions, gauges: Me
     if asked.output == "json":
         print_document("doctor", {"store": root_text(store.path.root)} | found.to_json())
     else:
-        print_page(found.examination, found.diagnosis, found.situation, store.path.root, target)
+        print_page(found.examination, found.diagnosis, found.situation, found.assumed, store.path.root, target)
     note_unfinished_change(store)
     return int(found.exit_code)
 

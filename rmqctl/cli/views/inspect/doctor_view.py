@@ -42,7 +42,7 @@ GAUGES = {
 
 
 def report_json(
-    examination: Examination, causes: Sequence[Cause], situation: Situation, profile: Profile
+    examination: Examination, causes: Sequence[Cause], situation: Situation, profile: Profile, assumed: list[str]
 ) -> dict[str, Any]:
     """Return the keys of the JSON document of `rmqctl doctor`."""
     report = examination.report
@@ -54,24 +54,34 @@ def report_json(
         "minPhyOffset": report.min_phy_offset,
         "maxPhyOffset": report.summary.end,
         "causes": [cause.to_json() for cause in causes],
+        "assumed": assumed,
         "notLookedAt": [one.path for one in report.not_read],
         "notes": report.notes,
         "seconds": round(report.seconds, 6),
     } | situation.to_json()
 
 
-def print_page(examination: Examination, diagnosis: Diagnosis, situation: Situation, root: Path, target: str) -> None:
+def print_page(
+    examination: Examination,
+    diagnosis: Diagnosis,
+    situation: Situation,
+    assumed: Sequence[str],
+    root: Path,
+    target: str,
+) -> None:
     """Print one line for a healthy store.
 
     Of another store: the worst cause with what it costs, the next command, what a start does, and a paragraph for each
-    cause. `root` is the path of the store, and `target` the store with its options, as words of a command line.
+    cause. `assumed` says what no option said. `root` is the path of the store, and `target` the store with its options,
+    as words of a command line.
     """
     causes = diagnosis.causes
     report = examination.report
     log = f"the log ends at {report.summary.end}{_end_after(examination)}"
     what = "; ".join(filter(None, (f"{counted(report.summary.messages, 'message')}, {log}", in_words(report.not_read))))
     if not causes:
-        print(f"{'nothing wrong in what was looked at' if report.not_read else 'healthy'}: {what}")
+        whole = "nothing wrong in what was looked at" if report.not_read else "healthy"
+        print(printable(f"{whole}: {'; '.join((what, *_assumed_in_words(assumed)))}"))
         return
     broker = _broker(examination.broker_pid, root)
     print(printable(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}"))
@@ -83,8 +93,12 @@ def print_page(examination: Examination, diagnosis: Diagnosis, situation: Situat
         print()
         _print_cause(number, cause)
     print()
-    for line in _situation_in_words(situation, target):
+    for line in (*_situation_in_words(situation, target), *_assumed_in_words(assumed)):
         print(printable(line))
+
+
+def _assumed_in_words(assumed: Sequence[str]) -> list[str]:
+    return [f"assumed: {', '.join(assumed)}"] if assumed else []
 
 
 def _broker(pid: int | None, root: Path) -> str:
