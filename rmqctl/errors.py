@@ -5,6 +5,9 @@ Damage in a store is not an error, but a finding (`rmqctl.forensics.finding`). A
 
 from __future__ import annotations
 
+import errno
+import resource
+import sys
 from enum import IntEnum
 
 
@@ -47,6 +50,20 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 
 
 READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
+
+
+def may_open() -> int:
+    """Return how many files the process may have open at a time (`ulimit -n`)."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def reason(error: OSError) -> str:
+    """Return the system's words for an error, and what to do, if it does not say."""
+    words = error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        return f"{words}, the limit is {may_open()}: try again after `ulimit -n 1024`"
+    return words
 
 
 class RmqctlError(Exception):

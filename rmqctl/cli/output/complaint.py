@@ -11,7 +11,7 @@ import sys
 import click
 
 from rmqctl.cli.output.render import remark
-from rmqctl.errors import ExitCode, RmqctlError
+from rmqctl.errors import ExitCode, RmqctlError, reason
 
 
 def report_error(error: BaseException) -> int:
@@ -45,6 +45,6 @@ def _words(error: BaseException) -> str:
     if isinstance(error, RmqctlError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror or error}" if error.filename else error.strerror or str(error)
+        return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
     what = f"{type(error).__name__}: {error}"
     return f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)"

@@ -20,6 +20,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rmqctl.errors import may_open
 from rmqctl.logfile.access import place
 from rmqctl.logfile.access.place import names_below, naming, reached
 from rmqctl.logfile.system.plain_folders import BLOCK_BYTES, FILE_FLAGS, PlainFile, only_folders, plain_folders
@@ -93,6 +94,7 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
+RESERVED = 4  # descriptors that a removal of files needs
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
 
@@ -114,6 +116,7 @@ class Storage:
         self._inside: dict[Path, bool] = {}
         self._last_inside: str | None = None
         self._opened: dict[int, Closeable] = {}
+        self._reserved: list[int] = []
 
     def trust(self, folder: Path) -> None:
         """Trust `folder`, so that links into `folder` are followed.
@@ -444,12 +447,27 @@ class Storage:
     def keep_open(self, file: Closeable) -> None:
         """Register an open file.
 
-        If more than OPEN_FILES_MAX files are registered, the file with the oldest registration is closed.
+        If too many files are registered, the file with the oldest registration is closed. Too many are more than
+        OPEN_FILES_MAX, or than an eighth of what the process may open: a store, the staged files and the index each
+        keep files open.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
-        if len(self._opened) > OPEN_FILES_MAX:
+        if len(self._opened) > min(OPEN_FILES_MAX, may_open() // 8):
             self._opened.pop(next(iter(self._opened))).close()
+
+    def reserve(self) -> None:
+        """Open descriptors that taking back a change needs.
+
+        The limit of open files may be what made the change fail.
+        """
+        while len(self._reserved) < RESERVED:
+            self._reserved.append(os.open(os.devnull, os.O_RDONLY))
+
+    def release(self) -> None:
+        """Close the descriptors of `reserve`."""
+        while self._reserved:
+            os.close(self._reserved.pop())
 
     @contextmanager
     def keeping_small_files(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import ChangeFailed
+from rmqctl.errors import ChangeFailed, reason
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import NO_ROOM
@@ -253,7 +253,7 @@ class Clean:
         where += f"receipts that could not be written: {count}; " if count else ""
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
         hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
-        return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
+        return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(self._root), hint=hint)
 
 
 def _receipt(decision: FileDecision) -> dict[str, Any]:

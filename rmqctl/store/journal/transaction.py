@@ -27,7 +27,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable
+from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable, reason
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind, tree_of
@@ -115,13 +115,18 @@ class Journal:
         root_mtime_ns = _present(storage, root).mtime_ns
         lock = None
         try:
+            storage.reserve()
             lock = _take_lock(storage, root)
             check_none_unfinished(storage, root)
             suspended = _suspended_folder(storage, root, verb) if go_on else None
             folder = suspended or _new_folder(storage, root, verb)
+            with suppress(PermissionError):  # `execute` says that, and who may
+                storage.set_mtime(root, root_mtime_ns)  # `undo` of a change that wrote no manifest knows no other
         except StoreInUse:
+            storage.release()
             raise
         except BaseException as error:
+            storage.release()
             with suppress(OSError, Unreadable):
                 _tidy(storage, root, root_mtime_ns)
             if lock is not None:
@@ -201,6 +206,7 @@ class Journal:
 
     def close(self) -> None:
         """Release the store's lock. A second call of `close` does nothing."""
+        self._storage.release()
         if self._lock is not None:
             self._storage.close(self._lock)
             self._lock = None
@@ -327,6 +333,7 @@ class Journal:
 
     def _take_back(self) -> bool:
         """Undo a failed change; return whether the undo succeeded."""
+        self._storage.release()
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # first, or the change would count as complete
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
@@ -339,9 +346,9 @@ class Journal:
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
     """Return a ChangeFailed with the message of `error` and the text `state`."""
     if error.filename and Path(error.filename).is_relative_to(root):
-        return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
+        return ChangeFailed(f"{reason(error)}; {state}", path=str(error.filename), hint=hint)
     where = f"{error.filename}: " if error.filename else ""
-    return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(root), hint=hint)
+    return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(root), hint=hint)
 
 
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
@@ -646,9 +653,8 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
                 )
         _sync_folders(storage, [*_folders_of(root, manifest), entry.folder / KEPT])
         for name, mtime_ns in manifest.folders.items():
-            if name != ".":
-                _set_mtime(storage, root / name, mtime_ns)
-                storage.sync_folder(root / name)
+            _set_mtime(storage, root / name, mtime_ns)
+            storage.sync_folder(root / name)
         root_mtime_ns = manifest.folders["."]
     _forget(storage, entry.folder)
     _tidy(storage, root, root_mtime_ns)

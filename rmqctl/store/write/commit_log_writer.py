@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from rmqctl.errors import reason
 from rmqctl.format import properties
 from rmqctl.format.encode import (
     PROPERTIES_LENGTH_MAX,
@@ -283,7 +284,7 @@ class CommitLogWriter:
             file = self._file_with_room(int(rows[0]["size"]))
         except OSError as error:
             failed = PutMessageResult(
-                PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}"
+                PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}"
             )
             return PutEncodedResult(1, failed, [])
         stored = self._now()
@@ -399,7 +400,7 @@ class CommitLogWriter:
                 file = self._file_with_room(size)
             except OSError as error:
                 return PutMessageResult(
-                    PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}"
+                    PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}"
                 )
         key = (first.topic, first.queue_id)
         takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
@@ -475,7 +476,7 @@ class CommitLogWriter:
             file = self._file_with_room(run[0][1].size)
         except OSError as error:
             return [
-                PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+                PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {reason(error)}")
             ]
         stored = self._now()
         at = file.file_from_offset + file.wrote_position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -180,6 +181,32 @@ def test_sizes_that_nothing_shows(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("rebuild", tmp_path, "all", "--yes", "--broker-conf", conf).code == 3
     assert (tmp_path / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").stat().st_size == 2000
     assert [path.stat().st_size for path in (tmp_path / "index").iterdir()] == [40 + 10 * 4 + 40 * 20]
+
+
+@pytest.mark.parametrize("spare", [6, 16])
+def test_many_queues_need_few_open_files(spare: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A rebuild of 200 queues needs 16 descriptors; where they are not there, it says so and leaves nothing."""
+    store, conf = tmp_path / "store", tmp_path / "broker.conf"
+    write_log(store, [Record(queue_id=number) for number in range(200)])
+    conf.write_text("mappedFileSizeConsumeQueue=2000\n")
+    arguments = ("rebuild", store, "queues", "--yes", "--broker-conf", conf)
+    rmqctl(*arguments), rmqctl("undo", store, "--yes")  # imports and kernels open files too
+    before, modified = tree_hash(store), store.stat().st_mtime_ns
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + spare, limits[1])
+    )
+    try:
+        made = rmqctl(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    if spare == 16:
+        assert made.code == 3
+        assert rmqctl("undo", store, "--yes").code == 0
+    else:
+        assert made.code == 4
+        assert "try again after `ulimit -n 1024`" in made.err.splitlines()[-1]
+    assert (tree_hash(store), store.stat().st_mtime_ns) == (before, modified)
 
 
 def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(
