@@ -16,6 +16,7 @@ from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import Damage, Message
+from rmqctl.store.read.clock import clock_falls
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
@@ -236,12 +237,12 @@ class Dump:
 
         If the filter has a first offset, reading begins with the file that has this offset. If the filter has a first
         time, but no first offset, reading begins with the last file that begins before this time. The result is None if
-        the filter has neither a first offset nor a first time.
+        the filter has neither a first offset nor a first time, or if the clock went back: any file may have this time.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
             return file.file_from_offset if file else None
-        if self._wanted.since is None:
+        if self._wanted.since is None or clock_falls(self._log):
             return None
         start = None
         for file in self._log.queue.files:

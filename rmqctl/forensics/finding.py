@@ -365,6 +365,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
         "another broker of the cluster.",
     ),
+    "store-times-fall": Explanation(
+        "Store times fall by more than a minute along the log, and stay lower: the clock of the broker went back.",
+        "Nothing is lost. Set a group's offset by `--to OFFSET` rather than by a time. `rmqctl lag` counts ages by the "
+        "clock of the log's end.",
+    ),
     "queue-unreadable": Explanation(
         "A queue has messages, and no consumer can read it: its topic's perm in topics.json lacks the bit for reading "
         "(4), or its queueId is not below readQueueNums.",

@@ -58,6 +58,7 @@ NAMED_CAUSES = {
     "conf-size": ("broker-conf-wrong", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
+    "store-times-fall": ("clock-went-back", False),
     "epochs-invalid": ("controller-files-wrong", True),
     "epochs-beyond-log": ("controller-files-wrong", True),
     "identity-invalid": ("controller-files-wrong", True),

@@ -289,6 +289,14 @@ CAUSES: dict[str, CauseKind] = {
         "The store changes while doctor reads it, and no repair is possible. Stop the broker first, then run doctor "
         "again: what was only not written yet is gone then.",
     ),
+    "clock-went-back": CauseKind(
+        "The clock of the broker went back: {subjects}{places}",
+        "Store times fall along the log, and nothing puts them right. Consumers get every message. Brokers search by "
+        "time as if times only rose: consumers that begin at a time, or whose offsets are reset to one, can begin at a "
+        "wrong message, and look-ups by key within a time can miss some. Files expire by the clock, too: with dates of "
+        "the future, they stay. After a crash, a recovery that begins by the checkpoint can begin too late.",
+        LIKELY,
+    ),
     "log-head-gone": CauseKind(
         "The first files of the commit log are missing: {subjects}",
         "Consumers cannot read the messages of these files. Look for the files on a slave or in a copy before you "

@@ -14,6 +14,7 @@ from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
 from rmqctl.format.message import Damage
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.read.clock import clock_falls, time_at_end
 from rmqctl.store.read.consumers.consumer_groups import (
     ConsumerGroups,
     GroupProgress,
@@ -26,15 +27,26 @@ from rmqctl.store.read.consumers.pop_checkpoints import REVIVE_GROUP, popped_mes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class Oldest(NamedTuple):
+    """The oldest message that a group has not consumed.
+
+    `stored_ms` is its store time, in ms since 1970.
+    """
+
+    stored_ms: int
+    physical_offset: int
 
 
 class QueueLag(NamedTuple):
     """The lag of a group in one queue.
 
-    `offset` is None if the broker stores no offset. `oldest_ms` is the store time (ms since 1970) of the oldest message
-    that the group has not consumed. `popped` counts the messages that the group popped and has not acknowledged.
+    `offset` is None if the broker stores no offset. `oldest` is None if the group has consumed all. `popped` counts the
+    messages that the group popped and has not acknowledged.
     """
 
     group: str
@@ -43,7 +55,7 @@ class QueueLag(NamedTuple):
     min_offset: int | None
     max_offset: int | None
     offset: int | None
-    oldest_ms: int | None
+    oldest: Oldest | None
     popped: int
 
     @property
@@ -81,7 +93,7 @@ class GroupLag(NamedTuple):
 
     group: str
     behind: int
-    oldest_ms: int | None
+    oldest: Oldest | None
     retry_depth: int
     retries_delayed: int
     dlq_depth: int
@@ -104,7 +116,8 @@ class Lag:
 
     `queues` has a row for each queue of each group, sorted; the broker's own groups come last. `totals` has a row for
     each group. `unlisted` counts the rows that `queues` lacks (EmptyQueues.unlisted). `end_ms` is the store time of the
-    last message in the log (ms since 1970), or None if the log has no message. `problems` lists the parts that could
+    last message in the log (ms since 1970), or None if the log has no message. `clock_falls` says where the clock of
+    the broker went back. `problems` lists the parts that could
     not be read. `incomplete` says that a result may be wrong because a part could not be read.
 
     `groups` has the groups of the store. With `group`, the result covers one group; an unknown group has no rows.
@@ -131,22 +144,24 @@ class Lag:
         self.unlisted = 0
         self._popped = popped_messages(store, self.problems)
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
+        last = self._last()
+        self.end_ms = None if last is None else last.store_timestamp
+        self.clock_falls = clock_falls(store.commit_log, last)
         self.totals = self._totals()
-        self.end_ms = self._end_ms()
         files = unreadable_group_files(store)
         self.problems += [f"config/{config.name}: {config.problem}" for config in files]
         self.incomplete = bool(self.problems) or store.partly_read
 
-    def age_ms(self, stored_ms: int | None) -> int | None:
-        """Return the age of a message, counted up to `end_ms`.
+    def age_ms(self, oldest: Oldest | None) -> int | None:
+        """Return the age of a message in ms, counted up to `end_ms`."""
+        return None if oldest is None or self.end_ms is None else max(self.end_ms - self._by_end(oldest), 0)
 
-        The message was stored at `stored_ms`. Age and time are in ms.
-        """
-        return None if stored_ms is None or self.end_ms is None else max(self.end_ms - stored_ms, 0)
+    def _by_end(self, oldest: Oldest) -> int:
+        return time_at_end(self.clock_falls, oldest.physical_offset, oldest.stored_ms)
 
     def of_unknown_age(self) -> list[QueueLag]:
         """Return the rows of `queues` whose oldest unconsumed message cannot be read."""
-        return [row for row in self.queues if (row.behind or 0) > 0 and self.age_ms(row.oldest_ms) is None]
+        return [row for row in self.queues if (row.behind or 0) > 0 and self.age_ms(row.oldest) is None]
 
     def over(self, bound: Bound) -> list[QueueLag]:
         """Return the rows of `queues` that exceed a bound.
@@ -167,7 +182,7 @@ class Lag:
                 return row.behind is not None and row.behind > bound.messages
             if bound.age_ms is None or row.group == REVIVE_GROUP:
                 return False
-            return row in unknown or (self.age_ms(row.oldest_ms) or 0) > bound.age_ms
+            return row in unknown or (self.age_ms(row.oldest) or 0) > bound.age_ms
 
         return [row for row in self.queues if is_over(row)]
 
@@ -189,12 +204,12 @@ class Lag:
     def _lags_of(self, key: QueueKey, readers: list[GroupProgress]) -> Iterator[QueueLag]:
         """Yield a row for each group that reads a queue."""
         ends = self._ends_of(key)
-        oldest: dict[int, int | None] = {}
+        oldest: dict[int, Oldest | None] = {}
         popped = self._popped.get(key, {})
         for known in readers:
             start = max(known.offset or 0, ends.min_offset or 0)
             if start not in oldest:
-                oldest[start] = self._stored_ms(key, start) if ends.max_offset and start < ends.max_offset else None
+                oldest[start] = self._oldest(key, start) if ends.max_offset and start < ends.max_offset else None
             yield QueueLag(*known[:3], *ends, known.offset, oldest[start], popped.get(known.group, 0))
         if key in self._store.queues:
             self._store.queues[key].queue.close()
@@ -213,14 +228,11 @@ class Lag:
             self._last_offset = max(self._last_offset, last.physical_offset)
         return ends
 
-    def _stored_ms(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Return the store time of a message in a queue, in ms.
-
-        The result is None if the message cannot be read.
-        """
+    def _oldest(self, key: QueueKey, queue_offset: int) -> Oldest | None:
+        """Return the times of a message in a queue, or None if it cannot be read."""
         unit = self._store.queues[key].find(queue_offset)
         message = None if unit is None else self._store.commit_log.message_at(unit.physical_offset)
-        return None if message is None else message.store_timestamp
+        return None if message is None else Oldest(message.store_timestamp, message.physical_offset)
 
     def _totals(self) -> list[GroupLag]:
         rows: dict[str, list[QueueLag]] = defaultdict(list)
@@ -246,12 +258,12 @@ class Lag:
         for queue_id in self._queue_ids.get(topic, ()):
             low, high = self._ends_of((topic, queue_id))
             dlq_depth += (high or 0) - (low or 0)
-        oldest = min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None)
+        oldest = min(filter(None, (row.oldest for row in rows)), key=self._by_end, default=None)
         popped, expired = sum(row.popped for row in rows), sum(row.expired_unread for row in rows)
         return GroupLag(group, behind, oldest, retry_depth, delayed, dlq_depth, popped, expired)
 
-    def _end_ms(self) -> int | None:
-        """Return the store time of the log's last message, in ms.
+    def _last(self) -> Message | None:
+        """Return the log's last message.
 
         If a unit points into the log's last file, only a part of this file must be scanned. To find a unit that points
         into the last file, the function reads first the queues of groups, and then all queues.
@@ -264,5 +276,4 @@ class Lag:
                     self._ends_of((topic, queue_id))
                     self._store.queues[topic, queue_id].queue.close()
         _, last = log.end(self._last_offset if self._last_offset >= 0 else None)
-        last = last or log.message_at(self._last_offset)
-        return None if last is None else last.store_timestamp
+        return last or log.message_at(self._last_offset)

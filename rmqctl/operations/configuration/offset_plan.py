@@ -112,6 +112,10 @@ def plan_offsets(
     key = f"{topic}@{group}"
     changes = (changed_offsets(store, config, profile, _entries(config, key, offsets)) for config in files)
     notes = (*finder.notes, *_notes(store, group, topic, offsets))
+    held = [queue for queue_id in offsets if (queue := store.queues.get((topic, queue_id))) is not None]
+    if goal.kind == "time" and (falls := {fall for queue in held for fall in store.falls_before_end(queue)}):
+        what = "brokers search by time as if store times only rose; `rmqctl query STORE --topic T --queue Q --at TIME`"
+        notes = (*notes, f"{max(falls).words}: {what} finds the first message of a queue")
     return OffsetPlan(group, topic, queues, tuple(change for change in changes if change is not None), notes)
 
 

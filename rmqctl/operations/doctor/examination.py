@@ -23,11 +23,13 @@ from rmqctl.forensics.groups.unreadable_queues import audit_unreadable
 from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
-from rmqctl.format.message import Damage
+from rmqctl.format.message import Damage, Message
 from rmqctl.operations.doctor.surroundings import audit_conf, audit_disk, conf_as_read, fitting, wrong_sizes
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
+from rmqctl.store.read.clock import ClockWatch, times_of
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
@@ -35,13 +37,16 @@ from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rmqctl.forensics.audit.part_audit import CheckedRun
     from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.format.columns import Numbers
     from rmqctl.format.profile import Profile
+    from rmqctl.logfile.column_reader import Columns
     from rmqctl.operations.doctor.surroundings import WrongSize
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
-    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.commit_log import ScanSummary
-    from rmqctl.store.read.file_scan import RecordRun, ScanItem
+    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 LEVEL_LOG = 1
@@ -103,6 +108,7 @@ class Examiner:
         self._blocked = blocked(store)
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
+        self._clock = ClockWatch()
         self._level = LEVEL_ALL if store.path.layout in (Layout.FILES, Layout.COMBINED) else LEVEL_LOG
         self._verification = Verification(store, self._level, threads, self._scan)
 
@@ -158,8 +164,18 @@ class Examiner:
         if builder is not None and self.store.path.layout is Layout.FILES and not self._wrong:
             with suppress(OSError):  # verify reports what cannot be read
                 self._simulation = RestartSimulation(self.store, self.profile, builder)
-        take = builder.take if builder else None
-        for item in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
+
+        def take(columns: Columns) -> tuple[tuple[Numbers, Numbers], DispatchColumns | CheckedRun | None]:
+            return times_of(columns), builder.take(columns) if builder else None
+
+        for found in self.store.commit_log.scan_columns(summary, take, threads=self._threads):
+            item = found
+            if isinstance(found, RecordRun):
+                times, result = found.result
+                self._clock.hear(*times)
+                item = found._replace(result=result)
+            elif isinstance(found, Message):
+                self._clock.hear([found.physical_offset], [found.store_timestamp])
             if self._simulation is not None:
                 self._simulation.hear(item)
             if isinstance(item, Damage):

@@ -49,6 +49,10 @@ TWINS = (
 CONF_CORRECTED = "The broker reads it at its next start; the old file is then {path}.bak.{more} Run doctor again."
 LINES_TO_LEAVE_OUT = " The files have the default lengths: the lines can also be left out."
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
+CLOCK = (
+    "This changes nothing, and shows the messages around that place. There is nothing to repair: use offsets rather "
+    "than times with `config set-offset`, and see that the broker's clock is right before it starts."
+)
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
     "allows reading and writing (4: reading alone), `mqadmin updateTopic -b HOST:PORT -t TOPIC -r N -w N` gives a "
@@ -100,6 +104,7 @@ COMMANDS = {
     "committed-gone": ("rmqctl info {target}", LOOK),
     "delay-stalled": ("rmqctl dump {target} --around {offset}", DELAY_STALLED),
     "half-stalled": ("rmqctl dump {target} --around {offset}", HALF_STALLED),
+    "clock-went-back": ("rmqctl dump {target} --around {offset}", CLOCK),
     "timer-ahead": ("rmqctl queue {target} rmq_sys_wheel_timer 0", LOOK),
 }
 KEEP_GOING = " --keep-going"

@@ -21,6 +21,7 @@ from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
 from rmqctl.store.config.store_path import Layout, StorePath, is_rocksdb_name
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
+from rmqctl.store.read.clock import ClockFall, clock_falls, first_stored_at
 from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -378,13 +379,15 @@ class ReadOnlyStore:
         `time` is in ms. The store time is read from the message in the commit log. The result is None if no message of
         the queue was stored at `time` or later.
         """
-        low = self.commit_log.min_offset
+        return first_stored_at(self.commit_log, self.falls_before_end(queue), queue, time)
 
-        def stored_then(unit: CqUnit) -> bool:
-            message = self.commit_log.message_at(unit.physical_offset) if unit.physical_offset >= low else None
-            return message is not None and message.store_timestamp >= time
+    def falls_before_end(self, queue: UnitQueue) -> tuple[ClockFall, ...]:
+        """Return where the clock of the broker went back, before the end of a queue.
 
-        return queue.first_where(stored_then)
+        Raises OSError.
+        """
+        last = queue.last()
+        return clock_falls(self.commit_log, self.commit_log.message_at(last.physical_offset) if last else None)
 
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""

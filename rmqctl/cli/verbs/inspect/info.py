@@ -78,6 +78,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
         ("  last message", _moment(log["lastStoreTime"], log["lastStoreTimestamp"])),
+        *(("  clock went back", _fall(fall)) for fall in log["clockWentBack"]),
         ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
         (
             "consume queues",
@@ -118,6 +119,11 @@ def _controller_fields(controller: dict[str, Any] | None) -> list[tuple[str, Any
     identity = "none: the broker has not registered" if None in names else "#".join(map(str, names))
     problems = [("attention", problem) for problem in controller["problems"]]
     return [("controller mode", identity), ("  epochs", epochs or "none"), *problems]
+
+
+def _fall(fall: dict[str, Any]) -> str:
+    times = (_moment(fall[f"{name}Time"], fall[f"{name}Timestamp"]) for name in ("from", "to"))
+    return f"at offset {fall['physicalOffset']}, from {' to '.join(times)}"
 
 
 def _moment(time: str | None, raw: int | None) -> str:

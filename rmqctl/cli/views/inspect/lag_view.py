@@ -13,7 +13,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.forensics.groups.lag import Bound, GroupLag, Lag, QueueLag
+    from rmqctl.forensics.groups.lag import Bound, GroupLag, Lag, Oldest, QueueLag
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -51,6 +51,7 @@ def lag_report(store: ReadOnlyStore, lag: Lag, shown: str, bound: Bound | None) 
         "store": shown,
         "lastStoreTimestamp": lag.end_ms,
         "lastStoreTime": None if lag.end_ms is None else rfc3339(lag.end_ms),
+        "clockWentBack": [fall.to_json() for fall in lag.clock_falls],
         "unlisted": lag.unlisted,
         "groupTotals": [_total_row(lag, total) for total in lag.totals],
         "groups": [_queue_row(lag, row) for row in lag.queues],
@@ -71,7 +72,7 @@ def _queue_row(lag: Lag, row: QueueLag) -> Row:
         "maxOffset": row.max_offset,
         "offset": row.offset,
         "behind": row.behind,
-        **_oldest(lag, row.oldest_ms),
+        **_oldest(lag, row.oldest),
         "outside": row.outside,
         "popped": row.popped,
     }
@@ -81,7 +82,7 @@ def _total_row(lag: Lag, total: GroupLag) -> Row:
     return {
         "group": total.group,
         "behind": total.behind,
-        **_oldest(lag, total.oldest_ms),
+        **_oldest(lag, total.oldest),
         "retryDepth": total.retry_depth,
         "retriesDelayed": total.retries_delayed,
         "dlqDepth": total.dlq_depth,
@@ -90,11 +91,12 @@ def _total_row(lag: Lag, total: GroupLag) -> Row:
     }
 
 
-def _oldest(lag: Lag, stored_ms: int | None) -> Row:
+def _oldest(lag: Lag, oldest: Oldest | None) -> Row:
+    stored_ms = oldest and oldest.stored_ms
     return {
         "oldestStoreTimestamp": stored_ms,
         "oldestStoreTime": None if stored_ms is None else rfc3339(stored_ms),
-        "oldestAgeMs": lag.age_ms(stored_ms),
+        "oldestAgeMs": lag.age_ms(oldest),
     }
 
 
@@ -157,6 +159,9 @@ def _remarks(store: ReadOnlyStore, lag: Lag) -> Iterator[str]:
     if expired:
         named = ", ".join(f"{group} {count}" for group, count in expired.items())
         yield f"{counted(sum(expired.values()), 'message')} expired unread: {named}"
+    if lag.clock_falls:
+        more = f"; {len(lag.clock_falls) - 1} more like it" if len(lag.clock_falls) > 1 else ""
+        yield f"{lag.clock_falls[-1].words}{more}: ages are by the clock of the log's end"
     yield from _remark_unknown_age(lag.of_unknown_age())
     yield from lag.problems
     yield from (f"{damage.path}: {damage.detail}" for damage in store.foreign)
