@@ -149,6 +149,9 @@ class Examiner:
             yield Finding("unfinished-change", RMQCTL_FOLDER, None, error.what)
         except RmqctlError:  # a journal that cannot be read: verify reports it
             pass
+        for fall in self._clock.falls():
+            path = self.store.commit_log.path_of(fall.physical_offset)
+            yield Finding("store-times-fall", path, fall.physical_offset, fall.words)
         yield from audit_conf(self._said.conf, self.profile.version, self._wrong)
         yield from audit_disk(self.store, self.profile)
         if self._level < LEVEL_ALL:
