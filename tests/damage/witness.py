@@ -65,12 +65,7 @@ def reachable(root: Path, ends: Mapping[tuple[str, int], tuple[int, int]] | None
 
     `ends` has the begin and the end of each queue, as queue offsets; without it, a unit may stand anywhere.
     """
-    log = {
-        int(path.name): path.read_bytes()
-        for path in (root / "commitlog").glob("*")
-        if path.is_file() and is_offset(path)
-    }
-    begins = sorted(log)
+    log = Log(root)
     found = set()
     for path in sorted((root / "consumequeue").rglob("*")):
         if not path.is_file() or not is_offset(path) or not path.parent.name.isdigit():
@@ -84,27 +79,46 @@ def reachable(root: Path, ends: Mapping[tuple[str, int], tuple[int, int]] | None
         for number, (offset, size, _) in enumerate(struct.iter_unpack(">qiq", data[: len(data) // UNIT * UNIT])):
             if not low <= first + number < high:
                 continue
-            index = bisect_right(begins, offset) - 1
-            if size > 0 and index >= 0 and _is_intact(log[begins[index]], begins[index], offset, size, topic, queue_id):
+            record = log.record(offset, size)
+            if record and names_of(record) == (topic, queue_id):
                 found.add(Place(topic, queue_id, offset))
     return found
 
 
-def _is_intact(data: bytes, begin: int, offset: int, size: int, topic: str, queue_id: int) -> bool:
-    at = offset - begin
-    if at + size > len(data):
-        return False
-    record = next(iter(records_of("", data[at : at + size])), None)
-    if record is None or record.size != size:
-        return False
-    record_data = data[at : at + size]
-    return (
-        _ends_right(record)
-        and _number(record_data, record, "physical-offset") == offset
-        and _number(record_data, record, "queue-id") == queue_id
-        and _bytes(record_data, record, "topic") == topic.encode()
-        and zlib.crc32(_bytes(record_data, record, "body")) & POSITIVE == _number(record_data, record, "body-crc")
-    )
+def names_of(data: bytes) -> tuple[str, int]:
+    """The topic and the queueId of a record."""
+    record = next(iter(records_of("", data)))
+    return _bytes(data, record, "topic").decode(errors="replace"), _number(data, record, "queue-id")
+
+
+class Log:
+    """The files of a store's log, as they are now."""
+
+    def __init__(self, root: Path) -> None:
+        self._files = {
+            int(path.name): path.read_bytes()
+            for path in (root / "commitlog").glob("*")
+            if path.is_file() and is_offset(path)
+        }
+        self._begins = sorted(self._files)
+
+    def record(self, offset: int, size: int) -> bytes:
+        """The record at a physical offset; empty if it is not intact, with its offset and a body with its checksum."""
+        index = bisect_right(self._begins, offset) - 1
+        if size <= 0 or index < 0:
+            return b""
+        begin = self._begins[index]
+        data = self._files[begin][offset - begin : offset - begin + size]
+        record = next(iter(records_of("", data)), None)
+        is_intact = (
+            record is not None
+            and record.size == size
+            and _ends_right(record)
+            and (data[-1] or not record.fields["properties"].size)  # properties end in no zero, but in a torn write
+            and _number(data, record, "physical-offset") == offset
+            and zlib.crc32(_bytes(data, record, "body")) & POSITIVE == _number(data, record, "body-crc")
+        )
+        return data if is_intact else b""
 
 
 def _ends_right(record: Record) -> bool:
