@@ -21,6 +21,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -34,14 +35,22 @@ def audit_waiting(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     `last_ms` is the store time of the log's last message (ms since 1970). Raises OSError.
     """
     delivered = {(found.topic, found.queue_id): found.offset for found in delay_offsets(store)}
-    checked = {
-        (found.topic, found.queue_id): found.offset for found in consumer_offsets(store) if found.owner == TRANS_GROUP
-    }
+    checked = checked_halves(store)
     for key in sorted(store.queues):
         if key[0] == SCHEDULE_TOPIC:
             yield from _delay_level(store, key, delivered.get(key, 0), last_ms)
         elif key[0] == TRANS_HALF_TOPIC:
             yield from _halves(store, key, checked, last_ms)
+
+
+def checked_halves(store: ReadOnlyStore) -> dict[QueueKey, int]:
+    """Return the queue offset up to which each half queue was checked.
+
+    Raises OSError.
+    """
+    return {
+        (found.topic, found.queue_id): found.offset for found in consumer_offsets(store) if found.owner == TRANS_GROUP
+    }
 
 
 def _delay_level(store: ReadOnlyStore, key: QueueKey, delivered: int, last_ms: int) -> Iterator[Finding]:
@@ -62,30 +71,14 @@ def _delay_level(store: ReadOnlyStore, key: QueueKey, delivered: int, last_ms: i
 
 
 def _halves(store: ReadOnlyStore, key: QueueKey, checked: dict[QueueKey, int], last_ms: int) -> Iterator[Finding]:
-    """Yield a finding if half messages have waited for their end for more than a day.
-
-    A check of a broker stores the half message again: only the last one with a UNIQ_KEY waits. Without the queue of op
-    messages, nothing shows what ended.
-    """
-    op_key = (TRANS_OP_HALF_TOPIC, key[1])
-    queue, ops, log = store.queues[key], store.queues.get(op_key), store.commit_log
-    begin, end = queue.min_and_max(log.min_offset)
-    at = max(begin, checked.get(key, 0))
-    first = log.message_at(unit.physical_offset) if at < end and (unit := queue.find(at)) is not None else None
-    if ops is None or (first is not None and last_ms - first.store_timestamp <= HALF_MS):
-        return
-    ended: set[int] = set()
-    for unit in ops.units(max(ops.min_offset(log.min_offset), checked.get(op_key, 0)), ops.max_offset):
-        if (op := log.message_at(unit.physical_offset)) is not None:
-            ended.update(op_message.decode(bytes(op.body)).half_offsets)
-    waiting = {}
-    for unit in queue.units(at, end):
-        half = log.message_at(unit.physical_offset)
-        if half is not None:
-            waiting[half.properties.get(UNIQ_KEY, half.msg_id)] = half
-    late = [
-        half for half in waiting.values() if half.queue_offset not in ended and last_ms - half.store_timestamp > HALF_MS
-    ]
+    """Yield a finding if half messages have waited for their end for more than a day."""
+    queue, log = store.queues[key], store.commit_log
+    at = max(queue.min_offset(log.min_offset), checked.get(key, 0))
+    unit = queue.find(at)
+    first = log.message_at(unit.physical_offset) if unit is not None else None
+    if first is not None and last_ms - first.store_timestamp <= HALF_MS:
+        return  # so are all that follow
+    late = [half for half in open_halves(store, key, checked) if last_ms - half.store_timestamp > HALF_MS]
     if late:
         detail = (
             f"{counted(len(late), 'half message')} without commit or rollback; the first was stored at "
@@ -95,3 +88,28 @@ def _halves(store: ReadOnlyStore, key: QueueKey, checked: dict[QueueKey, int], l
             "half-overdue", f"{CONSUMEQUEUE}/{key[0]}/{key[1]}", late[0].physical_offset, detail,
             topic=key[0], queue_id=key[1], queue_offset=late[0].queue_offset, count=len(late),
         )  # fmt: skip
+
+
+def open_halves(store: ReadOnlyStore, key: QueueKey, checked: dict[QueueKey, int]) -> list[Message]:
+    """Return the half messages of a queue without commit or rollback.
+
+    `checked` has the offsets of the broker's own group, which checks them. A check stores the half message again: only
+    the last one with a UNIQ_KEY waits. Without the queue of op messages nothing shows what ended, and the result is
+    empty. Raises OSError.
+    """
+    op_key = (TRANS_OP_HALF_TOPIC, key[1])
+    queue, ops, log = store.queues[key], store.queues.get(op_key), store.commit_log
+    begin, end = queue.min_and_max(log.min_offset)
+    at = max(begin, checked.get(key, 0))
+    if ops is None:
+        return []
+    ended: set[int] = set()
+    for unit in ops.units(max(ops.min_offset(log.min_offset), checked.get(op_key, 0)), ops.max_offset):
+        if (op := log.message_at(unit.physical_offset)) is not None:
+            ended.update(op_message.decode(bytes(op.body)).half_offsets)
+    waiting = {}
+    for unit in queue.units(at, end):
+        half = log.message_at(unit.physical_offset)
+        if half is not None:
+            waiting[half.properties.get(UNIQ_KEY, half.msg_id)] = half
+    return [half for half in waiting.values() if half.queue_offset not in ended]

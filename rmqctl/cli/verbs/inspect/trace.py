@@ -77,12 +77,21 @@ def trace_options(command: F) -> F:
         rmqctl trace store --key order-4711 --topic OrderPaid
         # a message by the id that a broker gave the message
         rmqctl trace store --msg-id C0A8070900002A9F00000000000037EE
+        # transactions without an end, and delayed messages that are overdue
+        rmqctl trace store --unresolved
         # a sequence diagram for a report
         rmqctl trace store --key order-4711 --mermaid > order.mmd
     """,
 )
 @stores_argument
 @trace_options
+@click.option(
+    "--unresolved",
+    is_flag=True,
+    help="In place of one message, list all half messages without commit or rollback, and all delayed messages that "
+    "are overdue, or that the offset of their delay level has skipped. Ages count up to the last message of the log. "
+    "Timer messages of 5.x are not listed.",
+)
 @click.option("--mermaid", is_flag=True, help="Print a sequence diagram in Mermaid's language.")
 @output_option("table", "json")
 @threads_option
@@ -96,6 +105,7 @@ def command(
     scan: bool,
     body: str | None,
     charset: str | None,
+    unresolved: bool,
     mermaid: bool,
     output: str,
     threads: int,
@@ -112,11 +122,13 @@ def command(
 
     `trace` searches the index first. `trace` reads the log if the index is missing or incomplete, or if nothing is
     found. If no store has the message, the exit code is 1. If nothing is found, the verdict says what was searched, and
-    what is known about the message.
+    what is known about the message. With --unresolved, the exit code is 1 if a message waits.
     """
     from rmqctl.forensics.trace.document import document
     from rmqctl.forensics.trace.trace import Trace
 
+    if unresolved:
+        return _list_unresolved(stores, broker_conf, output, asked, follow_links=follow_links)
     question, bodies = question_of(asked), bodies_of(body, charset)
     if mermaid and output != "table":
         raise click.UsageError("give --mermaid or -o json, not both")
@@ -139,6 +151,29 @@ def command(
         for damage in store.foreign:
             remark(f"{where}{damage.path}: {damage.detail}")
     return int(exit_code_of(trace))
+
+
+def _list_unresolved(
+    stores: tuple[Path, ...], broker_conf: Path | None, output: str, asked: TraceOptions, *, follow_links: bool
+) -> int:
+    """Print the messages that wait for too long. Return the exit code."""
+    from rmqctl.cli.views.inspect.trace_view import print_unresolved
+    from rmqctl.forensics.trace.unresolved import unresolved, verdict
+
+    if any(value is not None for value in vars(asked).values()):
+        raise click.UsageError("--unresolved lists all such messages: give no id, key, offset or topic with it")
+    opened = [open_store(store, broker_conf, follow_links) for store in stores]
+    rows = [row for name, store in zip(stores, opened, strict=True) for row in unresolved(store, str(name))]
+    if output == "json":
+        names = [str(store) for store in stores]
+        empty = {"stages": [], "groups": [], "clientRecords": [], "searched": [], "leftOut": 0, "remarks": []}
+        head = {"store": names[0], "stores": names, "found": bool(rows), "verdict": verdict(rows)}
+        print_document("trace", head | empty | {"unresolved": rows})
+    else:
+        print_unresolved(verdict(rows), rows)
+    if any(store.partly_read for store in opened):
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if rows else ExitCode.CLEAN)
 
 
 def exit_code_of(trace: Trace) -> ExitCode:

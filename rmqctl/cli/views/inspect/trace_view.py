@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from rmqctl.cli.output.render import print_fields, print_line_of_text, print_rows, print_toned
@@ -40,6 +41,24 @@ def print_trace(document: Row) -> None:
         _print_findings(store, f"{store['store']}: " if several else "")
     for text in document["remarks"]:
         print_line_of_text(text)
+
+
+def print_unresolved(verdict: str, rows: list[Row]) -> None:
+    """Print what waits, one row for each message."""
+    print_toned(verdict, Tone.ATTENTION if rows else Tone.GOOD)
+    several = len({row["store"] for row in rows}) > 1
+    columns: dict[str, Callable[[Row], Any]] = {"STORE": itemgetter("store")} if several else {}
+    columns |= {
+        "WAITS": lambda row: Toned("delayed, skipped", Tone.BAD) if row["skipped"] else row["kind"],
+        "AGE": lambda row: duration(row["ageMs"]),
+        "STORED": itemgetter("storeTime"),
+        "DUE": lambda row: row["dueTime"] or "",
+        "TOPIC": lambda row: row["realTopic"] or "",
+        "OFFSET": itemgetter("physicalOffset"),
+        "UNIQ_KEY": lambda row: row["uniqueKey"] or "",
+        "KEYS": lambda row: row["keys"] or "",
+    }
+    _print_part(rows, columns)
 
 
 def _tone(document: Row) -> Tone:

@@ -604,3 +604,27 @@ def test_when_a_delayed_message_is_due(golden: Golden, rmqctl: Rmqctl) -> None:
             assert f"; due at {found['stages'][0]['dueTime']}" in found["verdict"]
     half = rmqctl("trace", golden("broker-533"), "--key", "poison-7", "-o", "json").document()["stages"][0]
     assert half["dueTimestamp"] is half["checkTimes"] is None
+
+
+def test_unresolved_messages_are_listed(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Half messages without an end, and delayed ones that the offset of their level has skipped."""
+    delayed, halves = unpack("497-delay", tmp_path / "a"), unpack("broker-497", tmp_path / "b")
+    nothing = rmqctl("trace", delayed, halves, "--unresolved")
+    assert (nothing.code, nothing.out.count("\n")) == (0, 1)
+    (delayed / "config" / "delayOffset.json").write_text('{"offsetTable":{1:1,3:25477423}}')
+    offsets = halves / "config" / "consumerOffset.json"
+    table = offsets.read_text().replace("{0:80", "{0:0").replace("{0:60", "{0:0")
+    table = re.sub(r"(TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS\":\{0:)0", r"\g<1>58", table)
+    offsets.write_text(table)
+    found = rmqctl("trace", delayed, halves, "--unresolved", "-o", "json")
+    rows = found.document()["unresolved"]
+    assert found.code == 1
+    late = [row for row in rows if row["kind"] == "delayed"]
+    assert [(row["topic"], row["queueId"], row["queueOffset"], row["skipped"]) for row in late] == [
+        (SCHEDULE, 2, number, True) for number in range(5)
+    ]
+    assert all(row["dueTimestamp"] == row["storeTimestamp"] + 10_000 for row in late)
+    assert {row["kind"] for row in rows} == {"delayed", "half"}
+    assert min(row["ageMs"] for row in rows if row["kind"] == "half") > 0
+    assert "5 delayed messages overdue or skipped" in rmqctl("trace", delayed, halves, "--unresolved").out
+    assert rmqctl("trace", delayed, "--unresolved", "--key", "o1").code == 2
