@@ -162,6 +162,8 @@ class Search:
         if asked.msg_id is not None:
             _, offset = parse_msg_id(asked.msg_id)
             return Filter(from_offset=offset, to_offset=offset + 1)
+        if asked.queue_id is not None and (asked.topic or "").startswith(properties.LMQ_PREFIX):
+            return Filter(since=asked.at)  # the messages of a light queue are those of other topics
         topics = frozenset() if asked.topic is None else frozenset([asked.topic])
         key = asked.unique_key or asked.key
         return Filter(topics=topics, queue_id=asked.queue_id, queue_offset=asked.offset, key=key, since=asked.at)
@@ -170,15 +172,18 @@ class Search:
         asked = self._question
         if asked.msg_id is not None:
             return message.msg_id == asked.msg_id.upper()
+        if asked.queue_id is not None:
+            offset = None if asked.at is not None else asked.offset
+            is_late = asked.at is None or message.store_timestamp >= asked.at
+            return is_late and any(
+                (place.topic, place.queue_id) == (asked.topic, asked.queue_id) and offset in (None, place.queue_offset)
+                for place in queue_destinations(message)
+            )
         if asked.topic is not None and message.topic != asked.topic:
             return False
         if asked.unique_key is not None:
             return message.properties.get(properties.UNIQ_KEY) == asked.unique_key
-        if asked.key is not None:
-            return has_key(message, asked.key)
-        if message.queue_id != asked.queue_id:
-            return False
-        return message.queue_offset == asked.offset if asked.at is None else message.store_timestamp >= asked.at
+        return asked.key is None or has_key(message, asked.key)
 
     def _by_ids(self, ids: tuple[str, ...], *, by_scan: bool) -> Iterator[dict[str, Any]]:
         """Yield the messages with ids of either kind, each message once."""
