@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.survey.not_read import not_read
 from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
@@ -18,13 +17,14 @@ from rmqctl.store.read.index.tag_index import signs_of_5_4
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 
 if TYPE_CHECKING:
+    from rmqctl.forensics.survey.not_read import NotRead
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-def survey(store: ReadOnlyStore) -> dict[str, Any]:
+def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
     """Return the document of `info -o json`.
 
-    Raises OSError if a needed file cannot be read.
+    `beside` is what `not_read` found. Raises OSError if a needed file cannot be read.
     """
     log = store.commit_log
     in_use = log.files_in_use()
@@ -62,7 +62,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         "index": _index(store),
         "controller": _controller(store),
         "topics": topics,
-        "notLookedAt": [one.path for one in not_read(store)],
+        "notLookedAt": [one.path for one in beside],
         "anomalies": [
             {"code": damage.code, "path": damage.path, "detail": damage.detail}
             for damage in [*log.queue.anomalies, *store.foreign]

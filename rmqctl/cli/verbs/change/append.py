@@ -216,6 +216,17 @@ def command(
     offsets of each queue.
     """
     _check_usage(source, message, asked)
+    return _append(store, source, output, progress_mode, message, asked)
+
+
+def _append(
+    store: Path,
+    source: BinaryIO | None,
+    output: str,
+    progress_mode: str,
+    message: MessageOptions,
+    asked: AppendOptions,
+) -> int:
     from rmqctl.cli.views.change.append_report import AppendReport
     from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender
     from rmqctl.operations.append.line_appender import LineAppender

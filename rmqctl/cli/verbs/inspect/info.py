@@ -42,12 +42,12 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     from rmqctl.forensics.survey.survey import survey
 
     opened = open_store(store, broker_conf, follow_links, log_only=True)
-    not_read_words = in_words(not_read(opened))
-    document = survey(opened)
+    beside = not_read(opened)
+    document = survey(opened, beside)
     if output == "json":
         print_document("info", document)
     else:
-        print_fields([*_fields(document), *_attention(document, not_read_words)])
+        print_fields([*_fields(document), *_attention(document, in_words(beside))])
         if document["topics"]:
             print()
             rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
