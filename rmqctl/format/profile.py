@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class QueueCut(Enum):
-    """When the broker cuts the queues at the log's end."""
+    """The case in which the broker cuts the queues at the log's end."""
 
     IF_ABNORMAL = "always in an abnormal recovery, never in a normal one"  # up to 4.3.1
     BY_END_BEFORE_SCAN = "if the queues' end before the scan is at or after the log's end"  # 4.3.2 to 5.3.3
@@ -36,57 +36,57 @@ class StartSettings(NamedTuple):
 
 
 class StartRules(NamedTuple):
-    """How one version starts; the fields with a default also depend on broker.conf."""
+    """The start of one version; the fields with a default also depend on broker.conf."""
 
     version: str
     stops_loading_at_wrong_length: bool
-    """Whether load() leaves out a file of a wrong length, and all later files, and goes on. Otherwise it fails."""
+    """load() leaves out a file of a wrong length, and all later files, and goes on. Otherwise it fails."""
     loads_around_folders: bool
-    """Whether load() ignores folders among log or queue files."""
+    """load() ignores folders among log or queue files."""
     deletes_empty_last_file: bool
-    """Whether load() deletes the last file of a folder if it has 0 bytes."""
+    """load() deletes the last file of a folder if it has 0 bytes."""
     has_batch_queues: bool
-    """Whether batchconsumequeue/ is loaded, and `queue.type` of topics.json must match the queue's folder."""
+    """batchconsumequeue/ is loaded, and `queue.type` of topics.json must match the queue's folder."""
     knows_long_topics: bool
-    """Whether V2 records, for topics longer than 127 bytes, are records."""
+    """V2 records, for topics longer than 127 bytes, are records."""
     checks_room: bool
-    """Whether a record or blank is bad if its TOTALSIZE is larger than the rest of its file."""
+    """A record or blank is bad if its TOTALSIZE is larger than the rest of its file."""
     recovers_from_queues: bool
-    """Whether a normal recovery begins near the queues' end, and dispatches what follows it.
+    """A normal recovery begins near the queues' end, and dispatches what follows it.
 
     Otherwise, it begins at the third file from the end, and dispatches nothing.
     """
     checks_first_record: bool
-    """Whether the search for the start file checks the whole first record of a file, and not only its head."""
+    """The search for the start file checks the whole first record of a file, and not only its head."""
     recovers_by_logics_offset: bool
-    """Whether an abnormal recovery begins by logicsPhysicalOffset and logicsMsgTimestamp of the checkpoint alone."""
+    """An abnormal recovery begins by logicsPhysicalOffset and logicsMsgTimestamp of the checkpoint alone."""
     queue_cut: QueueCut
     destroys_queues_without_log: bool
-    """Whether also a normal recovery deletes all queues if the log has no file."""
+    """Also a normal recovery deletes all queues if the log has no file."""
     dispatches_in_start: bool
-    """Whether start() dispatches the records after the queues' end, and waits for this dispatch."""
+    """start() dispatches the records after the queues' end, and waits for this dispatch."""
     expired_queue_begins_at_end: bool
-    """Whether the min offset of a queue whose messages are all gone becomes the queue's end."""
+    """The min offset of a queue whose messages are all gone becomes the queue's end."""
     fails_on_empty_last_queue_file: bool
-    """Whether load() fails if the last file of a queue has no unit (correctMinOffset)."""
+    """load() fails if the last file of a queue has no unit (correctMinOffset)."""
     forgets_min_without_files: bool
-    """Whether the min offset of a queue without files becomes 0 (correctMinOffset)."""
+    """The min offset of a queue without files becomes 0 (correctMinOffset)."""
     dispatches_to_lmq: bool
-    """Whether INNER_MULTI_DISPATCH of a message names further queues for it."""
+    """INNER_MULTI_DISPATCH of a message names further queues for it."""
     light_queues_for_all_topics: bool
-    """Whether this is also so for retry, schedule and `rmq_sys_` topics."""
+    """This is also so for retry, schedule and `rmq_sys_` topics."""
     recover_max_num: int = 0
     """The number of files, from the end, where the scan may begin at the earliest; 0 for no limit."""
     force_verify_prop_crc: bool = False
-    """Whether the checksum in `__CRC32#` is required of each record, and BODYCRC is not checked."""
+    """The checksum in `__CRC32#` is required of each record, and BODYCRC is not checked."""
     requires_dup_info: bool = False
-    """Whether a record with properties is bad without DUP_INFO (5.x with duplicationEnable)."""
+    """A record with properties is bad without DUP_INFO (5.x with duplicationEnable)."""
     message_index_safe: bool = False
-    """Whether the start file must also be older than the checkpoint's indexMsgTimestamp."""
+    """The start file must also be older than the checkpoint's indexMsgTimestamp."""
     check_offset: bool = False
-    """Whether an abnormal recovery ends the log at a PHYSICALOFFSET outside of its file."""
+    """An abnormal recovery ends the log at a PHYSICALOFFSET outside of its file."""
     accelerated: bool = False
-    """Whether an abnormal recovery begins at logicsPhysicalOffset itself, and fails if this is 0."""
+    """An abnormal recovery begins at logicsPhysicalOffset itself, and fails if this is 0."""
 
     @property
     def checks_good_records(self) -> bool:
@@ -186,49 +186,49 @@ class Profile(NamedTuple):
     version: str
     """The version whose start is simulated: the one that the user gave, or the usual one of the profile."""
     label: str
-    """What messages call the broker: the version that the user gave, or the profile's name."""
+    """The name of the broker in messages: the version that the user gave, or the profile's name."""
     ends_properties_with_separator: bool
-    """Whether 0x02 also follows the last property (MessageDecoder.messageProperties2String)."""
+    """0x02 also follows the last property (MessageDecoder.messageProperties2String)."""
     knows_long_topics: bool
-    """Whether V2 records exist, which can have topics longer than 127 bytes."""
+    """V2 records exist, which can have topics longer than 127 bytes."""
     writes_pid_into_abort: bool
-    """Whether `abort` has the PID, and the old content of `abort` is moved to `abort.bak` (5.x, MixAll.string2File)."""
+    """`abort` has the PID, and the old content of `abort` is moved to `abort.bak` (5.x, MixAll.string2File)."""
     knows_topic_attributes: bool
-    """Whether topics.json has `attributes` for each topic, and a stateVersion."""
+    """topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer with an offset far after a queue's end continues at offset 0 (up to 4.9.3).
+    """A consumer with an offset far after a queue's end continues at offset 0 (up to 4.9.3).
 
     This rule is only for queues that begin at 0. In all other cases, the consumer continues at the queue's end.
     """
     expired_queue_begins_at_end: bool
-    """Whether the min offset of a queue without remaining messages becomes the queue's end (5.x)."""
+    """The min offset of a queue without remaining messages becomes the queue's end (5.x)."""
     finds_offset_by_store_time: bool
-    """Whether look-ups by time use only store times (5.x).
+    """Look-ups by time use only store times (5.x).
 
     Otherwise, look-ups by time first use the modification times of files.
     """
     versions_delay_offsets: bool
-    """Whether delayOffset.json has a dataVersion (5.x)."""
+    """delayOffset.json has a dataVersion (5.x)."""
     light_queues_for_all_topics: bool
-    """Whether LMQ also allows retry, schedule and `rmq_sys_` topics, and queue names without %LMQ% (4.9 to 5.1.0)."""
+    """LMQ also allows retry, schedule and `rmq_sys_` topics, and queue names without %LMQ% (4.9 to 5.1.0)."""
     half_messages_take_light_offsets: bool
-    """Whether prepared and rollback records also get queue offsets in LMQ queues (since 5.2)."""
+    """Prepared and rollback records also get queue offsets in LMQ queues (since 5.2)."""
     counts_usable_space: bool
-    """Whether disk usage is a whole percentage of the usable space (since 4.9.2).
+    """Disk usage is a whole percentage of the usable space (since 4.9.2).
 
     Otherwise, disk usage is a fraction of the whole disk.
     """
     force_level_asks: bool
-    """Whether disk usage over the force level starts deletion (5.x).
+    """Disk usage over the force level starts deletion (5.x).
 
     Otherwise, disk usage over diskMaxUsedSpaceRatio starts deletion.
     """
     indexes_tags: bool
-    """Whether the index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
+    """The index also has an entry for TAGS, `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
     has_slave_timeout: bool
-    """Whether a synchronous master waits for slaveTimeout (since 4.9.3), not for syncFlushTimeout."""
+    """A synchronous master waits for slaveTimeout (since 4.9.3), not for syncFlushTimeout."""
     counts_in_sync_replicas: bool
-    """Whether a synchronous master waits for inSyncReplicas brokers (5.x), not for any slave."""
+    """A synchronous master waits for inSyncReplicas brokers (5.x), not for any slave."""
 
 
 PROFILE_4_7 = Profile(

@@ -27,7 +27,11 @@ FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
 JAVA_INT_MAX = 2**31 - 1  # the type of file sizes, such as mappedFileSizeCommitLog
 LINK_TEXT = "a symbolic link out of the store; --follow-links follows it"
-_LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 deletes it where it is the last one"}
+EMPTY_FILE = "the file is empty"
+_LOADED_BY = {
+    True: "no broker loads it",
+    False: "brokers up to 5.1.2 do not load it, later ones delete it where it is the last one",
+}
 
 
 def is_file_name(name: str) -> bool:
@@ -254,7 +258,7 @@ def _length_words(size: int, usual: int) -> str:
     """
     if size:
         return f"the file has {size} bytes, it should have {usual}"
-    return f"the file is empty, it should have {usual} bytes" if usual else "the file is empty"
+    return f"{EMPTY_FILE}, it should have {usual} bytes" if usual else EMPTY_FILE
 
 
 def _common_size(files: list[MappedFile]) -> int:

@@ -62,8 +62,8 @@ NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() f
 # the commands for causes of `doctor`; for all other causes, the command is `verify`
 CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
-        "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "log-tail-unclean",
-        "queue-ahead", "checkpoint-wrong", "broker-died",
+        "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "queue-file-empty",
+        "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died",
     ),
     "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
     "rmqctl rebuild STORE queues --dry-run": (

@@ -15,7 +15,7 @@ from rmqctl.forensics.doctor.group import Group
 from rmqctl.forensics.doctor.index_clues import other_keys
 from rmqctl.forensics.doctor.queue_clues import moved_records, replaced_file, with_other_tags
 from rmqctl.forensics.finding import Finding
-from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.logfile.mapped_file_queue import EMPTY_FILE, OFFSET_MAX
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
@@ -321,6 +321,8 @@ class _Attribution:
             group = self._group("queue-behind")
         elif all((*key, finding.physical_offset) in self._facts.twins for finding in findings):
             group = self._group("queue-twins", f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
+        elif not self._facts.missed.get(key) and all(one.detail.startswith(EMPTY_FILE) for one in findings):
+            group = self._group("queue-file-empty")
         elif codes <= AHEAD_OF_LOG:
             group = self._group("queue-ahead", f"{key[0]}/{key[1]}")
         elif has_other_tags:

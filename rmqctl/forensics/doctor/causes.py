@@ -165,7 +165,13 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "log-file-empty": CauseKind(
         "The last file of the commit log is empty: {subjects}{places}",
-        "It holds no message. Brokers of 4.x do not start while it is there; 5.3 deletes it.",
+        "It holds no message. Brokers up to 5.1.2 do not start while it is there, or leave it out; later ones delete "
+        "it.",
+    ),
+    "queue-file-empty": CauseKind(
+        "The last file of a consume queue is empty: {subjects}{places}",
+        "The queue misses no message. Brokers up to 5.1.2 do not start while the file is there, or leave it out; later "
+        "ones delete it.",
     ),
     "messages-rejected": CauseKind(
         "Clients reject messages of the commit log: {subjects}{places}",

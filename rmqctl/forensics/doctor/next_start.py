@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.format.profile import VERSIONS
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.doctor.store_facts import StoreFacts
@@ -113,3 +114,80 @@ def _reach(restart: RestartOutcome, group: Group) -> str:
         return f"It begins after {group.physical_offset}: the damage there stays, and a later start can reach it."
     is_passed = restart.max_phy_offset > group.physical_offset
     return f"It {'passes over' if is_passed else 'stops at'} the damage at {group.physical_offset}."
+
+
+def grouped_starts(
+    starts: Iterable[tuple[tuple[str, ...], RestartOutcome]],
+) -> tuple[tuple[tuple[str, ...], RestartOutcome], ...]:
+    """Join the versions that come to the same, or return () if all do.
+
+    `starts` are in the order of the versions; what is joined stays in this order.
+    """
+    groups: dict[tuple[object, ...], list[tuple[tuple[str, ...], RestartOutcome]]] = {}
+    for versions, restart in starts:
+        groups.setdefault(_effect(restart), []).append((versions, restart))
+    if len(groups) == 1:
+        return ()
+    return tuple(
+        (tuple(version for versions, _ in same for version in versions), same[0][1]) for same in groups.values()
+    )
+
+
+def _effect(restart: RestartOutcome) -> tuple[object, ...]:
+    """Return what of a start an operator sees."""
+    if restart.refused is not None or restart.hangs is not None:
+        return restart.refused is not None, restart.hangs is not None
+    return restart.max_phy_offset, restart.lost.records, _served(restart), _deleted(restart)
+
+
+def _served(restart: RestartOutcome) -> int:
+    return sum(max(queue.max_offset - queue.min_offset, 0) for queue in restart.queues)
+
+
+def _deleted(restart: RestartOutcome) -> tuple[str, ...]:
+    return (*restart.deleted_log_files, *(name for queue in restart.queues for name in queue.deleted))
+
+
+def starts_in_words(starts: Sequence[tuple[tuple[str, ...], RestartOutcome]]) -> str:
+    """Say in one line which versions do what; `starts` come from `grouped_starts`."""
+    started = [restart for _, restart in starts if restart.refused is None and restart.hangs is None]
+    differ = len({_served(restart) for restart in started}) > 1
+    return "; ".join(
+        f"{_ranges(versions)} {_start_in_words(restart, is_one=len(versions) == 1, says_served=differ)}"
+        for versions, restart in starts
+    )
+
+
+def _ranges(versions: Sequence[str]) -> str:
+    """Return versions as text: those that follow one another as a range."""
+    ranges: list[list[str]] = []
+    for version in versions:
+        follows = ranges and VERSIONS.index(version) == VERSIONS.index(ranges[-1][-1]) + 1
+        if follows:
+            ranges[-1].append(version)
+        else:
+            ranges.append([version])
+    words = [
+        f"{one[0]} and later"
+        if one[-1] == VERSIONS[-1] and one[1:]
+        else f"{one[0]} to {one[-1]}"
+        if one[2:]
+        else " and ".join(one)
+        for one in ranges
+    ]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _start_in_words(restart: RestartOutcome, *, is_one: bool, says_served: bool) -> str:
+    s = "s" if is_one else ""
+    if restart.refused is not None:
+        return f"refuse{s} to start ({restart.refused})"
+    if restart.hangs is not None:
+        return f"wait{s} for ever ({restart.hangs})"
+    deleted = _deleted(restart)
+    words = [f"delete{s} {deleted[0] if len(deleted) == 1 else counted(len(deleted), 'file')}"] if deleted else []
+    words += [f"lose{s} {counted(restart.lost.records, 'message') if restart.lost.records else 'no message'}"]
+    words += (
+        [f"then ha{'s' if is_one else 've'} {counted(_served(restart), 'message')} in queues"] if says_served else []
+    )
+    return f"start{s}, {', '.join(words)}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
+from rmqctl.forensics.doctor.next_start import grouped_starts
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
@@ -32,7 +33,8 @@ from rmqctl.store.read.clock import ClockWatch, times_of
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index.tag_index import indexes_tags
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart
+from rmqctl.store.read.version_guess import candidate_versions
+from rmqctl.store.recovery.simulation import RestartSimulation, plan_restart, restarts_by_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulation import RestartOutcome
 
 LEVEL_LOG = 1
+ByVersion = tuple[tuple[tuple[str, ...], "RestartOutcome"], ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,9 @@ class Examination:
     """The result of an examination of a store, with the plans for a repair.
 
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
-    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf.
+    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf. If
+    nobody gave a version, and the versions that the store may come from start differently, `by_version` has what they
+    come to.
     """
 
     report: VerifyReport
@@ -83,6 +88,7 @@ class Examination:
     repairs: Repairs
     broker_pid: int | None = None
     wrong_sizes: tuple[WrongSize, ...] = ()
+    by_version: ByVersion = ()
 
 
 class Examiner:
@@ -139,7 +145,8 @@ class Examiner:
             _still_missed(restart, repairs.plain),
             renamed,
         )
-        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder(), self._wrong)
+        by_version = self._by_version() if findings or _is_troubled(restart) else ()
+        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder(), self._wrong, by_version)
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""
@@ -195,6 +202,16 @@ class Examiner:
         if self.store.path.layout is not Layout.FILES or self.store.commit_log.queue.files:
             return None
         return plan_restart(self.store, self.profile)
+
+    def _by_version(self) -> ByVersion:
+        is_given = self.profile.label != self.profile.name
+        if is_given or self._wrong or self.store.path.layout is not Layout.FILES:
+            return ()
+        try:
+            found = restarts_by_rules(self.store, candidate_versions(self.store, self.profile), self._threads)
+        except OSError:
+            return ()
+        return grouped_starts(found)
 
     def _restart_as_said(self) -> RestartOutcome:
         """Simulate a start with the file lengths of broker.conf."""

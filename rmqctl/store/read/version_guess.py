@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import LayoutNotSupported
 from rmqctl.format.index_entry import ENTRY_FIRST, unique_key_hash
 from rmqctl.format.message import Message
-from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.format.profile import (
+    PROFILE_4_7,
+    PROFILE_4_9,
+    PROFILE_5_3,
+    PROFILE_5_4,
+    VERSIONS,
+    Profile,
+    profile_of,
+)
 from rmqctl.format.properties import PROPERTY_SEPARATOR
 from rmqctl.store.config.config_file import TOPICS_CONFIG, table
 from rmqctl.store.read.index.tag_index import TAGS_IN_INDEX, newest_indexed, signs_of_5_4
@@ -40,6 +48,17 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
     if store.conf.writing.property_crc or signs_of_5(store):
         return PROFILE_5_3
     return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
+
+
+def candidate_versions(store: ReadOnlyStore, profile: Profile) -> tuple[str, ...]:
+    """Return the versions of `profile` that may have written the store.
+
+    The last byte of the properties narrows them. If it is that of no version of the profile, it narrows nothing.
+    """
+    group = [profile_of(version) for version in VERSIONS if profile_of(version).name == profile.name]
+    ends = ends_with_separator(store)
+    fitting = [one for one in group if ends in (None, one.ends_properties_with_separator)]
+    return tuple(one.version for one in fitting or group)
 
 
 def shows_version(store: ReadOnlyStore) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqctl.format import checkpoint
 from rmqctl.format.message import MAGIC_V1, Damage, Message
-from rmqctl.format.profile import start_rules
+from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.system.storage import Kind
@@ -29,9 +29,11 @@ from rmqctl.store.recovery.rules import HEAD_SIZE, FileHead, FolderEntry, Mode, 
 from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.columns import Rows
-    from rmqctl.format.profile import Profile
+    from rmqctl.format.profile import Profile, StartRules
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
@@ -451,3 +453,25 @@ def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode:
     if restart.refused is None:
         restart.listen(threads)
     return restart.finish()
+
+
+def restarts_by_rules(
+    store: ReadOnlyStore, versions: Sequence[str], threads: int = 1
+) -> list[tuple[tuple[str, ...], RestartOutcome]]:
+    """Simulate a restart by each set of rules that `versions` have, in one scan.
+
+    Each outcome comes with the versions that have these rules. Raises OSError.
+    """
+    by_rules: dict[StartRules, list[str]] = {}
+    for version in versions:
+        by_rules.setdefault(start_rules(version, store.conf.start)._replace(version=""), []).append(version)
+    warm_up(scan, dispatch_scan, size=store.allocated)
+    builder = DispatchRequestBuilder(with_keys=False)
+    restarts = [RestartSimulation(store, profile_of(same[-1]), builder) for same in by_rules.values()]
+    starts = [restart.scanned_from for restart in restarts if restart.refused is None]
+    if starts:
+        log = store.commit_log
+        for item in log.scan_columns(ScanSummary(), builder.take, threads=threads, start=min(starts)):
+            for restart in restarts:
+                restart.hear(item)
+    return [(tuple(same), restart.finish()) for same, restart in zip(by_rules.values(), restarts, strict=True)]

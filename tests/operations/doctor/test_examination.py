@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.forensics.doctor.next_start import starts_in_words
+from rmqctl.format.profile import PROFILES, Profile, profile_of
 from rmqctl.operations.doctor.examination import Examination, Examiner
 from rmqctl.store.read.commit_log import CommitLog
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -51,3 +53,22 @@ def test_a_start_beside_a_queue_file_off_its_grid_is_simulated(golden: Golden) -
     assert found.restart is not None
     assert "file-length" in {finding.code for finding in found.findings}
     assert found.repairs.plain is not None
+
+
+@pytest.mark.parametrize("file", ["commitlog/00000000000000262144", "consumequeue/OrderPaid/0/00000000000000001000"])
+def test_versions_that_start_differently_are_told_apart(file: str, golden: Golden) -> None:
+    """RocketMQ's issue 6904: the real 5.1.1 does not start with an empty last file, and 5.1.4 deletes it."""
+    root = golden("514-basic")
+
+    def by_version(profile: Profile) -> str:
+        return starts_in_words(Examiner(ReadOnlyStore(root), profile, 1).run().by_version)
+
+    assert by_version(PROFILES["5.3"]) == ""  # a healthy store
+    (root / file).touch()
+    words = by_version(PROFILES["5.3"])
+    assert words.startswith(
+        f"5.0.0 to 5.1.2 refuse to start ({file.rpartition('/')[0]}: {file.rpartition('/')[2]} has 0"
+    )
+    assert "; 5.1.3 and 5.1.4 start, " in words
+    assert words.endswith("lose no message")
+    assert by_version(profile_of("5.1.1")) == ""  # the version is known

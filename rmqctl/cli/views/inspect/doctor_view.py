@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.output.render import text_width
 from rmqctl.forensics.doctor.causes import CAUSES
+from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
 from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.operations.doctor.diagnosis import one_line
@@ -55,6 +56,9 @@ def report_json(
         "maxPhyOffset": report.summary.end,
         "causes": [cause.to_json() for cause in causes],
         "assumed": assumed,
+        "byVersion": [
+            {"versions": list(versions)} | start_to_json(restart) for versions, restart in examination.by_version
+        ],
         "notLookedAt": [one.path for one in report.not_read],
         "notes": report.notes,
         "seconds": round(report.seconds, 6),
@@ -89,6 +93,8 @@ def print_page(
     print()
     _field("store", f"{counted(len(causes), 'cause')}; {what}")
     _field("a start now", diagnosis.start)
+    if examination.by_version:
+        _field("by version", starts_in_words(examination.by_version))
     for number, cause in enumerate(causes, 1):
         print()
         _print_cause(number, cause)
