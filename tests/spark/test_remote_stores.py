@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.cli.job.job_run import unread
+from rmqctl.logfile.system import remote_storage
+from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.source.index_source import IndexSource
 from rmqctl.spark.source.message_source import MessageSource
 from rmqctl.spark.source.queue_source import QueueSource
@@ -62,6 +66,23 @@ def test_questions(spark: SparkSession, question: str, damaged: Path, rmqctl: Rm
     assert there.code == here.code == 1
     assert here.document()["stores"] == [str(damaged)]
     assert there.out == here.out.replace(str(damaged), url_of(damaged))
+
+
+def test_what_only_this_host_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors without access to a bucket are named, with the place and the way out."""
+    unpack("533-basic", tmp_path)
+    system_of = remote_storage._system_of
+    source = MessageSource({"path": "fsspec+local:///denied/store", "ranges": "true"}, ["kind", "detail"])
+    with monkeypatch.context() as with_access:
+        with_access.setattr(remote_storage, "_system_of", lambda url: system_of(url.replace("/denied", str(tmp_path))))
+        tasks = source.tasks()
+    rows = [row for task in tasks for batch in source.read(task) for row in batch.to_pylist()]
+    counts = coverage(range_of(row["detail"]) for row in rows if row["kind"] == "range").counts
+    monkeypatch.setattr(remote_storage, "_system_of", lambda url: system_of(url.replace("/denied", str(tmp_path))))
+    words = unread([counts])
+    assert re.search(r"^fsspec\+local:///denied/store/commitlog/\d{20}: cannot be read: ", words)
+    assert "so the executors lack access" in words
+    assert "spark.executorEnv." in words
 
 
 def test_diff(spark: SparkSession, damaged: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:

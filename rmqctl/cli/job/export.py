@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.job.export_target import MODES, export_target
-from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_written, scanned
+from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_written, scanned, unread
 from rmqctl.cli.job.spark_options import FolderOrUrl, spark_options, stores_argument
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, output_option, progress_option
@@ -86,10 +86,12 @@ class ExportOptions:
 )
 @click.option(
     "--body",
-    type=click.Choice(("binary", "none")),
+    type=click.Choice(("binary", "utf8", "none")),
     default="binary",
     show_default=True,
-    help="`binary` writes bodies as stored. In JSON Lines and CSV, bodies are base64. `none` writes no bodies.",
+    help="`binary` writes bodies as stored, as base64 in JSON Lines and CSV. `utf8` writes the text of decompressed "
+    "bodies (zlib, lz4, zstd): in Parquet and Iceberg as a further column bodyText, null where that fails. `none` "
+    "writes no bodies.",
 )
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
@@ -136,7 +138,7 @@ def command(stores: tuple[Path, ...], target: Path, output: str, asked: JobOptio
         if chosen.raw:
             raise click.UsageError("--raw is for --format csv")
         return _to_table(stores, root_text(target), output, asked, chosen)
-    file_format = ExportFormat(chosen.file_format, body=chosen.body == "binary", raw=chosen.raw)
+    file_format = ExportFormat(chosen.file_format, body=chosen.body, raw=chosen.raw)
     place = export_target(target, stores, chosen.mode, file_format.suffix)
     with place as there, job_run("export", stores, asked) as run:
         found = write(run.records(()), Sink(there.staging, file_format, chosen.file_mib * MIB))
@@ -151,7 +153,7 @@ def _to_table(stores: tuple[Path, ...], name: str, output: str, asked: JobOption
     from rmqctl.spark.question.export.earlier_files import Mode
     from rmqctl.spark.question.export.iceberg import Table, check, count, write
 
-    table = Table(name, Mode(chosen.mode), chosen.body == "binary", chosen.file_mib * MIB)
+    table = Table(name, Mode(chosen.mode), chosen.body, chosen.file_mib * MIB)
     with job_run("export", stores, asked) as run:
         exists = check(run.spark, table)
         read = count(run.records(()))
@@ -163,7 +165,7 @@ def _to_table(stores: tuple[Path, ...], name: str, output: str, asked: JobOption
 def _check_read(run: JobRun, read: Scan) -> None:
     """Check that the whole log was read. Raises Unreadable."""
     if run.is_partial or read.counts.unreadable:
-        raise Unreadable("a part of the log could not be read: nothing was exported", hint="`rmqctl verify` says which")
+        raise Unreadable(f"nothing was exported: a part of the log could not be read: {unread([read.counts])}")
 
 
 def _finish(run: JobRun, read: Scan, written: Row, output: str) -> int:

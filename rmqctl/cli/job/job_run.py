@@ -16,7 +16,9 @@ from rmqctl.cli.job.spark_options import spark_session
 from rmqctl.cli.output.render import count_progress, print_document, print_fields, print_rows, remark
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
-from rmqctl.logfile.system.remote_storage import root_text
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text, storage_of
+from rmqctl.spark.source.source_stores import broker_of
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.scan.record_counts import RecordCounts
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -132,6 +135,8 @@ def print_result(
 ) -> None:
     """Print a document as JSON, or the document's list `rows` in another format."""
     verb = f"job.{run.name}"
+    if len({broker_of(name) for name in run.names}) < len(run.names) and "store" in keys:
+        columns = {"STORE": itemgetter("store")} | columns
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
     else:
@@ -154,6 +159,30 @@ def scanned(scan: Scan) -> Row:
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
+def unread(counts: Sequence[RecordCounts]) -> str:
+    """Return where and why executors could not read a place, and what to do.
+
+    If this host can read the place, the executors lack access or credentials.
+    """
+    first = next((one for one in counts if one.why_unread), None)
+    if first is None:
+        return "`rmqctl verify STORE` says which, and why"
+    place = root_path(first.unread_path)
+    try:
+        with MappedFile(storage_of(place.parent, follow_links=True), place, 0, first.unread_at + 1, kept=False) as file:
+            file.read(first.unread_at, 1)
+    except OSError:
+        then = "`rmqctl verify STORE` names every such place"
+    else:
+        given = (
+            "credentials, such as spark.executorEnv.AWS_ACCESS_KEY_ID in spark-defaults.conf"
+            if is_remote(place)
+            else "a user that may read it"
+        )
+        then = f"this host reads it, so the executors lack access: give them its {given}"
+    return f"{first.unread_path}: {first.why_unread} ({then})"
+
+
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     """Report on stderr what was read and what was not read. Return the exit code.
 
@@ -173,7 +202,7 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     is_unread = any(counts.unreadable for counts in read_counts)
     is_damaged = any(counts.damages for counts in read_counts)
     if is_unread:
-        remark("a part of the log could not be read: `rmqctl verify STORE` says which, and why")
+        remark(f"a part of the log could not be read: {unread(read_counts)}")
     elif is_damaged:
         remark("`rmqctl verify STORE` names the damaged places")
     if run.is_partial or is_unread:

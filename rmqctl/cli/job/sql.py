@@ -105,10 +105,10 @@ def command(
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
     bornTimestamp bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode
-    tags keys uniqKey properties body. damage: broker store path physicalOffset size damage detail, and if the record
-    shows them: topic queueId queueOffset storeTimestamp. queues (the units of consume queues): broker store topic
-    queueId queueOffset physicalOffset size tagsCode batchSize. index (the entries of the index): broker store path
-    entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
+    tags keys uniqKey properties body bodyText (decompressed text, null where that fails). damage: broker store path
+    physicalOffset size damage detail, and if the record shows them: topic queueId queueOffset storeTimestamp. queues
+    (the units of consume queues): broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index
+    (the entries of the index): broker store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
     QUERY runs with your rights. Therefore QUERY can read any file that you can read, such as csv.`/etc/passwd`, and can
     call any Java method by reflect(). Do not run a QUERY that you do not understand. Do not let other people write a

@@ -22,7 +22,8 @@ class RecordCounts(NamedTuple):
 
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
     message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
-    after the last message or blank. `end` is None if no message and no blank was found.
+    after the last message or blank. `end` is None if no message and no blank was found. `why_unread` says why the first
+    such place could not be read: `unread_at` (bytes) in the file `unread_path`.
     """
 
     messages: int = 0
@@ -32,6 +33,9 @@ class RecordCounts(NamedTuple):
     unreadable: int = 0
     begin: int | None = None
     end: int | None = None
+    unread_path: str = ""
+    unread_at: int = 0
+    why_unread: str = ""
 
     def plus(self, other: RecordCounts) -> RecordCounts:
         """Return the sum of `self` and `other`.
@@ -46,6 +50,7 @@ class RecordCounts(NamedTuple):
             self.unreadable + other.unreadable,
             min((begin for begin in (self.begin, other.begin) if begin is not None), default=None),
             max((end for end in (self.end, other.end) if end is not None), default=None),
+            *(self if self.why_unread else other)[-3:],
         )
 
 

@@ -12,7 +12,7 @@ from rmqctl.format import properties
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
-from rmqctl.spark.source.message_columns import US_PER_MS
+from rmqctl.spark.source.message_columns import US_PER_MS, body_text
 from rmqctl.spark.source.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
 from rmqctl.spark.source.source_stores import broker_of
 
@@ -61,4 +61,5 @@ def _texts(message: Message) -> dict[str, Any]:
         "uniqKey": found.get(properties.UNIQ_KEY),
         "properties": list(found.items()),
         "body": bytes(message.body),
+        "bodyText": body_text(message),
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqctl.format import host
+from rmqctl.format.body.bodies import NO_BODIES
 from rmqctl.format.message import tags_code
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels import row_scan
@@ -188,6 +189,11 @@ class _Rows:
         offsets, data = row_scan.gather(self.columns.buffer, self.rows["body_start"], self.rows["body_length"])
         return pa.Array.from_buffers(pa.binary(), len(self.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
+    def body_texts(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array([body_text(self.columns.message(row)) for row in range(len(self.rows))], pa.string())
+
 
 _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "physicalOffset": _Rows.offsets,
@@ -213,7 +219,17 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "uniqKey": lambda rows: rows.value("uniq_key", "UNIQ_KEY"),
     "properties": _Rows.properties,
     "body": _Rows.bodies,
+    "bodyText": _Rows.body_texts,
 }
+
+
+def body_text(message: Message) -> str | None:
+    """Return the text that `rmqctl dump --body utf8` shows, or None.
+
+    None is for a body that cannot be decompressed.
+    """
+    data, error = NO_BODIES.plain(message)
+    return None if error is not None else NO_BODIES.text(data)
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:

@@ -23,7 +23,8 @@ MESSAGE_COLUMNS = {
     "bodyLength": "int", "flag": "int", "sysFlag": "int", "bornTimestamp": "bigint", "bornHost": "string",
     "storeTimestamp": "bigint", "storeTime": "timestamp", "storeHost": "string", "reconsumeTimes": "int",
     "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint", "tags": "string", "keys": "string",
-    "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string", "detail": "string",
+    "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "bodyText": "string",
+    "damage": "string", "detail": "string",
 }  # fmt: skip
 # sizes in bytes, queue offsets in units, timestamps in ms since 1970; `timestamp` is where an interval begins;
 # physicalOffset, size and detail only in rows of kind 'range'

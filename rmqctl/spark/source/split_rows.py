@@ -42,7 +42,7 @@ from rmqctl.spark.source.queue_check import QueueCheck
 from rmqctl.spark.source.send_rows import SendRows
 from rmqctl.spark.source.source_stores import broker_of
 from rmqctl.store.config.broker_conf import BrokerConf
-from rmqctl.store.read.commit_log import goes_on
+from rmqctl.store.read.commit_log import UNREADABLE, goes_on
 from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, next_readable
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -305,11 +305,16 @@ class _SplitRows:
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
             return [] if damage is None else self._counted(damage, self._file.name)
-        path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
+        is_elsewhere = isinstance(item, Damage) and item.code not in UNREADABLE  # a task may not read the store at all
+        path = self._store().commit_log.path_of(item.physical_offset) if is_elsewhere else self._file.name
         return self._counted(item, path)
 
     def _counted(self, item: ScanItem, path: str) -> list[dict[str, Any]]:
-        self._counts = self._counts.plus(counts_of(item))
+        counts = counts_of(item)
+        if counts.unreadable and isinstance(item, Damage):
+            at = item.physical_offset - self._split.file_from_offset
+            counts = counts._replace(unread_path=self._split.path, unread_at=at, why_unread=item.detail)
+        self._counts = self._counts.plus(counts)
         rows: list[dict[str, Any]] = self._rows.of_item(item, path)
         return rows
 

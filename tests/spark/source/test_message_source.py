@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
 from rmqctl.format.body.bodies import Bodies
+from rmqctl.format.body.compression import BodyError, decompressed
 from rmqctl.spark.scan.coverage import coverage, range_of
 from rmqctl.spark.scan.split import Split, splits_of
 from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
@@ -50,6 +51,9 @@ def as_source(row: Row) -> Row:
         made["keys"] = row["properties"].get(properties.KEYS)
         made["uniqKey"] = row["properties"].get(properties.UNIQ_KEY)
         made["body"] = bytes.fromhex(row["body"])
+        made["bodyText"] = None
+        with suppress(BodyError):
+            made["bodyText"] = decompressed(row["sysFlag"], made["body"]).decode("utf-8", "replace")
     return made
 
 

@@ -1,7 +1,7 @@
 """The formats of an export, and their columns.
 
-Parquet has one folder for each topic and day. JSON Lines and CSV have the fields that `rmqctl dump` prints, and the
-broker.
+Parquet has one folder for each topic and day. JSON Lines and CSV have the fields that `rmqctl dump` prints, the
+broker and the store.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from rmqctl.format.timestamp import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-COLUMNS = ("broker", *(key for key in RECORD_KEYS if key not in TIME_KEYS))
+COLUMNS = ("broker", "store", *(key for key in RECORD_KEYS if key not in TIME_KEYS))
 PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 TEXT_COLUMNS = (*COLUMNS, *TIME_KEYS)
+# what cannot be decompressed is exported as stored
+BODY_COLUMNS = {"binary": ("body",), "utf8": ("body", "bodyText"), "none": ()}
 PARQUET, JSONL, CSV = "parquet", "jsonl", "csv"
 SUFFIXES = {PARQUET: ".parquet", JSONL: ".json", CSV: ".csv"}  # as Spark names its files
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -31,11 +33,12 @@ FORMULA = ("=", "+", "-", "@")
 class ExportFormat(NamedTuple):
     """A format (`name` is PARQUET, JSONL or CSV), and what it contains.
 
-    Without `body`, bodies are left out. Without `raw`, a text in CSV that looks like a formula gets a `'`.
+    `body` is "binary" (as stored), "utf8" (decompressed, as text) or "none". Without `raw`, a text in CSV that
+    looks like a formula gets a `'`.
     """
 
     name: str
-    body: bool
+    body: str
     raw: bool = False
 
     @property
@@ -46,7 +49,7 @@ class ExportFormat(NamedTuple):
     @property
     def needed(self) -> tuple[str, ...]:
         """Return the columns of `rocketmq` that the format needs."""
-        return (*(PARQUET_COLUMNS if self.name == PARQUET else COLUMNS), *(("body",) if self.body else ()))
+        return (*(PARQUET_COLUMNS if self.name == PARQUET else COLUMNS), *BODY_COLUMNS[self.body])
 
     @property
     def header(self) -> bytes:
@@ -63,14 +66,16 @@ class ExportFormat(NamedTuple):
 
     @property
     def _text_keys(self) -> tuple[str, ...]:
-        return (*TEXT_COLUMNS, *(("body", "bodyEncoding") if self.body else ()))
+        return (*TEXT_COLUMNS, *(() if self.body == "none" else ("body", "bodyEncoding")))
 
     def _shown(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row with the broker, and what `rmqctl dump --body base64` prints."""
         row |= {"properties": dict(row["properties"])}
         row |= {key: rfc3339(row[f"{key}stamp"]) for key in TIME_KEYS}
-        if self.body:
+        if self.body == "binary" or (self.body == "utf8" and row["bodyText"] is None):
             row |= {"body": base64.b64encode(row["body"]).decode(), "bodyEncoding": "base64"}
+        elif self.body == "utf8":
+            row |= {"body": row["bodyText"], "bodyEncoding": "utf8"}
         return {key: row[key] for key in self._text_keys}
 
 

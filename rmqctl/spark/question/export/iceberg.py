@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import BadRequest, RmqctlError, Unreadable
 from rmqctl.spark.question.export.earlier_files import Mode
-from rmqctl.spark.question.export.export_format import PARQUET_COLUMNS
+from rmqctl.spark.question.export.export_format import BODY_COLUMNS, PARQUET_COLUMNS
 from rmqctl.spark.question.log_records import Scan
 from rmqctl.spark.question.proof import NEEDED
 from rmqctl.spark.scan.coverage import Range, coverage, range_of
@@ -41,13 +41,13 @@ _HINT = (
 class Table(NamedTuple):
     """An Iceberg table to which an export goes.
 
-    `name` is CATALOG.DATABASE.TABLE. With `body`, the table has the bodies. `file_size` is the wanted size of a file in
+    `name` is CATALOG.DATABASE.TABLE. `body` is as in ExportFormat. `file_size` is the wanted size of a file in
     bytes.
     """
 
     name: str
     mode: Mode
-    body: bool
+    body: str
     file_size: int
 
 
@@ -103,7 +103,7 @@ def write(records: LogRecords, table: Table, read: Counted, *, exists: bool) -> 
     The result is the number of new files. Raises Unreadable if the log has changed since, or if the table has another
     number of new rows. Raises BadRequest if Spark refuses the table.
     """
-    columns = (*PARQUET_COLUMNS, *(("body",) if table.body else ()))
+    columns = (*PARQUET_COLUMNS, *BODY_COLUMNS[table.body])
     options = {**records.options, "expected": ranges_to_json(read.ranges)}
     found = records._replace(columns=columns, options=options).table((), ranges=True)
     run = uuid.uuid4().hex

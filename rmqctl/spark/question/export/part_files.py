@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 OPEN_MAX = 128  # files that one task has open
 GROUP_BYTES = 32 * 1024 * 1024  # of a row group in Parquet, before compression
 GROUPS_MIN = 4  # of a file of the wanted size, so that its size differs by at most a quarter
-_UNLIKE = ("body", "properties.key_value.value", "msgId", "keys", "uniqKey", "physicalOffset", "queueOffset", "bodyCrc")
+_UNLIKE = (
+    "body",
+    "bodyText",
+    "properties.key_value.value",
+    "msgId",
+    "keys",
+    "uniqKey",
+    "physicalOffset",
+    "queueOffset",
+    "bodyCrc",
+)
 
 
 class PartFile(NamedTuple):
@@ -167,7 +177,7 @@ class _ParquetFile:
         from pyarrow import parquet
 
         alike = [field.name for field in schema if field.name not in _UNLIKE]
-        with_limits = [field.name for field in schema if field.name not in ("body", "properties")]
+        with_limits = [field.name for field in schema if field.name not in ("body", "bodyText", "properties")]
         self._writer = parquet.ParquetWriter(
             stream, schema, compression="snappy", use_dictionary=alike, write_statistics=with_limits
         )

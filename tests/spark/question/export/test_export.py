@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 
 from rmqctl.spark.question.export.export_format import _csv, without_formulas
@@ -42,7 +43,11 @@ def test_parquet(golden_stores: dict[str, Path], tmp_path: Path, document: Calla
     roots = {name: golden_stores[name] for name in STORES}
     found = document("export", *roots.values(), "--to", tmp_path / "out")
     rows = in_order(read_back(tmp_path / "out"))
-    wanted = [row | {"broker": name} for name in sorted(roots) for row in dumped(roots[name], "hex")]
+    wanted = [
+        row | {"broker": name, "store": str(roots[name])}
+        for name in sorted(roots)
+        for row in dumped(roots[name], "hex")
+    ]
     assert found["code"] == 0
     assert found["messages"] == len(rows) == len(wanted)
     assert found["bytes"] == sum(row["size"] for row in rows)
@@ -61,7 +66,25 @@ def test_json_lines_are_dumps(golden_stores: dict[str, Path], tmp_path: Path, rm
     assert rmqctl("job", "export", root, "--to", tmp_path / "out", "--format", "jsonl").code == 0
     lines = [line for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
     rows = in_order([json.loads(line) for line in lines])
-    assert rows == [row | {"broker": "broker-533"} for row in dumped(root, "base64")]
+    assert rows == [row | {"broker": "broker-533", "store": str(root)} for row in dumped(root, "base64")]
+
+
+def test_decompressed_bodies_and_brokers_of_one_name(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Two stores of `broker-a` stay apart; lz4 and zstd bodies are the text that `dump --body utf8` shows."""
+    bodies = {0x1: zlib.compress(b"needle"), 0x101: lz4.frame.compress(b"needle"), 0x201: b"broken"}
+    roots = [tmp_path / name / "broker-a" / "store" for name in "ms"]
+    for root in roots:
+        write_log(root, [Record(sys_flag=flag, body=body) for flag, body in bodies.items()], file_size=4096)
+    to = ("--to", tmp_path / "out", "--format", "jsonl", "--body", "utf8")
+    assert rmqctl("job", "export", *roots, *to).code == 0
+    rows = [json.loads(line) for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
+    wanted = [("needle", "utf8"), ("needle", "utf8"), (base64.b64encode(b"broken").decode(), "base64")]
+    for root in roots:
+        ours = sorted((row for row in rows if row["store"] == str(root)), key=lambda row: row["physicalOffset"])
+        assert [(row["body"], row["bodyEncoding"]) for row in ours] == wanted
+    asked = rmqctl("job", "sql", "SELECT count(*) n FROM messages WHERE bodyText = 'needle'", *roots, "-o", "json")
+    assert asked.document()["rows"] == [{"n": 4}]
+    assert str(roots[1]) in rmqctl("job", "stats", *roots).out
 
 
 def test_csv(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:

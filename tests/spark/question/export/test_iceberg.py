@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-READ = "SELECT broker, topic, queueId, queueOffset, physicalOffset, msgId, storeTimestamp, body FROM lake.db.t"
+READ = "SELECT broker, store, topic, queueId, queueOffset, physicalOffset, msgId, storeTimestamp, body FROM lake.db.t"
 
 
 def spark_version() -> str:
@@ -64,7 +64,9 @@ def test_a_table(golden_stores: dict[str, Path], tmp_path: Path) -> None:
     assert (again.code, "already exists" in again.err) == (2, True)
     for result, roots in ((both, [first, second]), (last, [second])):
         rows = json.loads(result.out)["rows"]
-        wanted = [row | {"broker": root.parent.name} for root in roots for row in dumped(root, "base64")]
+        wanted = [
+            row | {"broker": root.parent.name, "store": str(root)} for root in roots for row in dumped(root, "base64")
+        ]
         keys = [name for name in rows[0] if name != "body"]
         assert sorted([row[name] for name in (*keys, "body")] for row in rows) == sorted(
             [row[name] for name in (*keys, "body")] for row in wanted

@@ -21,7 +21,7 @@ def table(begin: int, rows: int) -> pa.Table:
 
 
 def sink(folder: Path, name: str = "parquet") -> Sink:
-    return Sink(str(folder), ExportFormat(name, body=True), SIZE)
+    return Sink(str(folder), ExportFormat(name, body="binary"), SIZE)
 
 
 def test_a_file_ends_at_the_wanted_size(tmp_path: Path) -> None:
