@@ -33,6 +33,9 @@ class StartSettings(NamedTuple):
     recover_max_num: int = 10  # commitLogRecoverMaxNum, since 5.4.0; 10 if it is not above 0
     check_offset: bool = False  # checkCommitLogOffsetOnRecover, since 5.5.0
     accelerated: bool = False  # enableAcceleratedRecovery, for queues in files since 5.5.0
+    multi_dispatch: bool = (
+        True  # enableMultiDispatch: false in a broker.conf without it, taken for true if there is none
+    )
 
 
 class StartRules(NamedTuple):
@@ -81,6 +84,8 @@ class StartRules(NamedTuple):
     """The checksum in `__CRC32#` is required of each record, and BODYCRC is not checked."""
     requires_dup_info: bool = False
     """A record with properties is bad without DUP_INFO (5.x with duplicationEnable)."""
+    awaits_confirmation: bool = False
+    """Nothing is dispatched until its offset is confirmed, which nobody does (4.x with duplicationEnable)."""
     message_index_safe: bool = False
     """The start file must also be older than the checkpoint's indexMsgTimestamp."""
     check_offset: bool = False
@@ -172,6 +177,8 @@ def start_rules(version: str, settings: StartSettings = NO_SETTINGS) -> StartRul
         recover_max_num=row.recover_max_num and (settings.recover_max_num if settings.recover_max_num > 0 else 10),
         force_verify_prop_crc=settings.force_verify_prop_crc and number >= (5, 2),
         requires_dup_info=settings.duplication and number >= (5,),
+        awaits_confirmation=settings.duplication and number < (5,),
+        dispatches_to_lmq=row.dispatches_to_lmq and settings.multi_dispatch,
         message_index_safe=settings.message_index_safe,
         check_offset=settings.check_offset and has_logics_offset,
         accelerated=settings.accelerated and has_logics_offset,

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.profile import number_of
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import simulation
 from rmqctl.store.recovery.replay import RecoveryPass
-from rmqctl.store.recovery.simulated_queue import RecoveredQueue
+from rmqctl.store.recovery.simulated_queue import _ON_DISK, RecoveredQueue
 from rmqctl.store.recovery.simulated_queues import RecoveredQueues
 from tests.damage.command import breach, call
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
 
 SHOWN = 400
+FILES_ARE_CHECKED = (4, 3)  # MappedFileQueue.findMappedFileByOffset: whether a file has the offset
 
 
 class Unit(NamedTuple):
@@ -59,15 +63,38 @@ class NotedQueues(RecoveredQueues):
             self._note(key, before.get(key, 0), Unit(message.physical_offset, message.size))
 
     def units(self) -> dict[QueueKey, dict[int, Unit]]:
-        """Every unit of each plain queue, from its min offset on."""
+        """What getMessage reads for each place of each plain queue, from its min offset on."""
         found = {}
         for queue, low, high in self.with_offsets():
             if isinstance(queue, RecoveredQueue):
-                key = (queue.topic, queue.queue_id)
-                added = self._added.get(key, {})
-                on_disk = ((place, queue.unit(place)) for place in range(max(low, 0), high) if _is_found(queue, place))
-                found[key] = {place: Unit(*unit) if unit else added[place] for place, unit in on_disk}
+                read = ((place, self._read(queue, place, low, high)) for place in range(max(low, 0), high))
+                found[queue.topic, queue.queue_id] = {place: unit for place, unit in read if unit}
         return found
+
+    def _read(self, queue: RecoveredQueue, place: int, low: int, high: int) -> Unit | None:
+        """What getMessage reads for a place of a queue [low, high).
+
+        A file whose name is no multiple of a unit's size begins in the middle of a place, and so does the queue there;
+        at its end, 4.x fails at the bytes that are left behind the last unit.
+        """
+        size = self._units_a_file * CQ_UNIT.size
+        files: list[MappedFile | None] = [*queue._files]
+        begins = [file.file_from_offset for file in queue._files]
+        begin = begins[-1] + size if begins else queue.first * CQ_UNIT.size
+        new = range(begin, int(queue._state["base"]) * CQ_UNIT.size + 1 if queue._state["has_files"] else 0, size)
+        found = found_file([*begins, *new], size, place * CQ_UNIT.size, number_of(self._start.version))
+        if found is None:
+            return None
+        file = (files + [None] * len(new))[found]
+        position = place * CQ_UNIT.size % size
+        is_outermost = place == low > 0 or (place == high - 1 and not self._start.has_batch_queues)
+        if file is not None and file.file_from_offset % CQ_UNIT.size and is_outermost:
+            return None
+        at = [*begins, *new][found] // CQ_UNIT.size + position // CQ_UNIT.size
+        if file is not None and next(queue._record_runs(at, at + 1)).kind == _ON_DISK:
+            return Unit(*CQ_UNIT.struct.unpack(file.read(position, CQ_UNIT.size))[:2])
+        unit = queue.unit(at)
+        return Unit(*unit) if unit else self._added[queue.topic, queue.queue_id][at]
 
     def _end_of(self, key: QueueKey) -> int:
         queue = self._queues.get(key)
@@ -78,18 +105,13 @@ class NotedQueues(RecoveredQueues):
             self._added.setdefault(key, {})[after - 1] = unit
 
 
-def _is_found(queue: RecoveredQueue, place: int) -> bool:
-    """A file whose name is no multiple of a unit's size begins in the middle of a place."""
-    file = queue._file_at(place)
-    return file is None or file.file_from_offset <= place * CQ_UNIT.size
-
-
 class Prediction(NamedTuple):
     """`restart` as `rmqctl recover --dry-run -o json` prints it, and the simulation behind it."""
 
     restart: dict[str, Any]
     queues: NotedQueues
     log: RecoveryPass
+    log_end: int
     hangs_at: int | None
 
     def places(self) -> dict[QueueKey, list[int]]:
@@ -109,23 +131,33 @@ class Prediction(NamedTuple):
 
         Offset 0 leads to the log's first file, whichever that is.
         """
-        end, size = self.restart["maxPhyOffset"], self.log.file_size
         file = self._file_of(unit.physical_offset)
-        if file is None or file.file_from_offset > end:
+        if file is None:
             return None
-        position = unit.physical_offset % size
-        wrote = min(end - file.file_from_offset, size)
+        position = unit.physical_offset % self.log.file_size
+        wrote = self.log.file_size if file.end <= self.log_end else self.log_end % self.log.file_size
         return file.file_from_offset + position if 0 < unit.size <= wrote - position else None
 
     def _file_of(self, physical_offset: int) -> MappedFile | None:
-        """The rule is MappedFileQueue.findMappedFileByOffset: files that were renamed can overlap."""
-        files, size = self.log.files, self.log.file_size
-        if not files:
-            return None
-        number = physical_offset // size - self.log.start // size
-        order = (*files[number : number + 1], *files) if number >= 0 else files
-        found = (file for file in order if file.file_from_offset <= physical_offset < file.end)
-        return next(found, None if physical_offset else files[0])
+        files = self.log.files
+        begins = [file.file_from_offset for file in files]
+        found = found_file(begins, self.log.file_size, physical_offset, number_of(self.log.rules.version))
+        return files[found] if found is not None else files[0] if files and not physical_offset else None
+
+
+def found_file(begins: Sequence[int], size: int, offset: int, version: tuple[int, ...]) -> int | None:
+    """The number of the file that a broker finds for an offset (MappedFileQueue.findMappedFileByOffset).
+
+    `begins` has the offset of each file of `size` bytes. Up to 4.2.0, it is the file of the offset's number, whatever
+    the name of that.
+    """
+    number = offset // size - begins[0] // size if begins else -1
+    if version < FILES_ARE_CHECKED:
+        return number if 0 <= number < len(begins) else None
+    if not begins or not begins[0] <= offset < begins[-1] + size:
+        return None
+    order = (*range(max(number, 0), min(number + 1, len(begins))), *range(len(begins)))
+    return next((at for at in order if begins[at] <= offset < begins[at] + size), None)
 
 
 def predict(root: Path, conf: Path, profile: Profile) -> Prediction:
@@ -143,7 +175,8 @@ def predict(root: Path, conf: Path, profile: Profile) -> Prediction:
     store.close()
     queues = restart._queues
     assert isinstance(queues, NotedQueues)
-    return Prediction(outcome.to_json(), queues, restart._log, outcome.hangs_at)
+    log_end = outcome.end.physical_offset if outcome.end else 0
+    return Prediction(outcome.to_json(), queues, restart._log, log_end, outcome.hangs_at)
 
 
 def recover_differs(root: Path, conf: Path, profile: Profile, prediction: Prediction) -> str:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from tests.interop.predict import LIKE_THE_BROKER, UNLIKE, run, table
+from rmqctl.format.profile import profile_of
+from tests.damage import many_files
+from tests.damage.prediction import predict
+from tests.interop.predict import LIKE_THE_BROKER, UNLIKE, compared, run, table
+from tests.real_store.harness import Geometry, broker_conf
+from tests.real_store.restarts import Restarts
 
 pytestmark = pytest.mark.interop
 
 SEED = "ci"
-VERSIONS = ("4.5.2", "4.6.1", "4.7.1", "4.8.0", "4.9.4", "4.9.7", "5.3.2", "5.3.3")
+VERSIONS = ("4.5.2", "4.6.1", "4.7.1", "4.9.4", "5.0.0", "5.3.3", "5.4.0", "5.5.1")
 CASES_A_VERSION = 25
 UNPROVEN = ("471-cqext",)  # a cut extension file keeps a broker from loading; recover neither says nor mends it yet
 UNDECIDED_SHARE = 0.05
+SECONDS = 40
+LOG_FILE = many_files.SIZES.commitlog_file_size
 
 
 def test_a_start_comes_to_what_recover_says() -> None:
@@ -22,3 +32,19 @@ def test_a_start_comes_to_what_recover_says() -> None:
     assert not disagreements, "\n".join(disagreements)
     undecided = sum(verdict.what != LIKE_THE_BROKER for verdict in verdicts)
     assert undecided <= UNDECIDED_SHARE * len(verdicts), table(verdicts)
+
+
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_5_5_0_serves_the_last_10_of_36_files_where_the_queues_are_gone(tmp_path: Path, has_abort: bool) -> None:
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    many_files.write("540-36-files", root)
+    shutil.rmtree(root / "consumequeue")
+    (root / "checkpoint").write_bytes(bytes(4096))
+    if has_abort:
+        (root / "abort").touch()
+    conf.write_text(broker_conf(root, Geometry(LOG_FILE, 20, 50, 200), {}))
+    prediction = predict(root, conf, profile_of("5.5.0"))
+    with Restarts("5.5.0", SECONDS) as real:
+        answer = real.ask(conf).result()
+    assert min(offset for queue in answer["queues"] for offset in queue["places"][1::3]) == 26 * LOG_FILE
+    assert not compared(prediction, answer)

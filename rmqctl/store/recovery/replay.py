@@ -7,7 +7,6 @@ a run, the simulation accepts the rest of the run. Records outside the runs are 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -73,32 +72,50 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The log files that load() accepted, in ascending order.
+    """The log files that load() accepted, in the order of their names.
 
-    Each file has `file_size` bytes. `start` is the physical offset of the first file. If the log has no file, `start`
-    is 0.
+    This is the order of their offsets, but for a name of fewer digits, which comes last. Each file has `file_size`
+    bytes. `start` is the physical offset of the first file. If the log has no file, `start` is 0.
     """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, rules: StartRules) -> None:
         self.files = files
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
-        self._bases = [file.file_from_offset for file in files]
         self.rules = rules
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
-        """Return the log file that contains a physical offset, or None."""
-        at = bisect_right(self._bases, physical_offset) - 1
-        return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
+        """Return the log file that contains a physical offset, or None.
+
+        The rule is MappedFileQueue.findMappedFileByOffset since 4.3.0: the last file also limits the log.
+        """
+        if not self.files or not self.start <= physical_offset < self.files[-1].end:
+            return None
+        number = physical_offset // self.file_size - self.start // self.file_size
+        order = (*self.files[number : number + 1], *self.files)
+        return next((file for file in order if file.file_from_offset <= physical_offset < file.end), None)
+
+    def cut(self, log_end: int) -> None:
+        """Delete the files that begin after the log's end (truncateDirtyFiles)."""
+        self.files = [file for file in self.files if file.file_from_offset <= log_end]
+
+    def first_gap(self, start: int, end: int) -> int | None:
+        """Return the first offset in [start, end) that no file has, or None."""
+        while start < end:
+            file = self.file_at(start)
+            if file is None:
+                return start
+            start = file.end
+        return None
 
     def max_offset(self, log_end: int) -> int:
         """Return the broker's max physical offset after it has cut the log at `log_end`.
 
-        In the file with `log_end`, the broker writes on at `log_end` modulo the file size
+        It is the end of the last file. In a file with `log_end`, the broker writes on at `log_end` modulo the file size
         (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
         """
-        file = self.file_at(log_end)
-        return log_end if file is None else file.file_from_offset + log_end % self.file_size
+        last = self.files[-1]
+        return last.end if last.end <= log_end else last.file_from_offset + log_end % self.file_size
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
         """Return the result of the broker's record check at a physical offset.
@@ -180,8 +197,8 @@ class RecoveryScan:
         """
         if self._log.rules.checks_good_records:
             return
-        while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
-            self._number += 1
+        bases = [file.file_from_offset for file in self._log.files[self._number :]]
+        self._number += sum(bases[0] < base <= end for base in bases)
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:

@@ -21,8 +21,9 @@ for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What change
 | 5.5.1   | the min offset of a queue without files is 0                                                      |
 
 **1. Load.** The store does not load if a log file or a queue file does not have the configured length, or if a file
-name is not an offset. Up to 4.4.0, and in 4.9.2, a file of a wrong length and all files after it are left out instead:
-the store starts without their messages.
+name is not an offset. Since 5.1.0, it does not load with a folder in index/ that is named as an index file. A file with
+a name of fewer digits is loaded as the last one, and the log then ends where this file ends. Up to 4.4.0, and in 4.9.2,
+a file of a wrong length and all files after it are left out instead: the store starts without their messages.
 
 **2. Queues** (ConsumeQueue.recover). For each queue, the broker checks the last three files. A unit is in use if
 physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue. The broker deletes later files of
@@ -125,14 +126,16 @@ units fill the space before the first unit.
 |-------------------------------|-------|--------------------------------------------------------------------------|
 | forceVerifyPropCRC            | 5.2.0 | ends the log at the first record without a right `__CRC32#`              |
 | duplicationEnable             | 5.0.0 | ends the log at the first record with properties, but no DUP_INFO        |
+| duplicationEnable             | 4.1.0 | dispatches nothing in 4.x; since 4.5.0, start() waits forever for it     |
+| enableMultiDispatch           | 4.9.3 | is needed for units in light queues                                      |
 | messageIndexSafe              | 4.1.0 | begins at a file that is also not later than indexMsgTimestamp           |
 | recheckReputOffsetFromCq      | 5.0.0 | dispatches in start(), as 4.5.0 to 4.9.8 do                              |
 | commitLogRecoverMaxNum        | 5.4.0 | begins at most this number of files before the end                       |
 | checkCommitLogOffsetOnRecover | 5.5.0 | with `abort`, ends the log at a PHYSICALOFFSET outside of its file       |
 | enableAcceleratedRecovery     | 5.5.0 | with `abort`, begins at logicsPhysicalOffset; fails to load if this is 0 |
 
-The rules do not cover controller mode, duplicationEnable of 4.x, and what duplicationEnable leaves undispatched. They
-assume that the units of a queue point to ever later records; 4.1.0 then dispatches as later versions do.
+The rules do not cover controller mode. They assume that the units of a queue point to ever later records; 4.1.0 then
+dispatches as later versions do.
 """
 
 # `rmqctl.store.recovery.simulation` applies the rules to a store. The rule for a good record is in
@@ -197,6 +200,17 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, rules: StartRul
         if not entry.name.isdecimal():
             return f"{entry.name} is no offset"
     return None
+
+
+def index_refusal(entries: Iterable[FolderEntry], rules: StartRules) -> str | None:
+    """Return why IndexService.load fails, or None; `entries` are those of index/.
+
+    5.1.0 and later cannot open a folder that is named as an index file, and do not load the store.
+    """
+    if not rules.loads_around_folders:
+        return None
+    found = next((entry.name for entry in entries if entry.is_folder and entry.name.isdecimal()), None)
+    return found and f"index: {found} is a folder, where only files may be"
 
 
 def is_deleted_at_load(entry: FolderEntry, rules: StartRules, *, is_last: bool) -> bool:
@@ -354,7 +368,7 @@ def dispatches_from(mode: Mode, rules: StartRules, queues_end: int) -> int | Non
     The result is None if the scan dispatches no record.
     """
     if mode is Mode.ABNORMAL:
-        return EVERYTHING
+        return None if rules.awaits_confirmation else EVERYTHING
     return queues_end + 1 if rules.recovers_from_queues else None
 
 
@@ -374,20 +388,6 @@ def reput_from(queues_end: int, log_start: int) -> int:
     `queues_end` is the end of the queues after load().
     """
     return max(queues_end, log_start, 0)
-
-
-def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int | None:
-    """Return the first offset in [start, end) that no file contains.
-
-    `extents` has the first offset and the end of each file, in ascending order.
-    """
-    for begin, behind in extents:
-        if start >= end:
-            return None
-        if begin > start:
-            return start
-        start = max(start, behind)
-    return start if start < end else None
 
 
 def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | None) -> bool:

@@ -242,10 +242,7 @@ class RecoveredQueue:
         return int(self._state["wrote"])
 
     def recover(self) -> None:
-        """Find the end of the queue in the last three files, and delete later files.
-
-        The rule is ConsumeQueue.recover.
-        """
+        """Find the end in the last three files, and delete later files (recover)."""
         state = self._state
         for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
@@ -254,16 +251,15 @@ class RecoveredQueue:
             if kept.end > self._base_of(file):
                 state["max_physical_offset"] = kept.physical_end
             if kept.end < self._base_of(file) + self._units_a_file:
-                self._delete_from(number + 1)
+                self._truncate(file.file_from_offset + (kept.end - self._base_of(file)) * _UNIT_SIZE)
                 break
         for file in self._files:
             file.close()
 
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
-        """Replace the queue by a queue without gaps.
+        """Replace the queue by one without gaps: [min_offset, max_offset).
 
-        The new queue has a unit for each queue offset of [min_offset, max_offset). The record of the last unit ends at
-        `physical_end`.
+        The record of the last unit ends at `physical_end`.
         """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
@@ -289,10 +285,7 @@ class RecoveredQueue:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
-        """Remove all units that point to the log's end or after it.
-
-        The rule is ConsumeQueue.truncateDirtyLogicFiles.
-        """
+        """Cut off what points to the log's end or later (truncateDirtyLogicFiles)."""
         state, before = self._state, self.max_offset
         state["leads_to"] = 0
         if state["appended_from"] >= 0:
@@ -367,7 +360,9 @@ class RecoveredQueue:
         return file.file_from_offset // _UNIT_SIZE
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """Return the file on disk that contains a unit, or None."""
+        """Return the file on disk with a unit, the last one of several, or None."""
+        if self._files and 0 <= queue_offset - self._base_of(self._files[-1]) < self._units_a_file:
+            return self._files[-1]
         return next(
             (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
         )
@@ -376,6 +371,18 @@ class RecoveredQueue:
         state = self._state
         state["has_files"], state["first_base"] = 1, self._base_of(self._files[0])
         state["base"], state["wrote"] = base, end - base
+
+    def _truncate(self, end: int) -> None:
+        """End the files at `end`, in bytes (MappedFileQueue.truncateDirtyFiles).
+
+        A later file that contains `end`, because its name is no multiple of its length, remains the last file.
+        """
+        kept = sum(file.file_from_offset <= end for file in self._files)
+        self._delete_from(kept)
+        last = self._files[-1]
+        if self._base_of(last) != self._state["base"] or last.file_from_offset % _UNIT_SIZE:
+            base = self._base_of(last)
+            self._end_at(base, base + end % (self._units_a_file * _UNIT_SIZE) // _UNIT_SIZE)
 
     def _delete_from(self, number: int) -> None:
         self.deleted += tuple(file.name for file in self._files[number:])
@@ -417,8 +424,7 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return the part of the last file that recovery keeps.
 
-        The result is None if the file's first unit points to the log's end or after it. The broker does not check
-        whether the first unit is in use.
+        None: its first unit points to the log's end or after it. The broker does not check whether it is in use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -434,10 +440,7 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return `kept` plus the units of `record_run` that recovery keeps.
-
-        `record_run` begins where `kept` ends.
-        """
+        """Return `kept` plus the units of `record_run` that recovery keeps."""
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
         if record_run.kind == _NEW:
@@ -452,10 +455,7 @@ class RecoveredQueue:
         return found if found.end > record_run.start else kept
 
     def unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return the physical offset and the size in a unit.
-
-        The result is None if the simulation did not keep the contents of the unit.
-        """
+        """Return physical offset and size of a unit; None: they were not kept."""
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
             return next(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from itertools import takewhile
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ class RecoveredQueues:
             refusal = refusal or self._folder_refusal(key, queue, is_batch=is_batch)
             if refusal:
                 return refusal
-            files = self._loaded_files(queue)
+            files = self._loaded_files(key, queue)
             recovered = self._add(key, queue, files)
             if is_batch or not small.add(self._rows[key], files):
                 recovered.recover()
@@ -231,10 +232,14 @@ class RecoveredQueues:
                 self._add(key, None)
             self._row_of_number[number] = self._rows[key]
 
-    def _loaded_files(self, queue: UnitQueue) -> Sequence[MappedFile]:
+    def _loaded_files(self, key: QueueKey, queue: UnitQueue) -> Sequence[MappedFile]:
         files = [file for file in queue.queue.files if file.size]
         if not self._start.stops_loading_at_wrong_length:
             return files
+        if queue.queue.foreign:
+            folder = self._store.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
+            until = rules.loads_until(folder_entries(self._store.storage, folder), self._file_size, self._start)
+            files = [file for file in files if until is None or PurePath(file.name).name < until]
         return list(takewhile(lambda file: file.size_on_disk == self._file_size, files))
 
     def _add(

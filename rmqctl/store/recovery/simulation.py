@@ -16,6 +16,8 @@ from rmqctl.format.message import MAGIC_V1, Damage, Message
 from rmqctl.format.profile import profile_of, start_rules
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.empty_config import starts_empty
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.columns import Rows
     from rmqctl.format.profile import Profile, StartRules
-    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -146,7 +147,9 @@ class RestartSimulation:
         size, entries = store.commit_log.queue.file_size, self._log_entries()
         self._loads_until = rules.loads_until(entries, size, self._rules)
         self.refused = self._config_refusal() or self._log_refusal(entries, size) or self._queues.load()
+        self.refused = self.refused or rules.index_refusal(self._index_entries(), self._rules)
         files = [file for file in store.commit_log.queue.files if file.size_on_disk == size and size]
+        files += self._short_named(size)
         self._log = RecoveryPass([file for file in files if self._is_loaded(file)], size, self._rules)
         self._queues_end = self._queues.end
         self._dispatch = Dispatch(self._queues, builder, self._rules)
@@ -289,6 +292,19 @@ class RestartSimulation:
             entries += folder_entries(self._store.storage, folder)
         return entries
 
+    def _index_entries(self) -> list[FolderEntry]:
+        return folder_entries(self._store.storage, self._store.path.part(store_path.INDEX))
+
+    def _short_named(self, size: int) -> list[MappedFile]:
+        """Return the log files of brokers whose names have too few digits."""
+        storage = self._store.storage
+        return [
+            MappedFile(storage, folder / entry.name, int(entry.name), size)
+            for folder in (self._store.path.commitlogs if self._store.commit_log.queue.foreign else ())
+            for entry in folder_entries(storage, folder)
+            if entry.name.isdecimal() and not is_file_name(entry.name) and entry.size == size and not entry.is_folder
+        ]
+
     def _log_refusal(self, entries: list[FolderEntry], size: int) -> str | None:
         refusal = rules.load_refusal(entries, size, self._rules)
         return refusal and f"commitlog: {refusal}"
@@ -302,7 +318,9 @@ class RestartSimulation:
             head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"))
             return head if rules.is_known_head(head, self._rules) else None
         found = self._log.check(file, file.file_from_offset, check_crc=True).message
-        return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset) if found is not None else None
+        if found is None or not found.store_timestamp:
+            return None
+        return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset)
 
     def _begin(self) -> None:
         log, mode = self._log, self.mode
@@ -326,7 +344,7 @@ class RestartSimulation:
             self._dispatch,
             checks_offset=self._rules.check_offset and mode is Mode.ABNORMAL,
         )
-        if self._rules.dispatches_in_start and self.mode is Mode.NORMAL:
+        if self._rules.dispatches_in_start and self.mode is Mode.NORMAL and not self._rules.awaits_confirmation:
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
@@ -347,6 +365,8 @@ class RestartSimulation:
         )
 
     def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
+        start_file_path = self._log.files[start_file.number].name
+        self._log.cut(end.physical_offset)
         cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
@@ -361,7 +381,7 @@ class RestartSimulation:
             refused=refused,
             hangs=hangs,
             hangs_at=hangs_at,
-            start_file_path=self._log.files[start_file.number].name,
+            start_file_path=start_file_path,
             start_file=start_file,
             end=end,
             queues_end=self._queues_end,
@@ -381,15 +401,16 @@ class RestartSimulation:
         result are None.
         """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
+        if self._rules.awaits_confirmation:
+            what = f"start() waits for the dispatch from {reput_from} to {log_end}, which duplicationEnable holds up"
+            return (what, reput_from) if reput_from < log_end else (None, None)
         if self._reput is not None and not cut:
             self._reput.finish(log_end)
             hangs_at = self._reput.hangs_at
         elif cut or reput_from < self._scan_start:
             hangs_at = self._catch_up(reput_from, log_end)
         else:  # the scan has dispatched all these records: a second dispatch changes nothing
-            hangs_at = rules.first_gap(
-                ((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end
-            )
+            hangs_at = self._log.first_gap(reput_from, log_end)
         if hangs_at is None:
             return None, None
         return (

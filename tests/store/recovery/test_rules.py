@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rmqctl.format.profile import VERSIONS, StartRules, StartSettings, number_of, start_rules
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.replay import RecoveryPass
 from rmqctl.store.recovery.rules import EVERYTHING, HEAD_SIZE, NO_QUEUE, FileHead, FolderEntry, Mode
 from tests.support.log_maker import BORN_V6, V2, Record, encode
 
@@ -215,8 +219,8 @@ def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
     ],
 )
 def test_the_first_offset_that_no_file_has(start: int, end: int, gap: int | None) -> None:
-    extents = [(0, 1000), (1000, 2000), (2000, 3000), (4000, 5000)]
-    assert rules.first_gap(extents, start, end) == gap
+    files = [MappedFile(Storage(Path()), f"{base:020d}", base, 1000) for base in (0, 1000, 2000, 4000)]
+    assert RecoveryPass(files, 1000, start_rules("4.9.7")).first_gap(start, end) == gap
 
 
 @pytest.mark.parametrize(
