@@ -382,6 +382,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Compare with the other members of the group (`rmqctl info`): one whose log ends later has the entries. Copy "
         "the whole store from there while both are stopped, and keep this one.",
     ),
+    "log-joint": Explanation(
+        "The log up to here and the log from here on are of two brokers: the queue offsets of several queues jump at "
+        "one place, as after a switch of masters whose old master came back as a slave.",
+        "Copy the store from the master again. `rmqctl truncate STORE --to OFFSET` cuts this log at the joint.",
+    ),
     "twin-queue-offset": Explanation(
         "Two messages have the same offset in one light queue (LMQ). The queue leads to the first.",
         "`rmqctl dump STORE --from-offset OFFSET --to-offset OFFSET+1 --body base64 -o jsonl | rmqctl append STORE "

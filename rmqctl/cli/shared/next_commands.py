@@ -30,6 +30,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "unit-lost-message", "twin-queue-offset",
     ),
     "rmqctl truncate STORE --dirty --dry-run": ("bytes-behind-end",),
+    "rmqctl truncate STORE --to OFFSET --dry-run": ("log-joint",),
     "rmqctl rebuild STORE queues --dry-run": (
         "missing-unit", "unit-mismatch", "unit-size", "unit-tags-code", "unit-order", "unit-hole", "unit-behind-end",
         "ext-missing", "queue-in-both-folders",

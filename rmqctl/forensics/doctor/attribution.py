@@ -34,6 +34,7 @@ NAMED_CAUSES = {
     "unreadable": ("unreadable-part", True),
     "unfinished-change": ("change-unfinished", False),
     "log-missing": ("log-gone", False),
+    "log-joint": ("logs-joined", False),
     "queue-in-both-folders": ("two-queue-types", True),
     "queue-type": ("two-queue-types", True),
     "file-overlap": ("log-file-misplaced", True),
@@ -82,6 +83,8 @@ DEPENDENT = frozenset(
         "index-dangling", "index-missing", "offset-beyond-queue",
     }
 )  # fmt: skip
+# findings that follow from a joint of two logs, beside the dependent ones
+OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset"})
 # findings on a log file that follow from its wrong name
 OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
@@ -89,7 +92,11 @@ AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 def attribute(findings: Iterable[Finding], facts: StoreFacts) -> list[Group]:
     """Return the causes of the findings, the most important cause first."""
+    findings = list(findings)
     attribution = _Attribution(facts)
+    for joint in (finding for finding in findings if finding.code == "log-joint"):
+        attribution.take(joint)
+    findings = [finding for finding in findings if finding.code != "log-joint"]
     dependent = [finding for finding in findings if not attribution.take(finding)]
     attribution.take_dependent(dependent)
     return attribution.ranked()
@@ -106,6 +113,7 @@ class _Attribution:
             path: str(PurePosixPath(path).with_name(right.name)) for path, (_, right) in facts.renamed.items()
         }
         self._renamed = self._group_of_renamed()
+        self._joined: Group | None = None
 
     def take(self, finding: Finding) -> bool:
         """Add a finding to the cause that the code of the finding names.
@@ -135,6 +143,11 @@ class _Attribution:
         """
         if self._renamed is not None:
             self._renamed.consequences += findings
+            self._follow_from_death()
+            return
+        if self._joined is not None:
+            for finding in findings:
+                (self._covering(finding) or self._joined).consequences.append(finding)
             self._follow_from_death()
             return
         self._tail(findings)
@@ -176,6 +189,9 @@ class _Attribution:
         covering = self._covering(finding) if code in ("record-damaged", "log-tail-unclean") else None
         if self._renamed is not None and code == "checkpoint-wrong":
             covering = self._renamed
+        if self._joined is not None and finding.code in OF_JOINT:
+            self._joined.consequences.append(finding)
+            return
         if covering is not None and (covering.code != code or finding.path not in covering.named):
             covering.consequences.append(finding)
             self._damaged(covering, _range_of(finding))
@@ -183,7 +199,9 @@ class _Attribution:
         group = self._group(code, finding.path if is_each else "")
         group.add(finding, f"{finding.topic}/{finding.queue_id}" if code == "queue-unread" else finding.path)
         is_unread_log = code == "unreadable-part" and finding.topic is None and bool(finding.size)
-        if code == "record-damaged" or is_unread_log:
+        if code == "logs-joined":
+            self._joined = group
+        if code in ("record-damaged", "logs-joined") or is_unread_log:
             self._damaged(group, _range_of(finding))
 
     def _gap(self, finding: Finding) -> None:

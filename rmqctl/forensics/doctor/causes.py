@@ -78,6 +78,13 @@ CAUSES: dict[str, CauseKind] = {
         "creates topics by itself.",
         LIKELY,
     ),
+    "logs-joined": CauseKind(
+        "The log of one broker goes on with that of another: {subjects}{places}",
+        "An old master that comes back as a slave keeps its own last messages, and goes on with the new master's: "
+        "some of the master's messages are missing here, and consumers of this copy miss messages, or get others in "
+        "their place. The master's copy is right.",
+        LIKELY,
+    ),
     "log-file-length": CauseKind(
         "A file of the commit log does not have its full length: {subjects}{places}",
         "A file that is too short was cut, or only partly copied: the messages in its missing part are lost, and a "

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # causes at a place in the log, which the scan of a starting broker may reach
 OF_LOG = frozenset(
     {
-        "log-file-gone", "log-file-misplaced", "log-file-replaced", "record-damaged", "record-of-another-queue",
+        "log-file-gone", "log-file-misplaced", "log-file-replaced", "logs-joined", "record-damaged",
+        "record-of-another-queue",
         "record-with-other-keys", "messages-rejected", "record-misnumbered",
     }
 )  # fmt: skip

@@ -17,6 +17,7 @@ from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
 from rmqctl.forensics.doctor.next_start import grouped_starts
+from rmqctl.forensics.doctor.joined_logs import find_joint, may_be_joined
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
@@ -134,6 +135,8 @@ class Examiner:
         findings = (*report.findings, *self._beside_verify())
         restart = self._restart()
         renamed = list(self._renamed.found())
+        if not renamed and may_be_joined(findings) and (joint := find_joint(self.store, self._threads)) is not None:
+            findings = (*findings, joint)
         # with a wrong file name, a repair would drop messages that are there
         repairs = self._repairs() if not renamed and (findings or _is_troubled(restart)) else Repairs()
         facts = facts_of(

@@ -75,6 +75,10 @@ OTHER_QUEUE = (
     "`rmqctl rebuild` can put it into the queue that it names, in the place of another message: look at its plan first."
 )
 OTHER_TAGS = "The queue then agrees with the record: keep a copy of the queue first, if the right tags are not known. "
+LOGS_JOINED = (
+    "This only shows what a cut at the joint would lose. Messages before the joint can differ from the master's, too: "
+    "the sure cure is a new copy of the master, by `rmqctl replicate`, or by an empty store and a start as its slave."
+)
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
     "log-head-gone": (
@@ -95,6 +99,7 @@ COMMANDS = {
         "The store is then as before the change. Run doctor again.",
     ),
     "log-gone": ("rmqctl info {target}", LOG_GONE),
+    "logs-joined": ("rmqctl truncate {target} --to {offset} --dry-run", LOGS_JOINED),
     "journal-damaged": ("rmqctl undo {target} --list", LOOK),
     "queue-unread": ("rmqctl config show {target} topics", UNREAD),
     "record-of-another-queue": ("rmqctl dump {target} --around {offset}", OTHER_QUEUE),
