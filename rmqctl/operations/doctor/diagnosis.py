@@ -83,7 +83,8 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
     groups = attribute(examination.findings, examination.facts)
     restart = examination.restart
     blocking = [group for group in groups if restart is not None and is_blocking(restart, group)]
-    if restart is not None and (restart.refused or restart.hangs) and not groups:
+    is_stopped = examination.broker_pid is None
+    if restart is not None and (restart.refused or restart.hangs) and not groups and is_stopped:
         groups = [Group("start-refused")]
     if groups and examination.broker_pid is not None:
         groups.append(Group("broker-runs"))

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import BadRequest, NeedsRecovery, RmqctlError
 from rmqctl.forensics.audit.config_audit import audit_config_against_queues
 from rmqctl.forensics.audit.state_audit import audit_abort
-from rmqctl.forensics.doctor.next_start import grouped_starts
 from rmqctl.forensics.doctor.joined_logs import find_joint, may_be_joined
+from rmqctl.forensics.doctor.next_start import grouped_starts
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.unreadable_queues import audit_unreadable
 from rmqctl.forensics.groups.waiting_audit import audit_waiting
+from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.format.message import Damage, Message
@@ -130,7 +131,7 @@ class Examiner:
 
     def run(self) -> Examination:
         """Examine the store. Raises OSError."""
-        self._verification.run()
+        verify_beside_writer(self._verification, self.store, self._level, self._threads)
         report = self._verification.report
         findings = (*report.findings, *self._beside_verify())
         restart = self._restart()

@@ -5,7 +5,8 @@ A look-up finds a message by physical offset, id, key, queue offset or time.
 
 from __future__ import annotations
 
-from functools import cached_property
+import time
+from functools import cached_property, partial
 from itertools import compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ class ReadOnlyStore:
         storage: Storage | None = None,
     ) -> None:
         self.conf = conf or BrokerConf()
+        self.opened_at = time.time_ns() // 1_000_000  # ms
+        self.opened_again = partial(ReadOnlyStore, root, conf, follow_links=follow_links, log_only=log_only)
         self.path = StorePath(root, self.conf, follow_links=follow_links, log_only=log_only, storage=storage)
         self.storage = self.path.storage
         self.foreign: list[Damage] = []

@@ -28,7 +28,7 @@ def log_of(root: Path) -> bytes:
 
 
 def joined(one: Path, other: Path, at: int, into: Path, *, queues: Path) -> Path:
-    """The log of `one` up to `at`, and then that of `other`; all but the log is as in `queues`."""
+    """The log of `one` up to `at`, then that of `other`; the rest of `queues`."""
     shutil.copytree(queues, into)
     shutil.rmtree(into / "commitlog")
     (into / "commitlog").mkdir()
@@ -67,7 +67,7 @@ def stored(root: Path, count: int, seed: int, rmqctl: Rmqctl, *options: str) -> 
 
 
 def test_an_old_master_that_came_back_as_a_slave(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Master and slave diverge; the old master gets the new one's bytes from its own end on, by DefaultHA."""
+    """DefaultHA sends it the new master's bytes from its own end on."""
     master, slave = tmp_path / "master", tmp_path / "slave"
     stored(master, 150, 1, rmqctl, "--create", "--profile", "4.9", "--commitlog-file-size", str(SIZE))
     shutil.copytree(master, slave)
@@ -81,7 +81,7 @@ def test_an_old_master_that_came_back_as_a_slave(tmp_path: Path, rmqctl: Rmqctl)
 
 
 def test_numbers_that_a_broker_gives_again_after_a_start_are_no_joint(tmp_path: Path) -> None:
-    """It counts from the ends of its queues: where these are behind its log, several numbers go back at once."""
+    """It counts from its queues: where these are behind, many go back."""
     store = unpack("497-basic", tmp_path)
     for message in messages(store)[200:]:
         with (store / "commitlog" / f"{message.physical_offset // SIZE * SIZE:020d}").open("r+b") as file:

@@ -97,6 +97,7 @@ def command(
 
 
 def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, *, receipts: bool) -> VerifyReport:
+    from rmqctl.forensics.live_writer import verify_beside_writer
     from rmqctl.forensics.verify import Verification
 
     verification = Verification(store, level, threads, receipts=receipts)
@@ -104,7 +105,7 @@ def _verify(store: ReadOnlyStore, level: int, threads: int, progress_mode: str, 
         warmed_up(verification.warm_up)
         try:
             with scan_progress(store, progress_mode, "verify"):
-                verification.run()
+                verify_beside_writer(verification, store, level, threads)
         except KeyboardInterrupt:
             remark_summary(verification.report)
             raise

@@ -1,0 +1,105 @@
+"""Verify a store that a broker, or `rmqctl append`, writes meanwhile.
+
+A writer stores a message first, and gives it a unit and index entries later. `verify` reads the queues before the log,
+so the last messages seem to have no unit, and the last record may be cut. Nothing of that is damage: a second look does
+not find it again, or finds it only after the last message that the writer has dispatched.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.forensics.verify import Verification
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.config.store_path import CHECKPOINT
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SECONDS_BETWEEN = 0.5  # a dispatch takes milliseconds
+CLOCK_TICK_MS = 10  # a file system gives times of its last tick
+_DEPENDS_ON_DISPATCH = frozenset(
+    {"missing-unit", "index-missing", "dangling-unit", "unit-lost-message", "index-dangling"}
+)
+_OF_RECORDS = frozenset(
+    {
+        "bad-magic", "bad-size", "bad-length", "bad-body-crc", "bad-property-crc", "bad-physical-offset", "no-blank",
+        "torn-properties", "bytes-behind-end",
+    }
+)  # fmt: skip
+
+
+class _Ends(NamedTuple):
+    """The ends of the log's good records and of the dispatched ones."""
+
+    log: int = OFFSET_MAX
+    dispatched: int = OFFSET_MAX
+
+
+def verify_beside_writer(verification: Verification, store: ReadOnlyStore, level: int, threads: int) -> None:
+    """Run a verification, and leave out findings on what a writer has not finished.
+
+    Without a writer, this only runs the verification. With one, and with findings, the store is read twice: what the
+    second look does not find was only not finished. Raises OSError.
+    """
+    verification.run()
+    report, holder = verification.report, store.lock_holder()
+    if not report.findings or (holder is None and not _is_written(store)):
+        return
+    time.sleep(SECONDS_BETWEEN)
+    holder = store.lock_holder()
+    second_store = store.opened_again()
+    try:
+        second = Verification(second_store, level, threads)
+        second.run()
+        ends = _ends(second_store, second.report) if holder is not None else _Ends()
+    finally:
+        second_store.close()
+    known = {_key(one) for one in second.report.findings}
+    left = [one for one in report.findings if _key(one) in known and not _is_unfinished(one, ends)]
+    gone = [one for one in report.findings if one not in left]
+    report.findings = left
+    if gone:
+        count = counted(sum(one.count for one in gone), "place")
+        report.notes.append(f"{count} were not finished at the first look: the store was written meanwhile")
+    if report.broker_stops_at is not None and report.broker_stops_at in {one.physical_offset for one in gone}:
+        report.broker_stops_at, report.restart_now = None, None
+        report.behind_damage_messages = report.behind_damage_bytes = 0
+
+
+def _is_written(store: ReadOnlyStore) -> bool:
+    """Return whether the log or the checkpoint was written since the opening."""
+    files = store.opened_again().commit_log.queue.files
+    paths = [*(file.path for file in files[-1:]), store.path.part(CHECKPOINT)]
+    return any(store.storage.entry(path).mtime >= store.opened_at - CLOCK_TICK_MS for path in paths)
+
+
+def _ends(store: ReadOnlyStore, report: VerifyReport) -> _Ends:
+    """Return the ends of a store that a writer holds. Raises OSError."""
+    log_end = report.summary.end
+    if not {one.code for one in report.findings} & _DEPENDS_ON_DISPATCH:
+        return _Ends(log_end)
+    units = (queue.last() for queue in store.queues.values())
+    dispatched = max((unit.physical_offset + 1 for unit in units if unit is not None), default=None)
+    return _Ends(log_end, min(dispatched, log_end) if dispatched is not None else OFFSET_MAX)
+
+
+def _is_unfinished(finding: Finding, ends: _Ends) -> bool:
+    """Return whether a finding of both looks is on the end of a growing log."""
+    at = finding.physical_offset
+    if at is None:
+        return False
+    if finding.topic is None and finding.code in _OF_RECORDS:
+        return at + (finding.size or 1) >= ends.log
+    return finding.code in _DEPENDS_ON_DISPATCH and at >= ends.dispatched
+
+
+def _key(finding: Finding) -> Hashable:
+    at = finding.physical_offset
+    return finding.code, finding.path, finding.queue_offset, at, finding.detail if at is None else ""
