@@ -365,6 +365,11 @@ CATALOGUE: dict[str, Explanation] = {
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
         "another broker of the cluster.",
     ),
+    "offset-went-back": Explanation(
+        "The offset of a group is lower than it was: the .bak of its file, or the group's own retries, show it.",
+        "If nobody set it back on purpose, `rmqctl config set-offset STORE GROUP TOPIC QUEUE --to OFFSET` sets it "
+        "where it was. The messages between are then not delivered again.",
+    ),
     "store-times-fall": Explanation(
         "Store times fall by more than a minute along the log, and stay lower: the clock of the broker went back.",
         "Nothing is lost. Set a group's offset by `--to OFFSET` rather than by a time. `rmqctl lag` counts ages by the "

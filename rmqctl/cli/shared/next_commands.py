@@ -49,6 +49,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl clean STORE --manual --dry-run": ("disk-over-limit",),
     "rmqctl config show STORE delay": ("delay-overdue",),
     "rmqctl queue STORE": ("half-overdue", "log-start-missing", "timer-beyond-queue"),
+    "rmqctl lag STORE": ("offset-went-back",),
     "rmqctl info STORE": (
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
@@ -75,7 +76,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config restore STORE FILE --from bak --dry-run": ("config-emptied", "config-rolled-back", "config-shrunk"),
     "rmqctl config restore STORE topics.json --from store --dry-run": ("topics-lost",),
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
-    "rmqctl lag STORE": ("group-ahead",),
+    "rmqctl lag STORE": ("group-ahead", "group-went-back"),
     "rmqctl clean STORE --manual --dry-run": ("disk-full",),
     "rmqctl info STORE": ("clock-went-back", "broker-runs", "committed-gone", "controller-files-wrong"),
     "rmqctl config show STORE delay": ("delay-stalled",),

@@ -59,6 +59,7 @@ NAMED_CAUSES = {
     "conf-size": ("broker-conf-wrong", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
+    "offset-went-back": ("group-went-back", False),
     "store-times-fall": ("clock-went-back", False),
     "epochs-invalid": ("controller-files-wrong", True),
     "epochs-beyond-log": ("controller-files-wrong", True),
@@ -196,8 +197,13 @@ class _Attribution:
             covering.consequences.append(finding)
             self._damaged(covering, _range_of(finding))
             return
+        rolled_back = self._groups.get(("config-rolled-back", finding.path))
+        if code == "group-went-back" and rolled_back is not None:
+            rolled_back.consequences.append(finding)
+            return
         group = self._group(code, finding.path if is_each else "")
-        group.add(finding, f"{finding.topic}/{finding.queue_id}" if code == "queue-unread" else finding.path)
+        is_of_queue = code in ("queue-unread", "group-went-back")
+        group.add(finding, f"{finding.topic}/{finding.queue_id}" if is_of_queue else finding.path)
         is_unread_log = code == "unreadable-part" and finding.topic is None and bool(finding.size)
         if code == "logs-joined":
             self._joined = group

@@ -240,6 +240,12 @@ CAUSES: dict[str, CauseKind] = {
         "Topics, groups or offsets that were added later are missing. Consumers may read messages again.",
         POSSIBLE,
     ),
+    "group-went-back": CauseKind(
+        "The offset of a consumer group went back: {subjects}{detail}",
+        "The group gets messages again that it had before. An operator may have asked for that; otherwise, the file of "
+        "the offsets is old, or from another store.",
+        POSSIBLE,
+    ),
     "queue-unread": CauseKind(
         "No consumer can read queues that have messages: {subjects}{detail}",
         "topics.json forbids it: the topic's perm lacks the bit for reading, or the topic has too few read queues. "

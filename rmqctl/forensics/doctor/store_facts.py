@@ -138,7 +138,7 @@ def facts_of(
         has_index=has_queues and bool(store.index.files),
         has_abort=store.path.has_abort,
         oldest_unit=_oldest_unit(store) if "log-start-missing" in codes else None,
-        owners=_owners(store) if "offset-beyond-queue" in codes else {},
+        owners=_owners(store) if codes & {"offset-beyond-queue", "offset-went-back"} else {},
         missed=missed,
         still_missed=still_missed,
         checkpoint=_checkpoint_in_words(store, last_stored),

@@ -21,6 +21,7 @@ from rmqctl.forensics.doctor.next_start import grouped_starts
 from rmqctl.forensics.doctor.store_facts import StoreFacts, facts_of
 from rmqctl.forensics.doctor.twins import audit_light_twins
 from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.groups.offsets_back import audit_offsets_back
 from rmqctl.forensics.groups.unreadable_queues import audit_unreadable
 from rmqctl.forensics.groups.waiting_audit import audit_waiting
 from rmqctl.forensics.live_writer import verify_beside_writer
@@ -172,6 +173,7 @@ class Examiner:
             yield from audit_light_twins(self.store, self._verification.beside_number)
             yield from audit_waiting(self.store, self._verification.last_stored)
             yield from audit_unreadable(self.store)
+            yield from audit_offsets_back(self.store, self._verification.last_stored)
 
     def _scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Scan the log, for the verification and for the simulated start."""

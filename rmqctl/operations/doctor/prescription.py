@@ -53,6 +53,10 @@ CLOCK = (
     "This changes nothing, and shows the messages around that place. There is nothing to repair: use offsets rather "
     "than times with `config set-offset`, and see that the broker's clock is right before it starts."
 )
+WENT_BACK = (
+    "This only shows the plan. With --yes instead of --dry-run, the group does not get again what it had; what it "
+    "never had of these messages is skipped. If someone set the offsets back on purpose, nothing is wrong."
+)
 UNREAD = (
     "This changes nothing. A running broker takes the change: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6` "
     "allows reading and writing (4: reading alone), `mqadmin updateTopic -b HOST:PORT -t TOPIC -r N -w N` gives a "
@@ -179,6 +183,8 @@ class Prescriber:
             return self._rename(), RENAMED
         if group.code == "group-ahead":
             return self._set_offsets(group)
+        if group.code == "group-went-back":
+            return self._set_forward(group), WENT_BACK
         if group.code == "queue-twins":
             return self._append_twins(group), TWINS
         if group.code == "delay-ahead":
@@ -272,14 +278,21 @@ class Prescriber:
         for (owner, topic), queue_ids in ahead.items():
             known = queues.get(topic, set())
             is_whole = len(known) > 1 and known <= set(queue_ids)
-            dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
-            words = f"{dash}{shlex.quote(owner)} {shlex.quote(topic)}"
-            command = f"rmqctl config set-offset {self._target} --to latest {'--dry-run' if held else '--yes'} {words}"
+            how = "--dry-run" if held else "--yes"
+            command = f"rmqctl config set-offset {self._target} --to latest {how} {_names(owner, topic)}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
         more = len(commands) - COMMANDS_MAX
         then = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
         then += OFFSETS_SET + (f" Run doctor again for {counted(more, 'more command')}." if more > 0 else "")
         return "\n".join(commands[:COMMANDS_MAX]), then
+
+    def _set_forward(self, group: Group) -> str:
+        """Return the commands that set groups where they were."""
+        return "\n".join(
+            f"rmqctl config set-offset {self._target} --to {(one.queue_offset or 0) + one.count} --dry-run "
+            f"{_names(self._owner(one), one.topic or '')} {one.queue_id}"
+            for one in group.findings[:COMMANDS_MAX]
+        )
 
     def _append_twins(self, group: Group) -> str:
         """Return the commands that store each second message again."""
@@ -308,6 +321,12 @@ class Prescriber:
         place = (finding.path, finding.topic, finding.queue_id, finding.queue_offset)
         owners = self._examination.facts.owners.get(place, ())
         return next((one for one in owners if finding.detail.startswith(f"{one} is at ")), "")
+
+
+def _names(owner: str, topic: str) -> str:
+    """Return a group and a topic as words of a command line."""
+    dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
+    return f"{dash}{shlex.quote(owner)} {shlex.quote(topic)}"
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:
