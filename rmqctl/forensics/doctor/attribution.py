@@ -85,7 +85,7 @@ DEPENDENT = frozenset(
     }
 )  # fmt: skip
 # findings that follow from a joint of two logs, beside the dependent ones
-OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset"})
+OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset", "store-times-fall"})
 # findings on a log file that follow from its wrong name
 OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
