@@ -87,7 +87,7 @@ class NotedQueues(RecoveredQueues):
             return None
         file = (files + [None] * len(new))[found]
         position = place * CQ_UNIT.size % size
-        is_outermost = place == low > 0 or (place == high - 1 and not self._start.has_batch_queues)
+        is_outermost = place == low > 0 or (place == high - 1 and queue._rest and not self._start.has_batch_queues)
         if file is not None and file.file_from_offset % CQ_UNIT.size and is_outermost:
             return None
         at = [*begins, *new][found] // CQ_UNIT.size + position // CQ_UNIT.size

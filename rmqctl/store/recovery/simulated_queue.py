@@ -141,10 +141,7 @@ class FillTable:
         self.rows = _rows_without_units(_ROWS_FIRST)
 
     def extend_to(self, number: int) -> None:
-        """Add rows until the table has the row `number`.
-
-        New rows have the state of a queue without units.
-        """
+        """Add rows of queues without units until there is the row `number`."""
         if number >= len(self.rows):
             self.rows = np.concatenate((self.rows, _rows_without_units(max(len(self.rows), number + 1))))
 
@@ -179,6 +176,7 @@ class RecoveredQueue:
         "_odd",
         "_reader",
         "_regions",
+        "_rest",
         "_row",
         "_table",
         "_units_a_file",
@@ -208,6 +206,7 @@ class RecoveredQueue:
         self._row = row
         self._regions: tuple[tuple[int, int], ...] = ()
         self._odd: list[_OddUnit] = []
+        self._rest = 0  # bytes after the last unit up to the write position, in a file whose name is no multiple of 20
         self._reader = reader
 
     @property
@@ -287,7 +286,7 @@ class RecoveredQueue:
     def cut(self, log_end: int) -> None:
         """Cut off what points to the log's end or later (truncateDirtyLogicFiles)."""
         state, before = self._state, self.max_offset
-        state["leads_to"] = 0
+        state["leads_to"] = self._rest = 0
         if state["appended_from"] >= 0:
             self._regions += ((int(state["appended_from"]), before),)
             state["appended_from"] = -1
@@ -331,14 +330,14 @@ class RecoveredQueue:
 
     def physical_offset(self, queue_offset: int) -> int:
         """Return the physical offset in a unit, or OFFSET_MAX if it is unknown."""
+        if self._rest and queue_offset == self.max_offset - 1 and self._state["appended_from"] < 0:
+            at = (self.last_readable - 1) * _UNIT_SIZE + self._rest  # as brokers do: 20 bytes before the write position
+            return int.from_bytes(self._files[-1].read(at, 8), "big", signed=True)
         unit = self.unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit in [start, end) that points to `bound` or after it.
-
-        All units in [start, end) are in one file.
-        """
+        """Return the first unit in [start, end) of a file that reaches `bound`."""
         for record_run in self._record_runs(start, end):
             if record_run.kind == _ON_DISK:
                 found = self._first_reaching_on_disk(record_run, bound)
@@ -380,6 +379,7 @@ class RecoveredQueue:
         kept = sum(file.file_from_offset <= end for file in self._files)
         self._delete_from(kept)
         last = self._files[-1]
+        self._rest = end % (self._units_a_file * _UNIT_SIZE) % _UNIT_SIZE
         if self._base_of(last) != self._state["base"] or last.file_from_offset % _UNIT_SIZE:
             base = self._base_of(last)
             self._end_at(base, base + end % (self._units_a_file * _UNIT_SIZE) // _UNIT_SIZE)
