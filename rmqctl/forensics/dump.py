@@ -236,8 +236,8 @@ class Dump:
         """Return the first offset of the file where reading begins.
 
         If the filter has a first offset, reading begins with the file that has this offset. If the filter has a first
-        time, but no first offset, reading begins with the last file that begins before this time. The result is None if
-        the filter has neither a first offset nor a first time, or if the clock went back: any file may have this time.
+        time, but no first offset, reading begins with the last file that begins before this time. Otherwise the result
+        is None, and if the clock went back: any file may have this time.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

@@ -365,19 +365,20 @@ CATALOGUE: dict[str, Explanation] = {
         "Clients get the error that the topic does not exist. Compare topics.json with its .bak and with that of "
         "another broker of the cluster.",
     ),
+    "timer-files-missing": Explanation(
+        "timerlog/ or timerwheel is missing, and messages in the queue of rmq_sys_wheel_timer are not delivered.",
+        "Put the files of the same moment back before any start. The log still has the messages.",
+    ),
     "offset-went-back": Explanation(
         "The offset of a group is lower than it was: the .bak of its file, or the group's own retries, show it.",
-        "If nobody set it back on purpose, `rmqctl config set-offset STORE GROUP TOPIC QUEUE --to OFFSET` sets it "
-        "where it was. The messages between are then not delivered again.",
+        "If nobody set it back on purpose: `rmqctl config set-offset STORE GROUP TOPIC QUEUE --to OFFSET`.",
     ),
     "store-times-fall": Explanation(
         "Store times fall by more than a minute along the log, and stay lower: the clock of the broker went back.",
-        "Nothing is lost. Set a group's offset by `--to OFFSET` rather than by a time. `rmqctl lag` counts ages by the "
-        "clock of the log's end.",
+        "Nothing is lost. Set a group's offset by `--to OFFSET` rather than by a time.",
     ),
     "queue-unreadable": Explanation(
-        "A queue has messages, and no consumer can read it: its topic's perm in topics.json lacks the bit for reading "
-        "(4), or its queueId is not below readQueueNums.",
+        "A queue has messages that no consumer can read: the topic's perm lacks 4, or readQueueNums is too low.",
         "On the running broker: `mqadmin updateTopicPerm -b HOST:PORT -t TOPIC -p 6`, or `mqadmin updateTopic` with "
         "more read queues (-r) until the queue is empty.",
     ),

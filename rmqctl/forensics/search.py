@@ -363,8 +363,7 @@ class Search:
         asked = self._question
         unit = self._store.by_time(queue, asked.at) if asked.at is not None else queue.find(asked.offset or 0)
         if asked.at is not None and (falls := self._store.falls_before_end(queue)):
-            what = "this is the queue's first message that was stored then or later; earlier times can follow"
-            self.remarks.append(f"{falls[-1].words}: {what}")
+            self.remarks.append(f"{falls[-1].words}: after the message that is shown, earlier times can follow")
         low, high = queue.min_offset(self._store.commit_log.min_offset), queue.max_offset
         if unit is None or unit.is_pre_blank or unit.physical_offset < self._store.commit_log.min_offset:
             last = queue.last()

@@ -50,6 +50,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config show STORE delay": ("delay-overdue",),
     "rmqctl queue STORE": ("half-overdue", "log-start-missing", "timer-beyond-queue"),
     "rmqctl lag STORE": ("offset-went-back",),
+    "rmqctl dump STORE --topic rmq_sys_wheel_timer": ("timer-files-missing",),
     "rmqctl info STORE": (
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
@@ -81,6 +82,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl info STORE": ("clock-went-back", "broker-runs", "committed-gone", "controller-files-wrong"),
     "rmqctl config show STORE delay": ("delay-stalled",),
     "rmqctl queue STORE": ("half-stalled", "timer-ahead"),
+    "rmqctl dump STORE --topic rmq_sys_wheel_timer": ("timer-gone",),
     "rmqctl info STORE --broker-conf FILE": ("log-gone", "broker-conf-wrong"),
     "rmqctl undo STORE --list": ("change-unfinished", "journal-damaged"),
 }  # fmt: skip

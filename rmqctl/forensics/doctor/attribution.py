@@ -59,6 +59,7 @@ NAMED_CAUSES = {
     "conf-size": ("broker-conf-wrong", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
+    "timer-files-missing": ("timer-gone", False),
     "offset-went-back": ("group-went-back", False),
     "store-times-fall": ("clock-went-back", False),
     "epochs-invalid": ("controller-files-wrong", True),

@@ -285,6 +285,13 @@ CAUSES: dict[str, CauseKind] = {
         CERTAIN,
         "RocketMQ's issue 1869",
     ),
+    "timer-gone": CauseKind(
+        "Files of the timer are missing, and nothing leads to the messages that wait: {subjects}{detail}",
+        "A broker never delivers these messages: it begins with new files, and config/timercheck says that it has read "
+        "their queue. Look for the files in a copy of the same moment, or on a slave, before any start.",
+        LIKELY,
+        "RocketMQ's issue 9735",
+    ),
     "delay-stalled": CauseKind(
         "A delay level stands still: messages were due long before the log ends: {subjects}{places}",
         "Consumers wait for these delayed messages or retries. A start of the broker delivers them, unless the first "

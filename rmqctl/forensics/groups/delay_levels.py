@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
-from rmqctl.store.config.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -46,13 +46,13 @@ class Undelivered(NamedTuple):
         return self.end - queue_offset - (len(self.waiting) - self.skipped_at(queue_offset))
 
 
-def undelivered(store: ReadOnlyStore, queue_id: int) -> Undelivered:
+def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC) -> Undelivered:
     """Return what a delay level has not delivered, by the messages in the log.
 
-    Raises OSError.
+    The timer's queue (TIMER_TOPIC, 0) is a level, too. Raises OSError.
     A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message.
     """
-    queue = store.queues.get((SCHEDULE_TOPIC, queue_id))
+    queue = store.queues.get((topic, queue_id))
     if queue is None:
         return Undelivered((), 0)
     begin, end = queue.min_and_max(store.commit_log.min_offset)
@@ -110,7 +110,8 @@ def _identity(message: Message) -> Hashable:
 
     A message that waits again, after a further failure of its consumer, has another reconsumeTimes.
     """
-    target = _target(message) if message.topic == SCHEDULE_TOPIC else (message.topic, message.queue_id)
+    is_waiting = message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+    target = _target(message) if is_waiting else (message.topic, message.queue_id)
     key = message.properties.get(UNIQ_KEY)
     return (
         target, key, message.born_timestamp, message.born_host, message.body_crc, message.reconsume_times,

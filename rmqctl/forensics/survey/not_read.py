@@ -46,6 +46,11 @@ class NotRead(NamedTuple):
     path: str
     detail: str
 
+    @property
+    def is_missing(self) -> bool:
+        """Return whether the file should exist, and does not."""
+        return self.detail == _MISSING
+
 
 def not_read(store: ReadOnlyStore) -> list[NotRead]:
     """Return what `verify` does not read in the folder of a store, at any level.
@@ -64,8 +69,8 @@ def in_words(found: Sequence[NotRead]) -> str:
 
     Files that are missing are named as missing.
     """
-    missing = [one.path for one in found if one.detail == _MISSING]
-    lying = [one.path for one in found if one.detail != _MISSING]
+    missing = [one.path for one in found if one.is_missing]
+    lying = [one.path for one in found if not one.is_missing]
     words = [f"not read: {', '.join(lying)}"] if lying else []
     return "; ".join([*words, *([f"missing: {', '.join(missing)} ({_MISSING})"] if missing else [])])
 

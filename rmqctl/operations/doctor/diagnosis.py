@@ -144,7 +144,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
         failure = f"process {examination.broker_pid}"
-    if group.code in ("queue-unread", "group-went-back"):
+    if group.code in ("queue-unread", "group-went-back", "timer-gone"):
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None
     return Cause(
