@@ -59,6 +59,8 @@ class StartRules(NamedTuple):
 
     Otherwise, it begins at the third file from the end, and dispatches nothing.
     """
+    passes_over_wrong_lengths: bool
+    """An abnormal recovery goes on after a record whose lengths do not add up to TOTALSIZE."""
     checks_first_record: bool
     """The search for the start file checks the whole first record of a file, and not only its head."""
     recovers_by_logics_offset: bool
@@ -108,6 +110,7 @@ _4_1_0 = StartRules(
     knows_long_topics=False,
     checks_room=False,
     recovers_from_queues=False,
+    passes_over_wrong_lengths=True,
     checks_first_record=False,
     recovers_by_logics_offset=False,
     queue_cut=QueueCut.IF_ABNORMAL,
@@ -119,7 +122,7 @@ _4_1_0 = StartRules(
     dispatches_to_lmq=False,
     light_queues_for_all_topics=True,
 )
-_4_3_2 = _4_1_0._replace(queue_cut=QueueCut.BY_END_BEFORE_SCAN)
+_4_3_2 = _4_1_0._replace(queue_cut=QueueCut.BY_END_BEFORE_SCAN, passes_over_wrong_lengths=False)
 _4_5_0 = _4_3_2._replace(
     stops_loading_at_wrong_length=False, destroys_queues_without_log=True, dispatches_in_start=True
 )

@@ -54,6 +54,10 @@ class Dispatch:
         else:
             self._queues.put(message)
 
+    def nameless(self, size: int) -> None:
+        """Dispatch a record whose lengths do not add up to TOTALSIZE, `size`."""
+        self._queues.put_nameless(size)
+
     def known_until(self, messages: Rows, start: int) -> int:
         """Return the first row from `start` on whose record the broker does not know.
 
@@ -160,9 +164,12 @@ class RecoveryScan:
         dispatch: Dispatch,
         *,
         checks_offset: bool,
+        passes_over: bool,
     ) -> None:
         self.position = start
         self._checks_offset = checks_offset
+        self._passes_over = passes_over
+        self._shift = 0  # how far the broker counts ahead of the place where it reads
         self.end: ScanEnd | None = None
         self._log = log
         self._number = number
@@ -222,12 +229,17 @@ class RecoveryScan:
             if self._dispatches_from is not None and checked.message.physical_offset >= self._dispatches_from:
                 self._dispatch.found(checked.message, self.position)
             self.position += checked.size
+        elif checked.size > 0 and self._passes_over:
+            self._dispatch.nameless(checked.size)
+            self._shift += checked.size - checked.consumed
+            self.position += checked.consumed
         elif not checked.is_blank:
             self._stop(checked.problem)
         elif self._number + 1 == len(self._log.files):
             self._stop("the last file ends here with a blank")
         else:
             self._number += 1
+            self._shift = 0
             self.position = self._log.files[self._number].file_from_offset
 
     def _rows(self, messages: Rows) -> None:
@@ -241,7 +253,7 @@ class RecoveryScan:
 
     def _stop(self, why: str) -> None:
         code = self._damage[1] if self._damage and self._damage[0] == self.position else ""
-        self.end = ScanEnd(self.position, code, why)
+        self.end = ScanEnd(self.position + self._shift, code, why)
 
 
 class ReputPass:

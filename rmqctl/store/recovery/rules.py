@@ -73,6 +73,9 @@ record without a unit begins exactly at the queues' end, and is not dispatched.
 | a wrong checksum of an empty body                     | continues (no check)               | continues (no check)    |
 | a missing file                                        | continues (no check)               | continues (no check)    |
 
+Up to 4.3.1, with `abort`, the scan passes over a record whose lengths do not add up to TOTALSIZE: it counts TOTALSIZE
+bytes, and reads on where these lengths end. If they differ, the log ends at another place than its last record.
+
 Therefore *one flipped bit removes all records after this bit*. In the table, "next file" means the next log file that
 exists. If log files are missing, the scan continues after the missing files. If a pre-allocated log file follows a
 blank, the log ends at the start of the pre-allocated file.

@@ -161,6 +161,17 @@ class RecoveredQueues:
         """
         self._put(message, is_odd=True)
 
+    def put_nameless(self, size: int) -> None:
+        """Dispatch a record of `size` bytes that brokers up to 4.3.1 pass over.
+
+        It gets a unit for physical offset 0 in queue 0 of the topic without a name; only the first one does.
+        """
+        key = ("", 0)
+        if key not in self._queues:
+            queue = self._add(key, None)
+            if isinstance(queue, RecoveredQueue):
+                queue.put(0, size, 0, is_odd=True)
+
     def cut(self, log_end: int) -> None:
         """Remove all units that point to the log's end or after it."""
         unchanged = queue_simulate.are_before(self._table.rows, log_end).tolist()

@@ -343,6 +343,7 @@ class RestartSimulation:
             rules.dispatches_from(mode, self._rules, self._queues_end),
             self._dispatch,
             checks_offset=self._rules.check_offset and mode is Mode.ABNORMAL,
+            passes_over=self._rules.passes_over_wrong_lengths and mode is Mode.ABNORMAL,
         )
         if self._rules.dispatches_in_start and self.mode is Mode.NORMAL and not self._rules.awaits_confirmation:
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
