@@ -18,6 +18,7 @@ from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, CONFIG, Layout
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets
+from rmqctl.store.read.topic_names import unknown_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +48,7 @@ class StoreFacts:
     the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
     each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
     the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
+    `unknown` has the topics with such an offset that do not exist.
     `twins` has the findings on messages with the queue offset of another message: topic, queueId, physical offset.
     """
 
@@ -65,6 +67,7 @@ class StoreFacts:
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
     held: Mapping[QueueKey, int] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
     twins: frozenset[tuple[str | None, int | None, int | None]] = frozenset()
 
     @property
@@ -154,6 +157,13 @@ def facts_of(
             for finding in findings
             if finding.code == "offset-beyond-queue" and finding.topic is not None and finding.queue_id is not None
         },
+        unknown=frozenset(
+            finding.topic
+            for finding in findings
+            if finding.code == "offset-beyond-queue"
+            and finding.topic is not None
+            and unknown_topic(store, finding.topic)
+        ),
         undelivered={
             finding.queue_id: undelivered(store, finding.queue_id)
             for finding in findings

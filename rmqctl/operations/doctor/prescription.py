@@ -29,6 +29,10 @@ OFFSETS_CHOICE = (
     "right if the group consumed them before the queues were cut. `--to earliest --yes` delivers all {held}, those "
     "that the group consumed once more. "
 )
+NO_TOPIC = (
+    "This changes nothing. The topic does not exist in this store, so the offset waits for nobody: it matters only if "
+    "the topic is created again."
+)
 OFFSETS_SET = "The group then gets the next message that is stored."
 DELAY_STALLED = (
     "This changes nothing, and shows the first message that waits. Start the broker, and run doctor on the stopped "
@@ -271,9 +275,12 @@ class Prescriber:
         end of a queue skips the messages that it has: they may be what the group waits for.
         """
         facts = self._examination.facts
-        held = sum(facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in group.findings)
+        findings = [finding for finding in group.findings if finding.topic not in facts.unknown]
+        if not findings:
+            return f"rmqctl config show {self._target} offsets", NO_TOPIC
+        held = sum(facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in findings)
         ahead: dict[tuple[str, str], list[int]] = {}
-        for finding in group.findings:
+        for finding in findings:
             topic, queue_id = finding.topic or "", finding.queue_id or 0
             ahead.setdefault((self._owner(finding), topic), []).append(queue_id)
         queues: dict[str, set[int]] = {}

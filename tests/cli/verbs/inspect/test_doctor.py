@@ -604,3 +604,13 @@ def test_a_flipped_bit_of_a_key_is_the_records_not_the_indexs(tmp_path: Path, rm
     assert (cause["code"], cause["confidence"]) == ("record-with-other-keys", "likely")
     assert path.name in cause["summary"]
     assert cause["next"] == f"rmqctl dump {store} --around {cause['evidence'][0]['physicalOffset']}"
+
+
+def test_no_offset_is_set_in_a_topic_that_does_not_exist(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    content = consumer_offsets(store)
+    content["offsetTable"]["ordErs@billing"] = {"0": 5000}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert (cause["code"], cause["next"]) == ("group-ahead", f"rmqctl config show {store} offsets")
+    assert rmqctl(*shlex.split(cause["next"])[1:]).code == 0
