@@ -297,8 +297,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "log-missing": Explanation(
         "There are queues, but no file of the commit log.",
-        "Look for the commit log (storePathCommitLog in broker.conf). Do not start a broker: it would delete the "
-        "queues.",
+        "Look for the commit log (storePathCommitLog in broker.conf). Start no broker: it would delete the queues.",
     ),
     "abort": Explanation(
         "`abort` exists and no broker on this host has the store open: the store was not shut down cleanly.",
@@ -398,11 +397,13 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl dump STORE --from-offset OFFSET --to-offset OFFSET+1 --body base64 -o jsonl | rmqctl append STORE "
         "--from -` stores the second message again, so that consumers get it.",
     ),
+    "offsets-unread": Explanation(
+        "With enableLmq, a broker reads only lmqConsumerOffset.json. It lacks offsets of consumerOffset.json.",
+        "`rmqctl doctor STORE --broker-conf FILE` has the command that copies them.",
+    ),
     "conf-size": Explanation(
-        "A file length in broker.conf is that of no file. Or broker.conf has it under a name that the version does not "
-        "read, and the default counts: brokers of 4.1.0 to 4.5.1 read `mapedFileSizeCommitLog` and "
-        "`mapedFileSizeConsumeQueue`, later ones `mappedFileSize...`.",
-        "Correct the line of broker.conf that `rmqctl doctor STORE --broker-conf FILE` names.",
+        "A file length in broker.conf is that of no file, or the version does not read its name and takes the default.",
+        "`rmqctl doctor STORE --broker-conf FILE` names the line, and the right one.",
     ),
     "disk-over-limit": Explanation(
         "A broker takes no messages, because its disk is fuller than diskSpaceWarningLevelRatio (90 %).",
@@ -416,8 +417,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "half-overdue": Explanation(
         "Half messages have neither commit nor rollback more than a day after they were stored.",
-        "A broker asks the producers of the group in PGROUP: start one. `rmqctl trace STORE --unique-key` shows the "
-        "life of one message.",
+        "A broker asks the producers of the group in PGROUP: start one. `rmqctl trace` shows the life of a message.",
     ),
     "timer-beyond-queue": Explanation(
         "timerQueueOffset in config/timercheck is after the end of the timer's queue: the log was cut, or the file is "

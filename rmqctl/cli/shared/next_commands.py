@@ -55,7 +55,7 @@ CODES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
         "store-times-fall", "entries-missing", "epochs-invalid", "epochs-beyond-log", "identity-invalid",
     ),
     "rmqctl info STORE --broker-conf FILE": ("log-missing",),
-    "rmqctl doctor STORE --broker-conf FILE": ("conf-size",),
+    "rmqctl doctor STORE --broker-conf FILE": ("conf-size", "offsets-unread"),
     "rmqctl verify STORE --level 1": ("file-overlap", "foreign-file", "unreadable"),
     "rmqctl verify STORE --follow-links": ("link-not-followed",),
 }  # fmt: skip
@@ -77,7 +77,7 @@ CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl config restore STORE FILE --from bak --dry-run": ("config-emptied", "config-rolled-back", "config-shrunk"),
     "rmqctl config restore STORE topics.json --from store --dry-run": ("topics-lost",),
     "rmqctl config show STORE": ("queue-unread", "delay-ahead", "two-queue-types"),
-    "rmqctl lag STORE": ("group-ahead", "group-went-back"),
+    "rmqctl lag STORE": ("group-ahead", "group-went-back", "offsets-unread"),
     "rmqctl clean STORE --manual --dry-run": ("disk-full",),
     "rmqctl info STORE": ("clock-went-back", "broker-runs", "committed-gone", "controller-files-wrong"),
     "rmqctl config show STORE delay": ("delay-stalled",),

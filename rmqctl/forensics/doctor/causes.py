@@ -229,6 +229,12 @@ CAUSES: dict[str, CauseKind] = {
         "that wait.",
         LIKELY,
     ),
+    "offsets-unread": CauseKind(
+        "The broker does not read the offsets that groups have: {subjects}",
+        "With enableLmq, a broker of 4.9.3 or later reads only config/lmqConsumerOffset.json. Groups without an offset "
+        "there begin again as new groups do: they read messages again, or skip those that wait. Copy the offsets "
+        "before the next start.",
+    ),
     "config-shrunk": CauseKind(
         "A file of config/ has fewer entries than its .bak: {subjects}{places}",
         "Entries that the store still uses are missing. If nobody deleted them, consumers may read messages again, or "

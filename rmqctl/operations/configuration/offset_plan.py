@@ -2,8 +2,8 @@
 
 A broker keeps the offsets of consumer groups in config/consumerOffset.json. A broker with the setting enableLmq keeps
 the offsets of groups in config/lmqConsumerOffset.json, and does not read consumerOffset.json. If a store has both
-offset files, both are changed: the store does not show which file a broker reads. The offset of an LMQ group (%LMQ%...)
-is only in lmqConsumerOffset.json.
+offset files, both are changed, unless broker.conf sets enableLmq: the store does not show which file a broker reads.
+The offset of an LMQ group (%LMQ%...) is only in lmqConsumerOffset.json.
 
 If the operator gives a time, the new offset is the offset that mqadmin's resetOffsetByTime sets for this time.
 """
@@ -24,7 +24,7 @@ from rmqctl.store.config.data_version import next_version
 from rmqctl.store.config.fastjson import fastjson_bytes, fastjson_dumps
 from rmqctl.store.config.fastjson_edit import with_members
 from rmqctl.store.read.consumers.consumer_groups import CONSUMER_ORDER, ConsumerGroups
-from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, OFFSET_FILES
+from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, offset_files
 from rmqctl.store.read.known_topics import read_queue_ids
 from rmqctl.store.read.topic_names import unknown_topic
 from rmqctl.store.serve.message_reader import MessageReader
@@ -137,7 +137,10 @@ def _check_names(store: ReadOnlyStore, group: str, topic: str, *, new_group: boo
 def _file_names(store: ReadOnlyStore, group: str) -> list[str]:
     if group.startswith(LMQ_PREFIX):
         return [LMQ_CONSUMER_OFFSET]
-    exist = [name for name in OFFSET_FILES if store.config(name).source is not None or store.config(name).problem]
+    names = offset_files(store.conf)
+    if len(names) == 1:
+        return list(names)
+    exist = [name for name in names if store.config(name).source is not None or store.config(name).problem]
     return exist or [CONSUMER_OFFSET]
 
 

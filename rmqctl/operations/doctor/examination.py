@@ -28,7 +28,15 @@ from rmqctl.forensics.live_writer import verify_beside_writer
 from rmqctl.forensics.renamed_files import RenamedFiles
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.format.message import Damage, Message
-from rmqctl.operations.doctor.surroundings import audit_conf, audit_disk, conf_as_read, fitting, wrong_sizes
+from rmqctl.operations.doctor.surroundings import (
+    audit_conf,
+    audit_disk,
+    audit_offsets,
+    conf_as_read,
+    fitting,
+    unread_offsets,
+    wrong_sizes,
+)
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, check_none_unfinished
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Numbers
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.column_reader import Columns
-    from rmqctl.operations.doctor.surroundings import WrongSize
+    from rmqctl.operations.doctor.surroundings import UnreadOffsets, WrongSize
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.commit_log import ScanSummary
@@ -81,7 +89,7 @@ class Examination:
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
     `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf. If
     nobody gave a version, and the versions that the store may come from start differently, `by_version` has what they
-    come to.
+    come to. `unread_offsets` are the offsets of groups that the broker does not read.
     """
 
     report: VerifyReport
@@ -92,6 +100,7 @@ class Examination:
     broker_pid: int | None = None
     wrong_sizes: tuple[WrongSize, ...] = ()
     by_version: ByVersion = ()
+    unread_offsets: UnreadOffsets | None = None
 
 
 class Examiner:
@@ -114,6 +123,7 @@ class Examiner:
         self.store = store = fitting(store, profile.version)
         self.profile = profile
         self._threads = threads
+        self._unread = unread_offsets(store, profile.version)
         self._blocked = blocked(store)
         self._simulation: RestartSimulation | None = None
         self._renamed = RenamedFiles(store.commit_log.queue)
@@ -151,7 +161,8 @@ class Examiner:
             renamed,
         )
         by_version = self._by_version() if findings or _is_troubled(restart) else ()
-        return Examination(report, findings, facts, restart, repairs, self.store.lock_holder(), self._wrong, by_version)
+        pid, unread = self.store.lock_holder(), self._unread
+        return Examination(report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread)
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""
@@ -166,6 +177,7 @@ class Examiner:
             yield Finding("store-times-fall", path, fall.physical_offset, fall.words)
         yield from audit_conf(self._said.conf, self.profile.version, self._wrong)
         yield from audit_disk(self.store, self.profile)
+        yield from audit_offsets(self._unread)
         if self._level < LEVEL_ALL:
             yield from audit_abort(self.store)
         else:

@@ -13,9 +13,12 @@ from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.finding import Finding
     from rmqctl.operations.doctor.examination import Examination, Repairs
+    from rmqctl.operations.doctor.surroundings import UnreadOffsets
     from rmqctl.operations.repair.recovery_plan import RecoveryPlan
 
 LOOK = "This changes nothing; `rmqctl explain {code}` says what to do by hand."
@@ -52,6 +55,7 @@ TWINS = (
 )
 CONF_CORRECTED = "The broker reads it at its next start; the old file is then {path}.bak.{more} Run doctor again."
 LINES_TO_LEAVE_OUT = " The files have the default lengths: the lines can also be left out."
+OFFSETS_COPIED = "The broker then knows where these groups are."
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 CLOCK = (
     "This changes nothing, and shows the messages around that place. There is nothing to repair: use offsets rather "
@@ -129,7 +133,7 @@ KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
 NEED_STORE = (
-    "mv ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl clean ", "rmqctl undo ", "rmqctl config restore ",
+    "mv ", "cp -p ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl clean ", "rmqctl undo ", "rmqctl config restore ",
     "rmqctl config set-offset ", "rmqctl truncate ",
 )  # fmt: skip
 COMMANDS_MAX = 20  # each in a line of its own
@@ -182,22 +186,18 @@ class Prescriber:
         return f"kill {pid} && tail --pid={pid} -f /dev/null\n{command}", then
 
     def _of(self, group: Group) -> tuple[str, str]:
-        if group.code == "broker-runs":
-            return f"kill {self._examination.broker_pid}", BROKER_RUNS
-        if group.code == "broker-conf-wrong":
-            has_defaults = all(one.actual == usual_size(one.key) for one in self._examination.wrong_sizes)
-            more = LINES_TO_LEAVE_OUT if has_defaults else ""
-            return self._correct_conf(group), CONF_CORRECTED.format(path=group.subjects[0], more=more)
-        if group.code == "log-file-renamed":
-            return self._rename(), RENAMED
-        if group.code == "group-ahead":
-            return self._set_offsets(group)
-        if group.code == "group-went-back":
-            return self._set_forward(group), WENT_BACK
-        if group.code == "queue-twins":
-            return self._append_twins(group), TWINS
-        if group.code == "delay-ahead":
-            return self._set_delay_levels(group)
+        own: dict[str, Callable[[Group], tuple[str, str]]] = {
+            "broker-runs": lambda _: (f"kill {self._examination.broker_pid}", BROKER_RUNS),
+            "broker-conf-wrong": self._correct_conf,
+            "offsets-unread": lambda _: self._copy_offsets(self._examination.unread_offsets),
+            "log-file-renamed": lambda _: (self._rename(), RENAMED),
+            "group-ahead": self._set_offsets,
+            "group-went-back": lambda one: (self._set_forward(one), WENT_BACK),
+            "queue-twins": lambda one: (self._append_twins(one), TWINS),
+            "delay-ahead": self._set_delay_levels,
+        }
+        if group.code in own:
+            return own[group.code](group)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS and not (group.code == "log-head-gone" and self._examination.repairs.is_blocked):
@@ -243,14 +243,34 @@ class Prescriber:
             todo[aside] = todo.pop(path)
         return "\n".join(f"mv -n {quoted(path)} {quoted(right)}" for path, right in moves)
 
-    def _correct_conf(self, group: Group) -> str:
+    def _copy_offsets(self, unread: UnreadOffsets | None) -> tuple[str, str]:
+        """Return the commands that let a broker with enableLmq find the offsets."""
+        if unread is None or is_remote(unread.source):
+            return LOOK_AT_ALL.format(target=self._target), OFFSETS_COPIED
+        if not unread.has_entries:
+            return f"cp -p {quoted(unread.source)} {quoted(unread.target)}", OFFSETS_COPIED
+        commands = [
+            f"rmqctl config set-offset {self._target} --to {one.offset} --yes "
+            f"{'-- ' if one.owner.startswith('-') or one.topic.startswith('-') else ''}"
+            f"{shlex.quote(one.owner)} {shlex.quote(one.topic)} {one.queue_id}"
+            for one in unread.missing
+        ]
+        more = counted(max(len(commands) - COMMANDS_MAX, 0), "more command")
+        return "\n".join(commands[:COMMANDS_MAX]), OFFSETS_COPIED + f" Run doctor again for {more}." * (
+            len(commands) > COMMANDS_MAX
+        )
+
+    def _correct_conf(self, group: Group) -> tuple[str, str]:
         """Return the command that corrects wrong file lengths in broker.conf."""
+        has_defaults = all(one.actual == usual_size(one.key) for one in self._examination.wrong_sizes)
+        more = LINES_TO_LEAVE_OUT if has_defaults else ""
         edits = []
         for one in self._examination.wrong_sizes:
             edits.append(f"-e '{one.line.first}s/.*/{one.name}={one.actual}/'")
             if one.line.last > one.line.first:
                 edits.append(f"-e '{one.line.first + 1},{one.line.last}d'")
-        return f"sed -i.bak {' '.join(edits)} {shlex.quote(group.subjects[0])}"
+        path = group.subjects[0]
+        return f"sed -i.bak {' '.join(edits)} {shlex.quote(path)}", CONF_CORRECTED.format(path=path, more=more)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings of a code in `group.findings`.

@@ -12,15 +12,26 @@ from rmqctl.operations.clean.disk_use import disk_use, stops_writing
 from rmqctl.store.config.broker_conf import SIZE_KEYS, BrokerConf, SizeKey, SizeLine
 from rmqctl.store.config.clean_config import known_to
 from rmqctl.store.config.file_sizes import Geometry
-from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.config.store_path import CONFIG, CONSUMEQUEUE
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.consumers.consumer_offsets import (
+    CONSUMER_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    OFFSET_FILES,
+    consumer_offsets,
+)
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
+
+LMQ_SINCE = 4, 9, 3
 
 
 class WrongSize(NamedTuple):
@@ -37,6 +48,18 @@ class WrongSize(NamedTuple):
     taken: int
     actual: int
     files: int
+
+
+class UnreadOffsets(NamedTuple):
+    """Offsets of groups that only `source` has, and the broker reads `target`.
+
+    `has_entries` says whether `target` has offsets of others.
+    """
+
+    source: Path
+    target: Path
+    has_entries: bool
+    missing: tuple[StoredOffset, ...]
 
 
 def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
@@ -130,6 +153,34 @@ def _distances(store: ReadOnlyStore, key: SizeKey) -> set[int]:
         return set()
     bases = [file.file_from_offset for file in store.commit_log.queue.files]
     return {after - before for before, after in pairwise(bases)}
+
+
+def unread_offsets(store: ReadOnlyStore, version: str) -> UnreadOffsets | None:
+    """Return the group offsets that a broker with enableLmq does not read.
+
+    The result is None if it has them all in lmqConsumerOffset.json, or if `version` is before 4.9.3, which does not
+    know enableLmq.
+    """
+    if not store.conf.enable_lmq or number_of(version) < LMQ_SINCE:
+        return None
+    both = consumer_offsets(store, OFFSET_FILES)
+    read = {(one.owner, one.topic, one.queue_id) for one in both if one.source == LMQ_CONSUMER_OFFSET}
+    missing = [
+        one for one in both if one.source == CONSUMER_OFFSET and (one.owner, one.topic, one.queue_id) not in read
+    ]
+    folder = store.path.part(CONFIG)
+    if not missing:
+        return None
+    return UnreadOffsets(folder / CONSUMER_OFFSET, folder / LMQ_CONSUMER_OFFSET, bool(read), tuple(missing))
+
+
+def audit_offsets(unread: UnreadOffsets | None) -> Iterator[Finding]:
+    """Yield a finding if a broker does not read the offsets of groups."""
+    if unread is not None:
+        groups = counted(len({one.owner for one in unread.missing}), "group")
+        has = f"the broker reads this file (enableLmq), and not {CONSUMER_OFFSET}, which has"
+        offsets = counted(len(unread.missing), "more offset")
+        yield Finding("offsets-unread", f"{CONFIG}/{LMQ_CONSUMER_OFFSET}", None, f"{has} {offsets} of {groups}")
 
 
 def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> list[str]:

@@ -81,6 +81,7 @@ class BrokerConf(NamedTuple):
     start: StartSettings = NO_SETTINGS
     queues_in_rocksdb: bool = False
     queues_in_both: bool = False
+    enable_lmq: bool | None = None
     dledger: bool = False
     dledger_id: str = ""
     store_root: str = ""
@@ -126,6 +127,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         start=_start_settings(said),
         queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
         queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
+        enable_lmq=said.flag("enableLmq"),
         dledger=bool(said.flag("enableDLegerCommitLog")),
         dledger_id=said.text("dLegerSelfId").strip(),
         store_root=said.path_of("storePathRootDir"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -104,3 +105,34 @@ def test_what_no_option_said_is_said_once(golden: Golden, tmp_path: Path, rmqctl
     conf.write_text(f"{LOG}=65536\n")
     document = rmqctl("doctor", store, "--broker-conf", conf, "--broker-version", "4.9.7", "-o", "json").document()
     assert document["assumed"] == [f"{QUEUE}=1000, which broker.conf does not set (default: 6000000)"]
+
+
+@pytest.mark.parametrize("read", [None, "{}", '{"offsetTable":{"orders@old":{0:1}}}'])
+def test_offsets_that_a_broker_with_enable_lmq_does_not_read(
+    read: str | None, golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """The real 4.9.7 then has no offset of any group, and after the copy all of them."""
+    store, conf = golden("broker-497"), tmp_path / "broker.conf"
+    conf.write_text("enableLmq=true\nenableMultiDispatch=true\n")
+    if read is not None:
+        (store / "config" / "lmqConsumerOffset.json").write_text(read)
+
+    def behind(*options: object) -> list[tuple[str, int | None, int | None]]:
+        found = rmqctl("lag", store, *options, "-o", "json").document()["groups"]
+        return [(row["topic"], row["offset"], row["behind"]) for row in found if row["group"] == "billing"]
+
+    known = behind()
+    unread = behind("--broker-conf", conf)
+    assert {offset for _, offset, _ in known} != {None}
+    assert {offset for _, offset, _ in unread} == {None}
+    assert causes(store, rmqctl, "--broker-conf", conf, "--broker-version", "4.9.2") == {}  # it does not know enableLmq
+    found = causes(store, rmqctl, "--broker-conf", conf)
+    assert list(found) == ["offsets-unread"]
+    for command in found["offsets-unread"].split("; "):
+        program, *words = shlex.split(command)
+        if program == "rmqctl":
+            assert rmqctl(*words).code == 0
+        else:
+            subprocess.run([program, *words], check=True)
+    assert behind("--broker-conf", conf) == known
+    assert causes(store, rmqctl, "--broker-conf", conf) == {}

@@ -86,6 +86,9 @@ def command(
     in the group's dead-letter queue. `popped` counts the messages that the group popped and has not acknowledged. CSV
     and JSON Lines have a row for each queue.
 
+    With `enableLmq=true` in the file of --broker-conf, the offsets are those of config/lmqConsumerOffset.json alone,
+    which a broker of 4.9.3 or later then reads.
+
     `lag` lists queues of topics.json that have no files and no offset, unless these queues need more than 10,000 rows.
     stderr and the JSON key `unlisted` report the number of omitted rows.
 

@@ -11,8 +11,9 @@ from rmqctl.store.config.config_file import DELAY_OFFSETS_CONFIG, OFFSETS_CONFIG
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+    from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 CONSUMER_OFFSET, DELAY_OFFSET = OFFSETS_CONFIG, DELAY_OFFSETS_CONFIG
@@ -34,22 +35,35 @@ class StoredOffset(NamedTuple):
     source: str
 
 
-def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
+def offset_files(conf: BrokerConf) -> tuple[str, ...]:
+    """Return the files of config/ where such a broker keeps the offsets of groups.
+
+    A broker of 4.9.3 or later with enableLmq reads and writes only lmqConsumerOffset.json (LmqConsumerOffsetManager),
+    and any other broker only consumerOffset.json. Both are returned if broker.conf does not say enableLmq, because the
+    store does not show it.
+    """
+    if conf.enable_lmq is None:
+        return OFFSET_FILES
+    return (LMQ_CONSUMER_OFFSET,) if conf.enable_lmq else (CONSUMER_OFFSET,)
+
+
+def consumer_offsets(store: ReadOnlyStore, names: Collection[str] = ()) -> list[StoredOffset]:
     """Return the offsets in consumerOffset.json and lmqConsumerOffset.json.
+
+    `names` are the files to read, by default those of `offset_files`.
 
     The keys in consumerOffset.json and lmqConsumerOffset.json have the form `topic@group`. In offsetTable, the value of
     a key is a map from queueIds to offsets. In lmqOffsetTable, the value of a key is one offset, for queue 0.
 
-    A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, and does not read
-    consumerOffset.json. The offsets of both files are returned, because the store does not show which file the broker
-    reads.
     """
     found = []
-    for name in OFFSET_FILES:
+    names = names or offset_files(store.conf)
+    for name in names:
         for key, offsets in table(store.config(name), "offsetTable").items():
             topic, _, group = key.partition("@")
             found += [StoredOffset(group, topic, queue_id, offset, name) for queue_id, offset in _integers(offsets)]
-    for key, offset in table(store.config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable").items():
+    light = table(store.config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable") if LMQ_CONSUMER_OFFSET in names else {}
+    for key, offset in light.items():
         topic, _, group = key.partition("@")
         if isinstance(offset, int):
             found.append(StoredOffset(group, topic, 0, offset, LMQ_CONSUMER_OFFSET))
