@@ -4,9 +4,10 @@ A broker checks records during recovery and during dispatch. A broker checks les
 broker copies PHYSICALOFFSET into the consume queue without a check. A broker ignores the checksum of an empty body.
 Without forceVerifyPropCRC, a broker ignores `__CRC32#`; with it (5.2.0 and later), recovery requires `__CRC32#` of each
 record and ignores BODYCRC. With duplicationEnable, 5.x requires DUP_INFO of each record with properties. A broker
-treats a negative length of body or properties as 0. Up to 5.0.0, V2 records are not valid. Up to 5.3.1, the magic code
-alone decides whether a record is a blank. 5.3.2 and later first compare the TOTALSIZE of a record or blank with the
-number of bytes left in the file. If the lengths in a record do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
+treats a negative length of body or properties as 0. Up to 4.5.2, the hosts have 8 bytes, whatever SYSFLAG says. Up to
+5.0.0, V2 records are not valid. Up to 5.3.1, the magic code alone decides whether a record is a blank. 5.3.2 and later
+first compare the TOTALSIZE of a record or blank with the number of bytes left in the file. If the lengths in a record
+do not add up to TOTALSIZE, dispatch skips TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -83,9 +84,11 @@ def _check_message(read: Read, room: int, size: int, magic: int, rules: StartRul
     head = read(0, HEAD_SIZE_MAX)
     if size < message.HOST_V4:
         return _bad(f"TOTALSIZE is {size}")
-    if len(head) < message.HEADS[0].size or len(head) < message.head_of(head).size:
+    if len(head) < message.HEADS[0].size:
         return _bad("the file ends inside the record")
-    layout = message.head_of(head)
+    layout = message.head_of(head) if rules.knows_ipv6 else message.HEADS[0]
+    if len(head) < layout.size:
+        return _bad("the file ends inside the record")
     fields = layout.struct.unpack_from(head)
     body_length = max(fields[-1], 0)
     topic_at = layout.size + body_length

@@ -52,6 +52,8 @@ class StartRules(NamedTuple):
     """batchconsumequeue/ is loaded, and `queue.type` of topics.json must match the queue's folder."""
     knows_long_topics: bool
     """V2 records, for topics longer than 127 bytes, are records."""
+    knows_ipv6: bool
+    """The bits of SYSFLAG for IPv6 hosts make the hosts longer."""
     checks_room: bool
     """A record or blank is bad if its TOTALSIZE is larger than the rest of its file."""
     recovers_from_queues: bool
@@ -108,6 +110,7 @@ _4_1_0 = StartRules(
     deletes_empty_last_file=False,
     has_batch_queues=False,
     knows_long_topics=False,
+    knows_ipv6=False,
     checks_room=False,
     recovers_from_queues=False,
     passes_over_wrong_lengths=True,
@@ -126,8 +129,9 @@ _4_3_2 = _4_1_0._replace(queue_cut=QueueCut.BY_END_BEFORE_SCAN, passes_over_wron
 _4_5_0 = _4_3_2._replace(
     stops_loading_at_wrong_length=False, destroys_queues_without_log=True, dispatches_in_start=True
 )
-_4_9_2 = _4_5_0._replace(stops_loading_at_wrong_length=True)
-_4_9_3 = _4_5_0._replace(dispatches_to_lmq=True)
+_4_6_0 = _4_5_0._replace(knows_ipv6=True)
+_4_9_2 = _4_6_0._replace(stops_loading_at_wrong_length=True)
+_4_9_3 = _4_6_0._replace(dispatches_to_lmq=True)
 _5_0_0 = _4_9_3._replace(
     has_batch_queues=True,
     dispatches_in_start=False,
@@ -146,7 +150,8 @@ _5_5_1 = _5_5_0._replace(forgets_min_without_files=True)
 ROWS = (
     ("4.1.0 4.2.0 4.3.0 4.3.1", _4_1_0),
     ("4.3.2 4.4.0", _4_3_2),
-    ("4.5.0 4.5.1 4.5.2 4.6.0 4.6.1 4.7.0 4.7.1 4.8.0 4.9.0 4.9.1", _4_5_0),
+    ("4.5.0 4.5.1 4.5.2", _4_5_0),
+    ("4.6.0 4.6.1 4.7.0 4.7.1 4.8.0 4.9.0 4.9.1", _4_6_0),
     ("4.9.2", _4_9_2),
     ("4.9.3 4.9.4 4.9.5 4.9.6 4.9.7 4.9.8", _4_9_3),
     ("5.0.0", _5_0_0),

@@ -10,6 +10,7 @@ for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What change
 |---------|--------------------------------------------------------------------------------------------------|
 | 4.3.2   | queues are cut if they reach the log's end; before: always with `abort`, never without            |
 | 4.5.0   | a file of a wrong length fails the load; start() dispatches what the queues miss                  |
+| 4.6.0   | hosts can have 20 bytes, for IPv6, as SYSFLAG says                                                |
 | 4.9.2   | a file of a wrong length is passed over again, in this version alone                              |
 | 5.0.0   | start() dispatches nothing; min offsets are found by binary search                                |
 | 5.1.0   | V2 records are known; folders among the files are ignored                                         |
@@ -250,13 +251,13 @@ class FileHead(NamedTuple):
     physical_offset: int = 0
 
 
-def head_of_file(raw: bytes) -> FileHead:
+def head_of_file(raw: bytes, rules: StartRules) -> FileHead:
     """Return the head of a log file.
 
     `raw` has at least the first HEAD_SIZE bytes of the file. The bytes may be damaged, because the function does not
     check them.
     """
-    layout = head_of(raw)
+    layout = head_of(raw) if rules.knows_ipv6 else HEADS[0]
     at = layout.offset("STORETIMESTAMP")
     return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], int.from_bytes(raw[at : at + 8], "big", signed=True))
 

@@ -315,7 +315,7 @@ class RestartSimulation:
     def _first_record(self, file: MappedFile) -> FileHead | None:
         """Return the head of a file's first record, or None if it is none."""
         if not self._rules.checks_first_record:
-            head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"))
+            head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"), self._rules)
             return head if rules.is_known_head(head, self._rules) else None
         found = self._log.check(file, file.file_from_offset, check_crc=True).message
         if found is None or not found.store_timestamp:

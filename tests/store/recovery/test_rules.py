@@ -114,8 +114,8 @@ def test_5_5_matches_a_file_by_logics_physical_offset() -> None:
 @pytest.mark.parametrize(("sys_flag", "magic"), [(0, MAGIC_V1), (BORN_V6, MAGIC_V1), (0, V2)])
 def test_the_head_of_a_file_is_read_with_either_host(sys_flag: int, magic: int) -> None:
     raw = encode(Record(sys_flag=sys_flag, magic=magic, store_timestamp=12345), 0)
-    assert rules.head_of_file(raw[:HEAD_SIZE].ljust(HEAD_SIZE, b"\0")) == FileHead(magic, 12345)
-    assert rules.head_of_file(bytes(HEAD_SIZE)) == FileHead(0, 0)
+    assert rules.head_of_file(raw[:HEAD_SIZE].ljust(HEAD_SIZE, b"\0"), start_rules("5.5.1")) == FileHead(magic, 12345)
+    assert rules.head_of_file(bytes(HEAD_SIZE), start_rules("5.5.1")) == FileHead(0, 0)
 
 
 @pytest.mark.parametrize("count", range(1, 6))
