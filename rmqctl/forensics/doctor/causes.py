@@ -164,6 +164,12 @@ CAUSES: dict[str, CauseKind] = {
         "Its last units lead to no message. A consumer that reaches them waits, until a new message is stored at that "
         "place of the log and is delivered to the wrong queue.",
     ),
+    "start-loses": CauseKind(
+        "A start of the broker loses messages of a store that is whole",
+        "A setting of broker.conf, such as forceVerifyPropCRC, makes the broker reject records that are good, and it "
+        "ends the log at the first of them. Take the setting out before the next start.",
+        LIKELY,
+    ),
     "start-refused": CauseKind(
         "A broker cannot start with this store: {detail}",
         "Producers and consumers wait until the broker starts.",

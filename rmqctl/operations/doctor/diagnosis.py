@@ -86,6 +86,8 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
     is_stopped = examination.broker_pid is None
     if restart is not None and (restart.refused or restart.hangs) and not groups and is_stopped:
         groups = [Group("start-refused")]
+    elif restart is not None and restart.lost.records and not groups:
+        groups = [Group("start-loses")]
     if groups and examination.broker_pid is not None:
         groups.append(Group("broker-runs"))
     groups.sort(key=lambda group: (*_order(group, is_blocking=group in blocking), group.physical_offset))

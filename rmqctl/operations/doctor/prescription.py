@@ -97,6 +97,7 @@ LOGS_JOINED = (
 )
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
+    "start-loses": ("rmqctl recover {target} --dry-run", "This changes nothing, and shows what a start would lose."),
     "log-head-gone": (
         "rmqctl rebuild {target} queues --yes",
         QUEUES_BEGIN_LATER,

@@ -136,3 +136,14 @@ def test_offsets_that_a_broker_with_enable_lmq_does_not_read(
             subprocess.run([program, *words], check=True)
     assert behind("--broker-conf", conf) == known
     assert causes(store, rmqctl, "--broker-conf", conf) == {}
+
+
+def test_a_start_that_loses_messages_of_a_whole_store_is_a_cause(
+    golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """The real 5.3.3 ends the log at 196608: no record of the store has `__CRC32#`."""
+    store, conf = golden("533-basic"), tmp_path / "broker.conf"
+    conf.write_text(f"{LOG}=65536\n{QUEUE}=1000\nenabledAppendPropCRC=true\nforceVerifyPropCRC=true\n")
+    assert causes(store, rmqctl, "--broker-conf", conf) == {
+        "start-loses": f"rmqctl recover {store} --broker-conf {conf} --dry-run"
+    }
