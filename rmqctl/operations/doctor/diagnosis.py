@@ -101,6 +101,8 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
 def _cost(causes: Sequence[Cause], examination: Examination) -> str:
     """Say how many messages are lost or not served, or will be with a start."""
     restart, repairs = examination.restart, examination.repairs
+    if restart is not None and causes[0].code == "start-loses":  # a repair would lose more: nothing is lost yet
+        return f"the next start loses {counted(restart.lost.records, 'message')}"
     plans = [plan.repair for plan in (repairs.plain, repairs.keep_going) if plan is not None]
     plan = min(plans, key=lambda plan: plan.lost.records, default=None)
     lost = sum(finding.count for finding in examination.findings if finding.code == "log-start-missing")
