@@ -87,6 +87,7 @@ class RecoveryPass:
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
         self.rules = rules
+        self._end: int | None = None
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file that contains a physical offset, or None.
@@ -99,14 +100,26 @@ class RecoveryPass:
         order = (*self.files[number : number + 1], *self.files)
         return next((file for file in order if file.file_from_offset <= physical_offset < file.end), None)
 
+    def readable_at(self, physical_offset: int) -> MappedFile | None:
+        """Return the log file where a dispatch from a physical offset reads, or None.
+
+        It reads at the physical offset modulo the file size (CommitLog.getData). In a file that the cut ended earlier,
+        because its name is no multiple of the file size, there is nothing.
+        """
+        file = self.file_at(physical_offset)
+        if file is None or self._end is None or file.end <= self._end:
+            return file
+        return file if physical_offset % self.file_size < self._end % self.file_size else None
+
     def cut(self, log_end: int) -> None:
         """Delete the files that begin after the log's end (truncateDirtyFiles)."""
+        self._end = log_end
         self.files = [file for file in self.files if file.file_from_offset <= log_end]
 
     def first_gap(self, start: int, end: int) -> int | None:
         """Return the first offset in [start, end) that no file has, or None."""
         while start < end:
-            file = self.file_at(start)
+            file = self.readable_at(start)
             if file is None:
                 return start
             start = file.end
@@ -300,7 +313,7 @@ class ReputPass:
 
     def _open(self) -> bool:
         if self._file is None:
-            self._file = self._log.file_at(self._reput_from)
+            self._file = self._log.readable_at(self._reput_from)
             self._position, self._skipped = self._reput_from, 0
             self.hangs_at = self._reput_from if self._file is None else None
         return self._file is not None
