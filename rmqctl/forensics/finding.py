@@ -397,7 +397,7 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl dump STORE --from-offset OFFSET --to-offset OFFSET+1 --body base64 -o jsonl | rmqctl append STORE "
         "--from -` stores the second message again, so that consumers get it.",
     ),
-    "offsets-unread": Explanation(
+    "lmq-offsets-missing": Explanation(
         "With enableLmq, a broker reads only lmqConsumerOffset.json. It lacks offsets of consumerOffset.json.",
         "`rmqctl doctor STORE --broker-conf FILE` has the command that copies them.",
     ),

@@ -57,7 +57,7 @@ NAMED_CAUSES = {
     "twin-queue-offset": ("queue-twins", True),
     "disk-over-limit": ("disk-full", False),
     "conf-size": ("broker-conf-wrong", False),
-    "offsets-unread": ("offsets-unread", False),
+    "lmq-offsets-missing": ("offsets-unread", False),
     "delay-overdue": ("delay-stalled", False),
     "half-overdue": ("half-stalled", False),
     "timer-files-missing": ("timer-gone", False),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
 
 
+NOT_SERVED = {"timer-files-missing": "never delivered", "queue-unreadable": "that no consumer can read"}
+
+
 @dataclass(frozen=True)
 class Cause:
     """A cause as the operator sees it, in text and in JSON.
@@ -111,6 +114,9 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
     words = [f"{counted(lost, 'message')} lost"] if lost else []
     words += [f"{counted(damaged, 'damaged place')} in the log"] if damaged and not lost else []
     words += [f"{counted(missed, 'message')} in no queue"] if missed else []
+    for code, what in NOT_SERVED.items():
+        count = sum(finding.count for finding in examination.findings if finding.code == code)
+        words += [f"{counted(count, 'message')} {what}"] if count else []
     if restart is not None and restart.refused is not None:
         words += ["the next start fails"]
     elif restart is not None and restart.hangs is not None:

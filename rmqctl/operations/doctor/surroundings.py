@@ -180,7 +180,7 @@ def audit_offsets(unread: UnreadOffsets | None) -> Iterator[Finding]:
         groups = counted(len({one.owner for one in unread.missing}), "group")
         has = f"the broker reads this file (enableLmq), and not {CONSUMER_OFFSET}, which has"
         offsets = counted(len(unread.missing), "more offset")
-        yield Finding("offsets-unread", f"{CONFIG}/{LMQ_CONSUMER_OFFSET}", None, f"{has} {offsets} of {groups}")
+        yield Finding("lmq-offsets-missing", f"{CONFIG}/{LMQ_CONSUMER_OFFSET}", None, f"{has} {offsets} of {groups}")
 
 
 def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> list[str]:
