@@ -136,3 +136,11 @@ def test_documents_of_every_damage_case_are_valid(name: str, tmp_path: Path, rmq
     store = unpack(case["base"], tmp_path)
     apply_damage(store, case["ops"])
     assert documents_of(store, rmqctl) >= 6
+
+
+@pytest.mark.parametrize("verb", ["doctor", "lag", "trace"])
+def test_a_job_has_what_its_verb_has(verb: str) -> None:
+    """Spark's tests are not always run: a key that only one of both has is seen here."""
+    properties = {name: of for name, of in SCHEMAS[verb]["properties"].items() if name != "unresolved"}
+    own = {name for name, _ in keys_of({"properties": properties})}
+    assert own <= {name for name, _ in keys_of(SCHEMAS[f"job.{verb}"])}
