@@ -16,12 +16,18 @@ TRAP = "import os\nopen(os.environ['TRAPPED'], 'a').write(__name__ + ' ')\n"
 # imported at the start of each Python, from wherever PYTHONPATH leads
 STARTS = "import os, sys\nopen(os.environ['STARTED'], 'a').write(f'{sys.flags.safe_path} {sys.orig_argv}\\n')\n"
 INSTALLED = {name for name in packages_distributions() if name.isidentifier()}
+
+
+def loaded(code: str) -> frozenset[str]:
+    """The modules that a Python prints."""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return frozenset(ended.stdout.split())
+
+
 # what `python -m` imports from the current folder before rmqctl can do anything: only `python -P -m rmqctl` is safe
-_OF_MODULE = [sys.executable, "-c", "import runpy, pkgutil, sys; print('rmqctl', *sys.modules)"]
-OF_MODULE = frozenset(subprocess.run(_OF_MODULE, capture_output=True, text=True, check=True).stdout.split())
+OF_MODULE = loaded("import runpy, pkgutil, sys; print('rmqctl', *sys.modules)")
 # and what the .pth files of an environment do, such as that of setuptools
-_AT_START = [sys.executable, "-c", "import sys; print(*sys.modules)"]
-AT_START = frozenset(subprocess.run(_AT_START, capture_output=True, text=True, check=True).stdout.split())
+AT_START = loaded("import sys; print(*sys.modules)")
 SCRIPT = f"#!{sys.executable}\nfrom rmqctl.cli.main import main\nif __name__ == '__main__':\n    main()\n"  # as pip's
 COMMANDS = {
     "script": ["../outside/rmqctl"],

@@ -62,8 +62,10 @@ def verify_beside_writer(verification: Verification, store: ReadOnlyStore, level
     finally:
         second_store.close()
     known = {_key(one) for one in second.report.findings}
-    left = [one for one in report.findings if _key(one) in known and not _is_unfinished(one, ends)]
-    gone = [one for one in report.findings if one not in left]
+    left: list[Finding] = []
+    gone: list[Finding] = []
+    for one in report.findings:
+        (left if _key(one) in known and not _is_unfinished(one, ends) else gone).append(one)
     report.findings = left
     if gone:
         count = counted(sum(one.count for one in gone), "place")

@@ -33,9 +33,8 @@ class StartSettings(NamedTuple):
     recover_max_num: int = 10  # commitLogRecoverMaxNum, since 5.4.0; 10 if it is not above 0
     check_offset: bool = False  # checkCommitLogOffsetOnRecover, since 5.5.0
     accelerated: bool = False  # enableAcceleratedRecovery, for queues in files since 5.5.0
-    multi_dispatch: bool = (
-        True  # enableMultiDispatch: false in a broker.conf without it, taken for true if there is none
-    )
+    # enableMultiDispatch: false in a broker.conf without it, taken for true if there is no broker.conf
+    multi_dispatch: bool = True
 
 
 class StartRules(NamedTuple):

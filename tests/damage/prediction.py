@@ -63,7 +63,7 @@ class NotedQueues(RecoveredQueues):
             self._note(key, before.get(key, 0), Unit(message.physical_offset, message.size))
 
     def units(self) -> dict[QueueKey, dict[int, Unit]]:
-        """What getMessage reads for each place of each plain queue, from its min offset on."""
+        """The units that getMessage reads, for each place of each plain queue from its min offset on."""
         found = {}
         for queue, low, high in self.with_offsets():
             if isinstance(queue, RecoveredQueue):
@@ -72,7 +72,7 @@ class NotedQueues(RecoveredQueues):
         return found
 
     def _read(self, queue: RecoveredQueue, place: int, low: int, high: int) -> Unit | None:
-        """What getMessage reads for a place of a queue [low, high).
+        """The unit that getMessage reads for a place of a queue [low, high).
 
         A file whose name is no multiple of a unit's size begins in the middle of a place, and so does the queue there;
         at its end, 4.x fails at the bytes that are left behind the last unit.

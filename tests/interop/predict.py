@@ -42,10 +42,8 @@ START_SETTINGS = {
     "enableMultiDispatch": ("false", "true"),
 }
 NOT_TO_BE_HAD = ("4.9.6", "5.1.2", "5.3.4")  # Maven Central lacks jars of them
-ENDING_SETTINGS = (
-    "forceVerifyPropCRC",
-    "duplicationEnable",
-)  # with them, the log of most stores ends where a scan begins
+# with them, the log of most stores ends where a scan begins
+ENDING_SETTINGS = ("forceVerifyPropCRC", "duplicationEnable")
 DISPATCHES_IN_START = (4, 5)
 SETTINGS = {"enableCompaction": "false"}  # messages of compaction topics are read from their queues, too
 CASES_A_TASK = 100
@@ -91,12 +89,10 @@ def _drawn_settings(version: str, rng: random.Random) -> dict[str, str]:
     """None in half of the cases."""
     if rng.randrange(2):
         return {}
-    if (
-        rng.randrange(8) == 0
-    ):  # up to 4.4.0, duplicationEnable stops the dispatch of a store that runs: no matter of a start
-        return {
-            rng.choice(ENDING_SETTINGS if number_of(version) >= DISPATCHES_IN_START else ENDING_SETTINGS[:1]): "true"
-        }
+    if rng.randrange(8) == 0:
+        # up to 4.4.0, duplicationEnable stops the dispatch of a store that runs: no matter of a start
+        ending = ENDING_SETTINGS if number_of(version) >= DISPATCHES_IN_START else ENDING_SETTINGS[:1]
+        return {rng.choice(ending): "true"}
     names = rng.sample(sorted(START_SETTINGS), rng.randint(1, 3))
     return {name: rng.choice(START_SETTINGS[name]) for name in names}
 

@@ -95,12 +95,9 @@ AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 def attribute(findings: Iterable[Finding], facts: StoreFacts) -> list[Group]:
     """Return the causes of the findings, the most important cause first."""
-    findings = list(findings)
     attribution = _Attribution(facts)
-    for joint in (finding for finding in findings if finding.code == "log-joint"):
-        attribution.take(joint)
-    findings = [finding for finding in findings if finding.code != "log-joint"]
-    dependent = [finding for finding in findings if not attribution.take(finding)]
+    joint_first = sorted(findings, key=lambda finding: finding.code != "log-joint")
+    dependent = [finding for finding in joint_first if not attribution.take(finding)]
     attribution.take_dependent(dependent)
     return attribution.ranked()
 

@@ -79,8 +79,8 @@ CAUSES: dict[str, CauseKind] = {
         LIKELY,
     ),
     "logs-joined": CauseKind(
-        "The log of one broker goes on with that of another: {subjects}{places}",
-        "An old master that comes back as a slave keeps its own last messages, and goes on with the new master's: "
+        "Two brokers wrote a part of the log each: {subjects}{places}",
+        "An old master that comes back as a slave keeps its own last messages, and gets the new master's behind them: "
         "some of the master's messages are missing here, and consumers of this copy miss messages, or get others in "
         "their place. The master's copy is right.",
         LIKELY,

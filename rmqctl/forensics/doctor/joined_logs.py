@@ -2,7 +2,7 @@
 
 An old master that comes back as a slave reports its own end, and the new master sends its log from there on, whatever
 lies before (DefaultHA compares no epochs). The slave's log then has messages that the master never had, from where the
-two diverged, and goes on with the master's at one physical offset, often in the middle of a record. No checksum and no
+two diverged, and the master's from one physical offset on, often in the middle of a record. No checksum and no
 PHYSICALOFFSET shows it. The numbers of the messages in their queues do: at the joint they jump in many queues at once.
 """
 

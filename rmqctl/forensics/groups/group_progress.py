@@ -52,9 +52,9 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
     The offset is None if a level has a queue but is not in delayOffset.json.
     """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
-    from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
+    from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 
-    stored = {found.queue_id: found.offset for found in delay_offsets(store)}
+    stored = delivered_delays(store)
     queues = {queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC}
     return [(queue_id, stored.get(queue_id)) for queue_id in sorted(stored.keys() | queues)]
 

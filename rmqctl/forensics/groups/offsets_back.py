@@ -59,18 +59,24 @@ def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
         return
     by_file = {name: _in_backup(store, name) for name in OFFSET_FILES}
     by_log = _in_log(store)
-    at_end = {_place(known): known.offset >= (ends_of(store, _key(known)).max_offset or 0) for known in stored}
     for known in stored:
         reached = by_file[known.source].get(_place(known))
         of_log = by_log.get(_place(known))
         if of_log is not None and (reached is None or reached.offset < of_log.offset):
-            others = [
-                ended for place, ended in at_end.items() if place[:2] == _place(known)[:2] and place != _place(known)
-            ]
-            if last_ms - of_log.stored_ms > SLOW_MS or (len(others) > 1 and all(others)):
-                reached = of_log
+            is_sure = last_ms - of_log.stored_ms > SLOW_MS or _are_others_at_end(store, known, stored)
+            reached = of_log if is_sure else reached
         if reached is not None and (finding := _finding(store, known, reached)) is not None:
             yield finding
+
+
+def _are_others_at_end(store: ReadOnlyStore, known: StoredOffset, stored: list[StoredOffset]) -> bool:
+    """Return whether a group is at the end of its other queues of the topic, of which it has at least two."""
+    ended = {
+        _place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0)
+        for one in stored
+        if (one.owner, one.topic) == (known.owner, known.topic) and one.queue_id != known.queue_id
+    }
+    return len(ended) > 1 and all(ended.values())
 
 
 def _were_set(store: ReadOnlyStore) -> bool:

@@ -21,7 +21,7 @@ from rmqctl.store.config.topics import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets, delay_offsets
+from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET, consumer_offsets, delivered_delays
 from rmqctl.store.read.consumers.pop_checkpoints import timer_progress
 from rmqctl.text import counted
 
@@ -41,11 +41,11 @@ def audit_waiting(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
 
     `last_ms` is the store time of the log's last message (ms since 1970). Raises OSError.
     """
-    delivered = {(found.topic, found.queue_id): found.offset for found in delay_offsets(store)}
+    delivered = delivered_delays(store)
     checked = checked_halves(store)
     for key in sorted(store.queues):
         if key[0] == SCHEDULE_TOPIC:
-            yield from _delay_level(store, key, delivered.get(key, 0), last_ms)
+            yield from _delay_level(store, key, delivered.get(key[1], 0), last_ms)
         elif key[0] == TRANS_HALF_TOPIC:
             yield from _halves(store, key, checked, last_ms)
 

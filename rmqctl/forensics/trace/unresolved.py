@@ -14,7 +14,7 @@ from rmqctl.forensics.groups.waiting_audit import checked_halves, open_halves
 from rmqctl.format import properties
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
+from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -37,9 +37,13 @@ def unresolved(store: ReadOnlyStore, name: str) -> list[Row]:
     _, last = store.commit_log.end()
     if last is None:
         return []
-    found: list[tuple[str, Message, int | None, bool]] = [(HALF, half, None, False) for half in _halves(store)]
-    found += [(DELAYED, *one) for one in _delayed(store) if one[1] < last.store_timestamp or one[2]]
-    rows = [_row(name, *one, last.store_timestamp) for one in found]
+    now = last.store_timestamp
+    rows = [_row(name, HALF, half, None, now, skipped=False) for half in _halves(store)]
+    rows += [
+        _row(name, DELAYED, message, due, now, skipped=skipped)
+        for message, due, skipped in _delayed(store)
+        if due < now or skipped
+    ]
     return sorted(rows, key=lambda row: row["ageMs"], reverse=True)
 
 
@@ -61,7 +65,7 @@ def _halves(store: ReadOnlyStore) -> Iterator[Message]:
 
 def _delayed(store: ReadOnlyStore) -> Iterator[tuple[Message, int, bool]]:
     """Yield (delayed message, when it is due in ms, whether it is skipped)."""
-    offsets = {(found.topic, found.queue_id): found.offset for found in delay_offsets(store)}
+    delivered = delivered_delays(store)
     for topic, queue_id in sorted(store.queues):
         if topic != SCHEDULE_TOPIC:
             continue
@@ -69,10 +73,10 @@ def _delayed(store: ReadOnlyStore) -> Iterator[tuple[Message, int, bool]]:
             unit = store.queues[topic, queue_id].find(offset)
             message = None if unit is None else store.commit_log.message_at(unit.physical_offset)
             if unit is not None and message is not None:
-                yield message, due_ms(store, unit, message), offset < offsets.get((topic, queue_id), 0)
+                yield message, due_ms(store, unit, message), offset < delivered.get(queue_id, 0)
 
 
-def _row(name: str, kind: str, message: Message, due: int | None, skipped: bool, now: int) -> Row:
+def _row(name: str, kind: str, message: Message, due: int | None, now: int, *, skipped: bool) -> Row:
     found = message.properties
     return {
         "kind": kind,

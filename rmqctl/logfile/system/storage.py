@@ -94,7 +94,6 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
-RESERVED = 4  # descriptors that a removal of files needs
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
 
@@ -116,7 +115,6 @@ class Storage:
         self._inside: dict[Path, bool] = {}
         self._last_inside: str | None = None
         self._opened: dict[int, Closeable] = {}
-        self._reserved: list[int] = []
 
     def trust(self, folder: Path) -> None:
         """Trust `folder`, so that links into `folder` are followed.
@@ -455,19 +453,6 @@ class Storage:
         self._opened[id(file)] = file
         if len(self._opened) > min(OPEN_FILES_MAX, may_open() // 8):
             self._opened.pop(next(iter(self._opened))).close()
-
-    def reserve(self) -> None:
-        """Open descriptors that taking back a change needs.
-
-        The limit of open files may be what made the change fail.
-        """
-        while len(self._reserved) < RESERVED:
-            self._reserved.append(os.open(os.devnull, os.O_RDONLY))
-
-    def release(self) -> None:
-        """Close the descriptors of `reserve`."""
-        while self._reserved:
-            os.close(self._reserved.pop())
 
     @contextmanager
     def keeping_small_files(self) -> Iterator[None]:

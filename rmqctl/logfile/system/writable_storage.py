@@ -32,6 +32,7 @@ LOCK_CONTENT = b"lock"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk or quota
 UNFINISHED_SUFFIX = ".tmp"  # suffix of a new file that is renamed when it is complete
 WRITE_SIZE_MAX = 1024 * 1024  # bytes of one `pwrite`; for larger writes, Linux can need five times as long
+RESERVED = 4  # descriptors that a removal of files needs
 MADV_POPULATE_WRITE = 23  # since Linux 5.14; other systems refuse this advice
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -47,6 +48,7 @@ class WritableStorage(Storage):
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
         super().__init__(root, follow_links=follow_links)
         self._beneath = beneath
+        self._reserved: list[int] = []
 
     @classmethod
     def like(cls, storage: Storage) -> WritableStorage:
@@ -55,6 +57,19 @@ class WritableStorage(Storage):
         for folder in storage.named[1:]:
             found.trust(folder)
         return found
+
+    def reserve(self) -> None:
+        """Open descriptors that taking back a change needs.
+
+        The limit of open files may be what made the change fail.
+        """
+        while len(self._reserved) < RESERVED:
+            self._reserved.append(os.open(os.devnull, os.O_RDONLY))
+
+    def release(self) -> None:
+        """Close the descriptors of `reserve`."""
+        while self._reserved:
+            os.close(self._reserved.pop())
 
     def entry(self, path: Path) -> Entry:
         """Return the entry at `path`, without following a link."""

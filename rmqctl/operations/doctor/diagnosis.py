@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rmqctl.operations.doctor.examination import Examination
 
 SUBJECTS_NAMED, FINDINGS_SHOWN = 4, 12
-
-
 NOT_SERVED = {"timer-files-missing": "never delivered", "queue-unreadable": "that no consumer can read"}
 
 

@@ -120,7 +120,7 @@ class Examiner:
     ) -> None:
         self._said = store
         self._wrong = () if store.path.log_only else tuple(wrong_sizes(store, profile.version))
-        self.store = store = fitting(store, profile.version)
+        self.store = store = fitting(store, profile.version, self._wrong)
         self.profile = profile
         self._threads = threads
         self._unread = unread_offsets(store, profile.version)

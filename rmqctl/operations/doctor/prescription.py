@@ -252,14 +252,10 @@ class Prescriber:
             return f"cp -p {quoted(unread.source)} {quoted(unread.target)}", OFFSETS_COPIED
         commands = [
             f"rmqctl config set-offset {self._target} --to {one.offset} --yes "
-            f"{'-- ' if one.owner.startswith('-') or one.topic.startswith('-') else ''}"
-            f"{shlex.quote(one.owner)} {shlex.quote(one.topic)} {one.queue_id}"
+            f"{_names(one.owner, one.topic)} {one.queue_id}"
             for one in unread.missing
         ]
-        more = counted(max(len(commands) - COMMANDS_MAX, 0), "more command")
-        return "\n".join(commands[:COMMANDS_MAX]), OFFSETS_COPIED + f" Run doctor again for {more}." * (
-            len(commands) > COMMANDS_MAX
-        )
+        return _first_of(commands, OFFSETS_COPIED)
 
     def _correct_conf(self, group: Group) -> tuple[str, str]:
         """Return the command that corrects wrong file lengths in broker.conf."""
@@ -314,10 +310,8 @@ class Prescriber:
             how = "--dry-run" if held else "--yes"
             command = f"rmqctl config set-offset {self._target} --to latest {how} {_names(owner, topic)}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
-        more = len(commands) - COMMANDS_MAX
-        then = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
-        then += OFFSETS_SET + (f" Run doctor again for {counted(more, 'more command')}." if more > 0 else "")
-        return "\n".join(commands[:COMMANDS_MAX]), then
+        choice = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
+        return _first_of(commands, choice + OFFSETS_SET)
 
     def _set_forward(self, group: Group) -> str:
         """Return the commands that set groups where they were."""
@@ -354,6 +348,13 @@ class Prescriber:
         place = (finding.path, finding.topic, finding.queue_id, finding.queue_offset)
         owners = self._examination.facts.owners.get(place, ())
         return next((one for one in owners if finding.detail.startswith(f"{one} is at ")), "")
+
+
+def _first_of(commands: list[str], then: str) -> tuple[str, str]:
+    """Return the first COMMANDS_MAX commands, and what follows with them."""
+    more = len(commands) - COMMANDS_MAX
+    then += f" Run doctor again for {counted(more, 'more command')}." if more > 0 else ""
+    return "\n".join(commands[:COMMANDS_MAX]), then
 
 
 def _names(owner: str, topic: str) -> str:

@@ -1,10 +1,10 @@
-"""What is wrong around a store: a full disk, a broker.conf that does not fit."""
+"""Causes that lie around a store: a full disk, a broker.conf that does not fit."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.profile import number_of
@@ -84,19 +84,14 @@ def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
 
     It ignores the keys of other versions.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {}
     for key in SIZE_KEYS:
         line = conf.size_lines.get(key.name(number_of(version)))
         if line is not None:
             sizes[key.field] = line.size
         elif conf.size_lines.keys() & {key.old, key.new}:
             sizes[key.field] = usual_size(key)
-    return with_sizes(conf, sizes)
-
-
-def with_sizes(conf: BrokerConf, sizes: dict[str, int]) -> BrokerConf:
-    """Return the settings with other file lengths, by SizeKey.field."""
-    return BrokerConf(**(conf._asdict() | sizes))
+    return conf._replace(**sizes)
 
 
 def usual_size(key: SizeKey) -> int:
@@ -104,16 +99,15 @@ def usual_size(key: SizeKey) -> int:
     return int(getattr(Geometry(), key.field))
 
 
-def fitting(store: ReadOnlyStore, version: str) -> ReadOnlyStore:
+def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> ReadOnlyStore:
     """Return the store with the file lengths that `version` reads.
 
-    Where broker.conf is wrong, those of the files count.
-    The result is `store` itself if broker.conf is right. Raises OSError.
+    Where broker.conf is wrong, those of the files count. The result is `store` itself if broker.conf is right.
     """
     if store.path.log_only:
         return store
-    wrong = {one.key.field: one.actual for one in wrong_sizes(store, version)}
-    conf = with_sizes(conf_as_read(store.conf, version), wrong)
+    actual: dict[str, Any] = {one.key.field: one.actual for one in wrong}
+    conf = conf_as_read(store.conf, version)._replace(**actual)
     return store if conf == store.conf else ReadOnlyStore(store.path.root, conf, storage=store.storage)
 
 

@@ -119,9 +119,7 @@ class Journal:
             lock = _take_lock(storage, root)
             check_none_unfinished(storage, root)
             suspended = _suspended_folder(storage, root, verb) if go_on else None
-            folder = suspended or _new_folder(storage, root, verb)
-            with suppress(PermissionError):  # `execute` says that, and who may
-                storage.set_mtime(root, root_mtime_ns)  # `undo` of a change that wrote no manifest knows no other
+            folder = suspended or _new_folder(storage, root, verb, root_mtime_ns)
         except StoreInUse:
             storage.release()
             raise
@@ -351,7 +349,7 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
     return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(root), hint=hint)
 
 
-def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
+def _new_folder(storage: WritableStorage, root: Path, verb: str, root_mtime_ns: int) -> Path:
     """Make the folder of the next change, and return it.
 
     First, the folders of all journals in the state NOT_BEGUN are removed. After an error, no part of the new folder is
@@ -366,6 +364,8 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     try:
         storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)
         storage.make_folder(folder / KEPT, PRIVATE_FOLDER_MODE)
+        with suppress(PermissionError):  # `execute` says that, and who may
+            storage.set_mtime(root, root_mtime_ns)  # `undo` of a change that wrote no manifest knows no other
     except BaseException:
         with suppress(OSError):
             file_tree.remove(storage, folder)

@@ -1,4 +1,4 @@
-"""Where the clock of a broker went back: store times that fall along the log.
+"""Falls of the broker's clock: store times that fall along the log.
 
 A broker stamps a message under the lock that gives it its place, so store times never fall unless its clock does. A
 clock went back where store times fall by more than a minute (NTP slews smaller steps), from at least two records to at

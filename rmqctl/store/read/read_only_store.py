@@ -68,6 +68,7 @@ class ReadOnlyStore:
         self.path = StorePath(root, self.conf, follow_links=follow_links, log_only=log_only, storage=storage)
         self.storage = self.path.storage
         self.foreign: list[Damage] = []
+        self._falls: dict[int, tuple[ClockFall, ...]] = {}  # by the physical offset of a queue's last message
         self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that also has consume queues
         self._unread: set[tuple[str, ...]] = set()
         try:
@@ -390,7 +391,10 @@ class ReadOnlyStore:
         Raises OSError.
         """
         last = queue.last()
-        return clock_falls(self.commit_log, self.commit_log.message_at(last.physical_offset) if last else None)
+        at = -1 if last is None else last.physical_offset
+        if at not in self._falls:
+            self._falls[at] = clock_falls(self.commit_log, None if last is None else self.commit_log.message_at(at))
+        return self._falls[at]
 
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""

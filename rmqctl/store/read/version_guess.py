@@ -55,7 +55,7 @@ def candidate_versions(store: ReadOnlyStore, profile: Profile) -> tuple[str, ...
 
     The last byte of the properties narrows them. If it is that of no version of the profile, it narrows nothing.
     """
-    group = [profile_of(version) for version in VERSIONS if profile_of(version).name == profile.name]
+    group = [one for one in map(profile_of, VERSIONS) if one.name == profile.name]
     ends = ends_with_separator(store)
     fitting = [one for one in group if ends in (None, one.ends_properties_with_separator)]
     return tuple(one.version for one in fitting or group)

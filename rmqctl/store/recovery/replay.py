@@ -7,12 +7,14 @@ a run, the simulation accepts the rest of the run. Records outside the runs are 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
 from rmqctl.format.message import Message
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +89,7 @@ class RecoveryPass:
         self.file_size = file_size
         self.start = files[0].file_from_offset if files else 0
         self.rules = rules
+        self._begins = np.array([min(file.file_from_offset, OFFSET_MAX) for file in files], np.int64)
         self._end: int | None = None
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
@@ -97,8 +100,13 @@ class RecoveryPass:
         if not self.files or not self.start <= physical_offset < self.files[-1].end:
             return None
         number = physical_offset // self.file_size - self.start // self.file_size
-        order = (*self.files[number : number + 1], *self.files)
+        order = chain(self.files[number : number + 1], self.files)
         return next((file for file in order if file.file_from_offset <= physical_offset < file.end), None)
+
+    def begun_by(self, number: int, physical_offset: int) -> int:
+        """Return how many files behind file `number` begin after it, and up to a physical offset."""
+        begins = self._begins[number:]
+        return int(np.count_nonzero((begins > begins[0]) & (begins <= physical_offset)))
 
     def readable_at(self, physical_offset: int) -> MappedFile | None:
         """Return the log file where a dispatch from a physical offset reads, or None.
@@ -217,8 +225,7 @@ class RecoveryScan:
         """
         if self._log.rules.checks_good_records:
             return
-        bases = [file.file_from_offset for file in self._log.files[self._number :]]
-        self._number += sum(bases[0] < base <= end for base in bases)
+        self._number += self._log.begun_by(self._number, end)
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:

@@ -1,4 +1,4 @@
-"""The log of one broker that goes on with another's is one cause."""
+"""A log of which two brokers wrote a part each is one cause."""
 
 from __future__ import annotations
 

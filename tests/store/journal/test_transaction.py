@@ -261,7 +261,7 @@ def half_changed(root: Path) -> None:
     """A store with a change that ended in its middle."""
     some_store(root, lock=False)
     descriptors = open_descriptors()
-    with FaultySystem(root, Fault.CRASH_AFTER, 108) as system, pytest.raises(Crashed):
+    with FaultySystem(root, Fault.CRASH_AFTER, 124) as system, pytest.raises(Crashed):
         change_all(root)
     system.end_process(descriptors)
     shutil.rmtree(system.graveyard)

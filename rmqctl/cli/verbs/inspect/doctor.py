@@ -95,9 +95,8 @@ def command(
     changes nothing in the store.
 
     `doctor` prints one line if the store is healthy. Without --broker-conf or --broker-version, `doctor` says what it
-    assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if
-    some input could not be read. An undamaged store is not healthy if the broker died: the next start of the broker
-    then runs the abnormal recovery.
+    assumed. `doctor` exits with 1 if the store is not healthy, and with 4 if some input could not be read. An undamaged
+    store is not healthy if the broker died: the next start of the broker then runs the abnormal recovery.
     """
     asked = DoctorOptions(profile, output, threads, progress_mode)
     check_places([store], {"--watch": watch})

@@ -54,7 +54,6 @@ def consumer_offsets(store: ReadOnlyStore, names: Collection[str] = ()) -> list[
 
     The keys in consumerOffset.json and lmqConsumerOffset.json have the form `topic@group`. In offsetTable, the value of
     a key is a map from queueIds to offsets. In lmqOffsetTable, the value of a key is one offset, for queue 0.
-
     """
     found = []
     names = names or offset_files(store.conf)
@@ -81,6 +80,11 @@ def delay_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
         for level, offset in _integers(levels)
         if level
     ]
+
+
+def delivered_delays(store: ReadOnlyStore) -> dict[int, int]:
+    """Return the offset of each delay level, by the queueId of its queue."""
+    return {found.queue_id: found.offset for found in delay_offsets(store)}
 
 
 def _integers(offsets: object) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format.properties import REAL_TOPIC
 from rmqctl.store.config.topics import RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
+from rmqctl.store.read.consumers.consumer_offsets import delivered_delays
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -24,7 +24,7 @@ def delayed_retries(store: ReadOnlyStore, problems: list[str]) -> Counter[str]:
     For each delay level, delayOffset.json has the queue offset of the first message that waits. For each queue that
     cannot be read, an error text is appended to `problems`.
     """
-    delivered = {found.queue_id: found.offset for found in delay_offsets(store)}
+    delivered = delivered_delays(store)
     found: Counter[str] = Counter()
     for (topic, queue_id), queue in store.queues.items():
         if topic != SCHEDULE_TOPIC:
