@@ -16,7 +16,7 @@ from typing import Any, Self
 from tests.real_store import java_build
 from tests.real_store.harness import java_command
 
-HEAP = "1g"
+HEAP = "4g"  # a record that claims 2 GiB gets an array of 2 GiB before it is found bad
 STORES_A_JVM = 300  # threads, maps and descriptors of stores that were shut down are not all given back
 HANGS_MAX = 20  # stores that a JVM may have given up
 

@@ -173,7 +173,8 @@ class RecoveryPlanner:
             started = time.perf_counter()
             tried = self._try(fingerprint, None)
             if tried.hangs_at is not None:
-                tried = self._try(fingerprint, tried.hangs_at)
+                shorter = self._try(fingerprint, tried.hangs_at)
+                tried = tried if shorter.hangs_at is not None else shorter  # no start is won by losing more
             # a renamed file may have the bytes that are missing
             gone = missing_records(self._store, tried.repair.queues) if not tried.look.renamed else {}
         seconds = time.perf_counter() - started

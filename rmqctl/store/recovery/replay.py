@@ -321,6 +321,8 @@ class ReputPass:
     def _open(self) -> bool:
         if self._file is None:
             self._file = self._log.readable_at(self._reput_from)
+            if self._file is not None and self._file.file_from_offset % self._log.file_size:
+                self._reput_from = self._file.file_from_offset + self._reput_from % self._log.file_size
             self._position, self._skipped = self._reput_from, 0
             self.hangs_at = self._reput_from if self._file is None else None
         return self._file is not None

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
@@ -144,6 +144,7 @@ class RecoveredQueues:
     def fill(self, messages: Rows) -> None:
         """Dispatch good messages (DISPATCH_COLUMNS), in log order."""
         self._know_queues_of(messages)
+        messages = _with_java_offsets(messages)
         row = 0
         while row < len(messages):
             states, to_lmq = self._table.rows, self._start.dispatches_to_lmq
@@ -214,7 +215,8 @@ class RecoveredQueues:
             if isinstance(queue, RecoveredBatchQueue):
                 queue.put(message)
             else:
-                queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
+                place = int(_java_places(np.array([target.queue_offset]))[0])
+                queue.put(message.physical_offset, message.size, place, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
         """Return the largest number of units that a message gets, or None for no limit.
@@ -283,6 +285,22 @@ class RecoveredQueues:
         folder = self._store.path.part(part) / key[0] / str(key[1])
         refusal = rules.load_refusal(folder_entries(self._store.storage, folder), size, self._start)
         return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"
+
+
+def _with_java_offsets(messages: Rows) -> Rows:
+    """Return messages whose queue offsets are those that a broker puts them at."""
+    places = _java_places(messages["queue_offset"])
+    if (places == messages["queue_offset"]).all():
+        return messages
+    changed = messages.copy()
+    changed["queue_offset"] = places
+    return changed
+
+
+def _java_places(queue_offsets: Numbers) -> Numbers:
+    """Return where Java puts queue offsets: times 20, they may overflow."""
+    places: Numbers = queue_offsets * np.int64(CQ_UNIT.size) // CQ_UNIT.size
+    return places
 
 
 def _dispatch_refusal(message: Message) -> str | None:

@@ -371,7 +371,8 @@ class RestartSimulation:
         cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        hangs, hangs_at = self._start(end.physical_offset, cut=cut) if self._rules.dispatches_in_start else (None, None)
+        behind = self._log.max_offset(end.physical_offset)
+        hangs, hangs_at = self._start(behind, cut=cut) if self._rules.dispatches_in_start else (None, None)
         for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
@@ -388,7 +389,7 @@ class RestartSimulation:
             queues_end=self._queues_end,
             queues_are_cut=cut,
             min_phy_offset=self._log.start,
-            max_phy_offset=self._log.max_offset(end.physical_offset),
+            max_phy_offset=behind,
             lost=self._losses.total(),
             deleted_log_files=self._deleted_log_files(end.physical_offset),
             dropped_index_files=self.dropped_index_files(),
