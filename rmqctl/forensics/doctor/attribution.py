@@ -1,7 +1,8 @@
 """Attributes findings to causes, by pure functions.
 
 Damage to the log is attributed first. If a unit or an index entry points into damage, its finding is a consequence of
-the damage. Findings that damage to the log does not explain get separate causes: one for each queue, topic or file.
+the damage. Findings that damage to the log does not explain get separate causes: one for each topic, file, or way in
+which queues are damaged.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.doctor.store_facts import StoreFacts
     from rmqctl.store.config.topics import QueueKey
 
-DANGLING, MISSING = "dangling-unit", "missing-unit"
-FILE_FINDINGS = frozenset({"file-gap", "file-length", "file-overlap"})
+DANGLING, MISSING, LENGTH = "dangling-unit", "missing-unit", "file-length"
+FILE_FINDINGS = frozenset({"file-gap", LENGTH, "file-overlap"})
 # code of a finding -> the cause that it names, and whether each path gets a cause of its own
 NAMED_CAUSES = {
     "link-not-followed": ("unreadable-part", True),
@@ -90,6 +91,8 @@ DEPENDENT = frozenset(
 OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset", "store-times-fall"})
 # findings on a log file that follow from its wrong name
 OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
+# what a queue shows if a crash of the machine took its last pages
+LOST_BY_CRASH = frozenset({MISSING, LENGTH, "unit-hole"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 
@@ -128,7 +131,7 @@ class _Attribution:
                 self._damaged(self._renamed, _range_of(finding))
         elif finding.code == "file-gap":
             self._gap(finding)
-        elif finding.code == "file-length":
+        elif finding.code == LENGTH:
             self._length(finding)
         elif finding.code == "log-start-missing":
             self._head(finding)
@@ -340,7 +343,7 @@ class _Attribution:
             group = self._group("queues-gone")
         elif key not in self._facts.queue_ends:
             group = self._group("queue-gone", key[0])
-        elif codes == {MISSING} and all(self._is_behind(key, finding) for finding in findings):
+        elif MISSING in codes and codes <= {MISSING, LENGTH} and self._is_behind(key, findings):
             group = self._group("queue-behind")
         elif all((*key, finding.physical_offset) in self._facts.twins for finding in findings):
             group = self._group("queue-twins", f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
@@ -351,7 +354,7 @@ class _Attribution:
         elif has_other_tags:
             group = self._group("queue-with-other-tags", f"{key[0]}/{key[1]}")
         else:
-            group = self._group("queue-damaged", f"{key[0]}/{key[1]}")
+            group = self._group("queue-damaged", " ".join(sorted(codes)))
         for finding in findings:
             group.add(finding, f"{CONSUMEQUEUE}/{key[0]}/{key[1]}")
 
@@ -377,8 +380,10 @@ class _Attribution:
             code = "index-damaged" if self._facts.has_index else "index-gone"
             self._group(code).add(finding, finding.path or INDEX)
 
-    def _is_behind(self, key: QueueKey, finding: Finding) -> bool:
-        return finding.queue_offset is not None and finding.queue_offset >= self._facts.queue_ends[key]
+    def _is_behind(self, key: QueueKey, findings: Sequence[Finding]) -> bool:
+        """Return whether all messages without a unit belong after the queue's end."""
+        missing = [finding.queue_offset for finding in findings if finding.code == MISSING]
+        return all(place is not None and place >= self._facts.queue_ends[key] for place in missing)
 
     def _groups_by_queue(self) -> dict[QueueKey, Group]:
         """Return, for each queue, the first cause with a finding about this queue."""
@@ -400,20 +405,27 @@ class _Attribution:
     def _follow_from_death(self) -> None:
         """Attribute missing units and index entries to the broker's crash.
 
-        The crash is the cause if the next start of the broker fills the queues and the index.
+        The crash is the cause if the next start of the broker fills the queues and the index. Units that it does not
+        fill are a cause of their own, and the crash follows.
         """
         died = self._groups.get(("broker-died", ""))
         if died is None:
             return
         died.findings = [Finding("abort", ABORT, None, f"the file exists; {self._facts.checkpoint}")]
         died.named = dict.fromkeys((ABORT, CHECKPOINT))
-        if not self._facts.is_healed:
-            return
-        for code in ("queue-behind", "index-damaged"):
+        for code in ("queue-behind", "index-damaged") if self._facts.is_healed else ():
             group = self._groups.get((code, ""))
             if group is not None and all(found.code in (MISSING, "index-missing") for found in group.findings):
                 died.consequences += group.findings
                 del self._groups[code, ""]
+        for group in self._groups.values():
+            if (
+                group.code in ("queue-behind", "queue-damaged")
+                and {found.code for found in group.findings} <= LOST_BY_CRASH
+            ):
+                group.consequences += [*died.findings, *died.consequences]
+                del self._groups["broker-died", ""]
+                return
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:

@@ -143,8 +143,8 @@ CAUSES: dict[str, CauseKind] = {
         "Consumers of these queues get nothing, although the log has the messages.",
     ),
     "queue-damaged": CauseKind(
-        "A consume queue does not agree with the log: {subjects}{places}",
-        "Consumers of this queue miss messages, get another message, or get a torn one. The log has the messages.",
+        "Consume queues do not agree with the log: {subjects}{places}",
+        "Consumers of these queues miss messages, get another message, or get a torn one. The log has the messages.",
     ),
     "queue-twins": CauseKind(
         "Two messages have the same queue offset in {subjects}{places}",

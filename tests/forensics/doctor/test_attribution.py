@@ -92,11 +92,26 @@ def test_a_cut_file_takes_the_record_that_the_cut_tore() -> None:
     assert (cause.code, len(cause.consequences)) == ("log-file-length", 2)
 
 
-@pytest.mark.parametrize(("healed", "codes"), [(True, ["broker-died"]), (False, ["queue-behind", "broker-died"])])
-def test_queues_behind_follow_from_the_death_if_a_start_fills_them(healed: bool, codes: list[str]) -> None:
-    findings = [unit("missing-unit", 3400, queue_offset=10), Finding("abort", "abort", None, "detail")]
+@pytest.mark.parametrize(
+    ("healed", "others", "code"),
+    [
+        (True, (), "broker-died"),
+        (False, (), "queue-behind"),
+        (False, ("file-length",), "queue-behind"),
+        (True, ("unit-hole",), "queue-damaged"),
+    ],
+)
+def test_queues_and_the_death_are_one_cause(healed: bool, others: tuple[str, ...], code: str) -> None:
+    """Which one depends on whether a start fills the queues."""
+    lost = [unit(found, 3400, number, queue_offset=10) for found in ("missing-unit", *others) for number in (0, 1)]
     facts = replace(FACTS, still_missed=0 if healed else 1, has_abort=True)
-    assert [cause.code for cause in attribute(findings, facts)] == codes
+    (cause,) = attribute([*lost, Finding("abort", "abort", None, "detail")], facts)
+    assert (cause.code, len(cause.findings) + len(cause.consequences)) == (code, len(lost) + 1)
+
+
+def test_a_queue_that_misses_more_than_a_crash_takes_is_not_of_the_death() -> None:
+    both = [unit("unit-mismatch", 1100), Finding("abort", "abort", None, "detail")]
+    assert [cause.code for cause in attribute(both, replace(FACTS, has_abort=True))] == ["queue-damaged", "broker-died"]
 
 
 def test_an_offset_after_a_queue_that_lost_messages_is_a_consequence() -> None:
@@ -156,7 +171,8 @@ def test_an_index_that_is_inconsistent_or_of_another_log_is_damaged_itself(chain
 
 def test_queues_whose_files_were_swapped_are_damaged_themselves() -> None:
     both = [unit("unit-mismatch", at, number) for at in (1100, 1200, 1300) for number in (7, 8)]
-    assert [cause.code for cause in attribute(both, FACTS)] == ["queue-damaged", "queue-damaged"]
+    (cause,) = attribute(both, FACTS)
+    assert (cause.code, len(cause.subjects)) == ("queue-damaged", 2)
 
 
 def test_a_file_that_no_queue_agrees_with_is_of_another_log() -> None:
