@@ -1,8 +1,7 @@
 """Verify a store that a broker, or `rmqctl append`, writes meanwhile.
 
-A writer stores a message first, and gives it a unit and index entries later. `verify` reads the queues before the log,
-so the last messages seem to have no unit, and the last record may be cut. Nothing of that is damage: a second look does
-not find it again, or finds it only after the last message that the writer has dispatched.
+A writer stores a message first, and gives it a unit and index entries later. So the last messages seem to have no unit,
+and the last record may be cut. A second look does not find that again, or only after the last dispatched message.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 SECONDS_BETWEEN = 0.5  # a dispatch takes milliseconds
-CLOCK_TICK_MS = 10  # a file system gives times of its last tick
 _DEPENDS_ON_DISPATCH = frozenset(
     {"missing-unit", "index-missing", "dangling-unit", "unit-lost-message", "index-dangling"}
 )
@@ -79,7 +77,7 @@ def _is_written(store: ReadOnlyStore) -> bool:
     """Return whether the log or the checkpoint was written since the opening."""
     files = store.opened_again().commit_log.queue.files
     paths = [*(file.path for file in files[-1:]), store.path.part(CHECKPOINT)]
-    return any(store.storage.entry(path).mtime >= store.opened_at - CLOCK_TICK_MS for path in paths)
+    return any(store.storage.entry(path).mtime > store.opened_at for path in paths)
 
 
 def _ends(store: ReadOnlyStore, report: VerifyReport) -> _Ends:

@@ -70,7 +70,7 @@ def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
 
 
 def _are_others_at_end(store: ReadOnlyStore, known: StoredOffset, stored: list[StoredOffset]) -> bool:
-    """Return whether a group is at the end of its other queues of the topic, of which it has at least two."""
+    """Return whether a group is at the end of its two or more other queues."""
     ended = {
         _place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0)
         for one in stored

@@ -104,7 +104,7 @@ class RecoveryPass:
         return next((file for file in order if file.file_from_offset <= physical_offset < file.end), None)
 
     def begun_by(self, number: int, physical_offset: int) -> int:
-        """Return how many files behind file `number` begin after it, and up to a physical offset."""
+        """Return how many files begin after file `number`, up to a physical offset."""
         begins = self._begins[number:]
         return int(np.count_nonzero((begins > begins[0]) & (begins <= physical_offset)))
 
