@@ -66,7 +66,7 @@ NEXT_COMMANDS = {code: command for command, codes in CODES_OF_COMMANDS.items() f
 CAUSES_OF_COMMANDS: dict[str, tuple[str, ...]] = {
     "rmqctl recover STORE --dry-run": (
         "log-file-length", "log-tail-gone", "record-damaged", "start-refused", "log-file-empty", "queue-file-empty",
-        "start-loses", "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died",
+        "start-loses", "log-tail-unclean", "queue-ahead", "checkpoint-wrong", "broker-died", "copied-live",
     ),
     "rmqctl recover STORE --keep-going --dry-run": ("log-file-gone",),
     "rmqctl rebuild STORE queues --dry-run": (

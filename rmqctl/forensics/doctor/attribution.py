@@ -93,6 +93,8 @@ OF_JOINT = frozenset({"bad-queue-offset", "twin-queue-offset", "store-times-fall
 OF_RENAMED = frozenset({"foreign-file", "bad-physical-offset", "file-gap", "file-overlap", "log-start-missing"})
 # what a queue shows if a crash of the machine took its last pages
 LOST_BY_CRASH = frozenset({MISSING, LENGTH, "unit-hole"})
+# causes of a store whose files are not of one moment
+OF_COPY = frozenset({"log-tail-gone", "queue-ahead", "queue-behind", "queue-gone", "index-damaged", "checkpoint-wrong"})
 AHEAD_OF_LOG = frozenset({DANGLING, "unit-behind-end"})
 
 
@@ -413,19 +415,32 @@ class _Attribution:
             return
         died.findings = [Finding("abort", ABORT, None, f"the file exists; {self._facts.checkpoint}")]
         died.named = dict.fromkeys((ABORT, CHECKPOINT))
-        for code in ("queue-behind", "index-damaged") if self._facts.is_healed else ():
-            group = self._groups.get((code, ""))
-            if group is not None and all(found.code in (MISSING, "index-missing") for found in group.findings):
+        if self._facts.copied:
+            self._follow_from_copy(died)
+            return
+        for place, group in [*self._groups.items()] if self._facts.is_healed else ():
+            is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing"}
+            if is_filled and group.code in ("queue-behind", "queue-gone", "index-damaged"):
                 died.consequences += group.findings
-                del self._groups[code, ""]
+                del self._groups[place]
         for group in self._groups.values():
-            if (
-                group.code in ("queue-behind", "queue-damaged")
-                and {found.code for found in group.findings} <= LOST_BY_CRASH
-            ):
+            is_of_queue = group.code in ("queue-behind", "queue-damaged")
+            if is_of_queue and {found.code for found in group.findings} <= LOST_BY_CRASH:
                 group.consequences += [*died.findings, *died.consequences]
                 del self._groups["broker-died", ""]
                 return
+
+    def _follow_from_copy(self, died: Group) -> None:
+        """Attribute what a copy's files do not have in common to the copying."""
+        del self._groups["broker-died", ""]
+        copied = self._group("copied-live")
+        first = self._facts.log_files[self._facts.bases[0]]
+        copied.findings = [*died.findings, Finding("abort", first, None, self._facts.copied)]
+        for place, group in [*self._groups.items()]:
+            begin = min((begin for begin, _ in group.ranges), default=-1)
+            if group.code in OF_COPY or (group.code == "record-damaged" and begin >= self._facts.log_end):
+                copied.consequences += [*group.findings, *group.consequences]
+                del self._groups[place]
 
 
 def _range_of(finding: Finding) -> list[tuple[int, int]]:

@@ -341,6 +341,12 @@ CAUSES: dict[str, CauseKind] = {
         "repair. If someone deleted them on purpose, nothing else is wrong.",
         LIKELY,
     ),
+    "copied-live": CauseKind(
+        "The store is a copy that was made while a broker wrote to it",
+        "Its files are not of one moment: log, queues and index can end at different messages. The original has what "
+        "is missing here. Copy it with the broker stopped, or repair this copy and go without.",
+        LIKELY,
+    ),
     "broker-died": CauseKind(
         "The broker was not shut down cleanly: `abort` is there, and no broker holds the store",
         "What the store holds is whole, unless another cause says otherwise.",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 Stored = tuple[str, str | None, int | None, int | None]  # path, topic, queueId, offset
 FILES_NAMED_MAX = 1000  # names of missing files that are spelled out
+LATE_MS = 60_000  # a broker writes a log file for the last time some seconds after its last message
+NEAR_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class StoreFacts:
     each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
     the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
     `unknown` has the topics with such an offset that do not exist.
+    `copied` says what of the first log file shows that the store was copied while a broker wrote, or is empty.
     `twins` has the findings on messages with the queue offset of another message: topic, queueId, physical offset.
     """
 
@@ -63,6 +66,7 @@ class StoreFacts:
     missed: Mapping[QueueKey, int] = field(default_factory=dict)
     still_missed: int | None = None
     checkpoint: str = ""
+    copied: str = ""
     lost_config: frozenset[str] = frozenset()
     renamed: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
     undelivered: Mapping[int, Undelivered] = field(default_factory=dict)
@@ -145,6 +149,7 @@ def facts_of(
         missed=missed,
         still_missed=still_missed,
         checkpoint=_checkpoint_in_words(store, last_stored),
+        copied=_copied_in_words(store, log_end, last_stored) if store.path.has_abort else "",
         lost_config=frozenset(f"{CONFIG}/{file.name}" for file in config_files(store) if file.content is None),
         renamed=_renamed(store, renamed),
         twins=frozenset(
@@ -218,3 +223,20 @@ def _checkpoint_in_words(store: ReadOnlyStore, last_stored: int) -> str:
     side = "before" if distance >= 0 else "after"
     until = rfc3339(flushed) or flushed
     return f"{CHECKPOINT} vouches for messages up to {until}, {abs(distance)} ms {side} the last message was stored"
+
+
+def _copied_in_words(store: ReadOnlyStore, log_end: int, last_stored: int) -> str:
+    """Return what of the first log file shows a copy, or an empty text.
+
+    A broker writes a log file before it stores messages in the next one, a copy later than all. Where the copy has the
+    times of the original, nothing shows.
+    """
+    files = [file for file in store.commit_log.queue.files if file.file_from_offset < log_end]
+    second = store.commit_log.message_at(files[1].file_from_offset) if len(files) > 1 else None
+    if second is None:
+        return ""
+    first, full = (store.storage.entry(file.path).mtime for file in (files[0], files[-2]))
+    if first - second.store_timestamp <= LATE_MS or full < last_stored - NEAR_MS:
+        return ""
+    stored = rfc3339(second.store_timestamp)
+    return f"written at {rfc3339(first)}, although the next file begins with a message of {stored}"

@@ -467,6 +467,19 @@ def test_a_group_ahead_in_all_queues_is_set_back_by_one_command(tmp_path: Path, 
     assert diagnosis(store, rmqctl)["healthy"]
 
 
+def test_a_copy_made_under_a_broker_is_told_by_the_times_of_its_files(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """With the times of the original, it looks like a crash that lost the end of the log."""
+    store = unpack("497-basic", tmp_path)
+    (store / "abort").touch()
+    shutil.copytree(store, tmp_path / "cp-a", copy_function=shutil.copy2)
+    shutil.copytree(store, tmp_path / "cp", copy_function=shutil.copyfile)
+    found = {}
+    for name in ("cp-a", "cp"):
+        max((tmp_path / name / "commitlog").iterdir()).unlink()
+        found[name] = [cause["code"] for cause in diagnosis(tmp_path / name, rmqctl)["causes"]]
+    assert found == {"cp-a": ["log-tail-gone", "broker-died"], "cp": ["copied-live"]}
+
+
 def test_the_page_says_each_thing_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """Evidence has the details; the line `what` does not repeat them."""
     store = damaged("497-basic--body-flip-last-normal", tmp_path)
