@@ -7,15 +7,15 @@ them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
-from rmqctl.format.message import Damage, Message
+from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage, Message
 from rmqctl.store.read.clock import clock_falls
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
+T = TypeVar("T")
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
 
@@ -95,7 +96,7 @@ class Dump:
                 for message in messages:
                     yield from self._shown(message, path)
             else:
-                yield from self._row(item)
+                yield from self._rows_of(item)
 
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
@@ -108,7 +109,7 @@ class Dump:
         writer = LineWriter(self._wanted, self._bodies.encoding)
         for item in self._scan(writer.take):
             if not isinstance(item, RecordRun):
-                rows = list(self._row(item))
+                rows = self._rows_of(item)
                 self.matched += sum("damage" not in row for row in rows)
                 yield from ((to_line(row) + "\n").encode() for row in rows)
                 continue
@@ -121,14 +122,11 @@ class Dump:
                     yield piece
 
     def _scan(self, take: Callable[[Columns], Any], end: int | None = None) -> Iterator[ScanItem | RecordRun]:
-        return self._log.scan_columns(
-            self.summary,
-            take,
-            threads=self._threads,
-            start=self._first_file(),
-            stop=self._stop(end),
-            segment_size=SMALL_SEGMENT_SIZE,
+        start, stop = self._first_file(), self._stop(end)
+        scan = self._log.scan_columns(
+            self.summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
         )
+        return self._log.with_shifted(_heard(scan, self._hear))
 
     def _stop(self, end: int | None) -> int | None:
         """Return the physical offset where reading stops: at `end` or earlier.
@@ -152,9 +150,9 @@ class Dump:
             self.summary = ScanSummary()
             rows: deque[Row] = deque(maxlen=count)
             heard: list[Damage] = []
-            for item in self._log.scan(self.summary, start=start, stop=self._stop(end)):
+            scan = self._log.scan(self.summary, start=start, stop=self._stop(end))
+            for item in self._log.with_shifted(_heard(scan, heard.append)):
                 rows.extend(self._rows_of(item))
-                heard += [item._replace(message=None)] if isinstance(item, Damage) else []
             if len(rows) == count or start == first:
                 for damage in heard:
                     self._hear(damage)
@@ -175,12 +173,12 @@ class Dump:
         for item in scan:
             before.append(self._shown(item))
             if item.physical_offset + max(item.size, 1) > physical_offset:
-                self._hear_if_damage(item)
+                self._hear(item)
                 break
         behind = []
         for item in islice(scan, context):
             behind.append(self._shown(item))
-            self._hear_if_damage(item)
+            self._hear(item)
         self.summary.stopped = f"{context} records after {physical_offset}"
         return [row for rows in (*before, *behind) for row in rows]
 
@@ -202,16 +200,15 @@ class Dump:
         for item in LogFollower(self._log, end, self._on_cut).items(self._wanted.to_offset):
             if isinstance(item, Message):
                 self.summary.count(item)
-            yield from self._row(item)
-
-    def _row(self, item: ScanItem) -> Iterator[Row]:
-        self._hear_if_damage(item)
-        yield from self._rows_of(item)
+            self._hear(item)
+            yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
         """Return the row of an item, or no row if the filter does not select the item."""
         if isinstance(item, Damage):
-            return self._shown(item) if self._damaged and self._wanted.touches(item) else []
+            whole = item.message if item.code == BAD_PHYSICAL_OFFSET else None  # a broker serves it, too
+            is_wanted = whole is not None and self._wanted.matches(whole)
+            return self._shown(item) if is_wanted or (self._damaged and self._wanted.touches(item)) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
 
     def _shown(self, item: ScanItem, path: str | None = None) -> list[Row]:
@@ -222,15 +219,11 @@ class Dump:
             return [message_row(item, path=path, tags_code=self._store.tags_code(item), bodies=self._bodies)]
         return []
 
-    def _hear_if_damage(self, item: ScanItem) -> None:
-        if isinstance(item, Damage):
-            self._hear(item._replace(message=None))
-
-    def _hear(self, damage: Damage) -> None:
-        if self._wanted.touches(damage):
+    def _hear(self, item: ScanItem) -> None:
+        if isinstance(item, Damage) and self._wanted.touches(item):
             self.damages += 1
-            self.incomplete = self.incomplete or damage.code in UNREADABLE
-            self._on_damage(damage)
+            self.incomplete = self.incomplete or item.code in UNREADABLE
+            self._on_damage(item._replace(message=None))
 
     def _first_file(self) -> int | None:
         """Return the first offset of the file where reading begins.
@@ -252,3 +245,10 @@ class Dump:
                 break
             start = file.file_from_offset
         return start
+
+
+def _heard(items: Iterable[T], hear: Callable[[Damage], object]) -> Iterator[T]:
+    for item in items:
+        if isinstance(item, Damage):
+            hear(item)
+        yield item

@@ -120,7 +120,7 @@ class Search:
         self.warm_up()
         summary = ScanSummary()
         nearest: ScanItem | None = None
-        for item in self._scanned(summary):
+        for item in self._store.commit_log.with_shifted(self._scanned(summary)):
             if isinstance(item, Damage):
                 self.findings.append(item._replace(message=None))
                 if item.message is None or not self._matches(item.message):

@@ -84,6 +84,7 @@ if (HEADS[0].size, HEAD_SIZE_MAX) != (88, 112):
     raise AssertionError("the record head is 88 bytes, 112 with IPv6 hosts")
 __doc__ = (__doc__ or "").format(table=HEADS[0].table())
 BAD_BODY_CRC = "bad-body-crc"  # the code of a Damage
+BAD_PHYSICAL_OFFSET = "bad-physical-offset"  # the code of a Damage
 BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
 PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
 _SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
@@ -264,7 +265,7 @@ def _decode_message(
     detail = f"PHYSICALOFFSET is {message.stored_physical_offset}, the record is at {physical_offset}"
     if isinstance(found, Damage) and found.code == BAD_BODY_CRC and message.body:  # unlike the offset, ends the log
         return found._replace(detail=f"{found.detail}; {detail}")
-    return Damage("bad-physical-offset", physical_offset, size, detail, message)
+    return Damage(BAD_PHYSICAL_OFFSET, physical_offset, size, detail, message)
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:

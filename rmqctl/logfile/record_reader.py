@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import crc, message
 from rmqctl.format.message import (
     BAD_BODY_CRC,
+    BAD_PHYSICAL_OFFSET,
     BLANK_SIZE,
     BODYCRC_OFFSET,
     HEAD_SIZE_MAX,
@@ -92,6 +93,25 @@ class RecordReader:
                 return None
             if self._claims_its_place(position) and is_framed(self.at(position)):
                 return position
+            position += 1
+        return None
+
+    def next_shifted(self, position: int, stop: int) -> Damage | None:
+        """Return the first whole record of another offset in [position, stop).
+
+        Its lengths and checksums are right, but its PHYSICALOFFSET is not the offset where it lies. The result is None
+        if there is no such record.
+        """
+        while position < stop and position + BLANK_SIZE <= self.file.size:
+            at = self._load(position, BLANK_SIZE)
+            found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
+            if found is None:
+                position = max(position + 1, self._start + len(self._window) - _MAGIC_SIZE + 1 - MAGIC_OFFSET)
+                continue
+            position = self._start + found.start() - MAGIC_OFFSET
+            record = self.at(position) if position < stop else None
+            if isinstance(record, Damage) and record.code == BAD_PHYSICAL_OFFSET and record.message is not None:
+                return record
             position += 1
         return None
 
@@ -221,3 +241,21 @@ def is_framed(found: Message | Blank | Damage | None) -> bool:
     All fields except the lengths may be damaged.
     """
     return found.message is not None if isinstance(found, Damage) else found is not None
+
+
+def shifted_parts(file: MappedFile, damage: Damage) -> Iterator[Damage]:
+    """Yield a damaged place in parts: whole records of other offsets, and the rest.
+
+    After bytes were inserted into a file or removed from it, no later record lies where its PHYSICALOFFSET says. A scan
+    takes all of them for one damaged place, because bytes in a body may look like a record: what this finds is shown,
+    but nothing is recovered by it. Raises OSError.
+    """
+    reader, base, begin = RecordReader(file), file.file_from_offset, damage.physical_offset
+    end = min(damage.end, file.end)
+    while (found := reader.next_shifted(begin - base, end - base)) is not None:
+        if found.physical_offset > begin:
+            yield damage._replace(physical_offset=begin, size=found.physical_offset - begin)
+        yield found
+        begin = found.end
+    if begin < end or begin == damage.physical_offset:
+        yield damage._replace(physical_offset=begin, size=damage.end - begin)

@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
-from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader, shifted_parts
 from rmqctl.store.dledger.dledger_entry import ENTRY_HEADER, decode_entry_header
 from rmqctl.store.dledger.entry_reader import EntryReader
 from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, end_position, next_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.logfile.mapped_file import MappedFile
@@ -38,6 +38,7 @@ UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 
 
 FILE_OVERLAP = "file-overlap"
+T = TypeVar("T")
 NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
 # damage that a broker does not check for: its scan continues after the record, and it serves the record
 SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})
@@ -126,6 +127,15 @@ class CommitLog:
             return self._reader_of(file)(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
         except OSError as error:
             return _unreadable(file, physical_offset, error)
+
+    def with_shifted(self, items: Iterable[T]) -> Iterator[T | Damage]:
+        """Yield items; damaged places are divided by `shifted_parts`. Raises OSError."""
+        for item in items:
+            if not isinstance(item, Damage) or item.message is not None or item.code in NOT_SCANNED:
+                yield item
+                continue
+            file = None if self.has_entries else self.queue.find(item.physical_offset)
+            yield from (item,) if file is None else shifted_parts(file, item)
 
     def next_record(self, physical_offset: int) -> int | None:
         """Return the offset of the first record or blank at or after an offset.
