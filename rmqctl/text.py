@@ -19,9 +19,18 @@ def install_extra(extra: str) -> str:
     return f"install the extra `{extra}`: in the clone, `pipx install --force '.[{extra}]'`"
 
 
-def quoted(path: PurePath) -> str:
-    """Return a path, quoted as one word of a shell's command line.
+def quoted(word: PurePath | str) -> str:
+    """Return a path or name, quoted as one word of a shell's command line.
 
-    The user can copy and run a command that contains a quoted path.
+    The user can copy and run a command that contains a quoted path. Characters that end a line, or that a terminal
+    does not show, are written as bash, zsh and ksh read them: `$'...'`.
     """
-    return shlex.quote(str(path))
+    text = str(word)
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(letter if letter.isprintable() else _octal(letter) for letter in text.replace("\\", "\\\\"))
+    return "$'" + escaped.replace("'", "\\'") + "'"
+
+
+def _octal(letter: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))

@@ -16,7 +16,7 @@ from rmqctl.forensics.follow import LogFollower, end_of_records
 from rmqctl.format.body.bodies import NO_BODIES, Bodies
 from rmqctl.format.body.message_row import damage_row, message_row
 from rmqctl.format.message import BAD_PHYSICAL_OFFSET, Damage, Message
-from rmqctl.store.read.clock import clock_falls
+from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
@@ -235,7 +235,7 @@ class Dump:
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
             return file.file_from_offset if file else None
-        if self._wanted.since is None or clock_falls(self._log):
+        if self._wanted.since is None or LogClock(self._log).falls:
             return None
         start = None
         for file in self._log.queue.files:

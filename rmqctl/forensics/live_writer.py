@@ -82,12 +82,9 @@ def _is_written(store: ReadOnlyStore) -> bool:
 
 def _ends(store: ReadOnlyStore, report: VerifyReport) -> _Ends:
     """Return the ends of a store that a writer holds. Raises OSError."""
-    log_end = report.summary.end
-    if not {one.code for one in report.findings} & _DEPENDS_ON_DISPATCH:
-        return _Ends(log_end)
     units = (queue.last() for queue in store.queues.values())
-    dispatched = max((unit.physical_offset + 1 for unit in units if unit is not None), default=None)
-    return _Ends(log_end, min(dispatched, log_end) if dispatched is not None else OFFSET_MAX)
+    dispatched = max((unit.physical_offset + 1 for unit in units if unit is not None), default=0)
+    return _Ends(report.summary.end, dispatched)
 
 
 def _is_unfinished(finding: Finding, ends: _Ends) -> bool:
@@ -96,7 +93,7 @@ def _is_unfinished(finding: Finding, ends: _Ends) -> bool:
     if at is None:
         return False
     if finding.topic is None and finding.code in _OF_RECORDS:
-        return at + (finding.size or 1) >= ends.log
+        return at >= ends.dispatched and at + (finding.size or 1) >= ends.log
     return finding.code in _DEPENDS_ON_DISPATCH and at >= ends.dispatched
 
 

@@ -28,6 +28,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _BLOCK_SIZE = 1024 * 1024
 _PREFIX = struct.Struct(">iI")
 _DIGITS_MAX = 19
+_CRC_DIGITS_MAX = 10
 _DUP_INFO_PARTS = 2
 _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
@@ -168,7 +169,8 @@ def _property_crc_problem(read: Read, found: Message) -> str:
     text = found.properties.get(properties.CRC32)
     if text is None:
         return "the record has no __CRC32#, which forceVerifyPropCRC requires"
-    expected = int(text[::-1]) if text.isdecimal() else -1
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _CRC_DIGITS_MAX
+    expected = int(text[::-1]) if is_number else -1
     if _crc32(read, 0, found.size - crc.PROPERTY_CRC_SIZE) != expected:
         return "the record's checksum is not __CRC32#, which forceVerifyPropCRC requires"
     return ""

@@ -33,6 +33,7 @@ class StartSettings(NamedTuple):
     recover_max_num: int = 10  # commitLogRecoverMaxNum, since 5.4.0; 10 if it is not above 0
     check_offset: bool = False  # checkCommitLogOffsetOnRecover, since 5.5.0
     accelerated: bool = False  # enableAcceleratedRecovery, for queues in files since 5.5.0
+    check_crc: bool = True  # checkCRCOnRecover
     # enableMultiDispatch: false in a broker.conf without it, taken for true if there is no broker.conf
     multi_dispatch: bool = True
 
@@ -95,6 +96,8 @@ class StartRules(NamedTuple):
     """An abnormal recovery ends the log at a PHYSICALOFFSET outside of its file."""
     accelerated: bool = False
     """An abnormal recovery begins at logicsPhysicalOffset itself, and fails if this is 0."""
+    check_crc: bool = True
+    """Recovery checks the checksums of records."""
 
     @property
     def checks_good_records(self) -> bool:
@@ -182,7 +185,8 @@ def start_rules(version: str, settings: StartSettings = NO_SETTINGS) -> StartRul
     has_logics_offset = row.recovers_by_logics_offset
     return row._replace(
         recover_max_num=row.recover_max_num and (settings.recover_max_num if settings.recover_max_num > 0 else 10),
-        force_verify_prop_crc=settings.force_verify_prop_crc and number >= (5, 2),
+        check_crc=settings.check_crc,
+        force_verify_prop_crc=settings.force_verify_prop_crc and settings.check_crc and number >= (5, 2),
         requires_dup_info=settings.duplication and number >= (5,),
         awaits_confirmation=settings.duplication and number < (5,),
         dispatches_to_lmq=row.dispatches_to_lmq and settings.multi_dispatch,

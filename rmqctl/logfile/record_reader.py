@@ -102,6 +102,7 @@ class RecordReader:
         Its lengths and checksums are right, but its PHYSICALOFFSET is not the offset where it lies. The result is None
         if there is no such record.
         """
+        base = self.file.file_from_offset
         while position < stop and position + BLANK_SIZE <= self.file.size:
             at = self._load(position, BLANK_SIZE)
             found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
@@ -112,7 +113,8 @@ class RecordReader:
             record = self.at(position) if position < stop else None
             if isinstance(record, Damage) and record.code == BAD_PHYSICAL_OFFSET and record.message is not None:
                 return record
-            position += 1
+            # a record with a wrong checksum is passed over whole, or nested heads would be read again and again
+            position = record.end - base if record is not None and is_framed(record) else position + 1
         return None
 
     def first_nonzero(self, position: int) -> int | None:
@@ -250,7 +252,8 @@ def shifted_parts(file: MappedFile, damage: Damage) -> Iterator[Damage]:
     takes all of them for one damaged place, because bytes in a body may look like a record: what this finds is shown,
     but nothing is recovered by it. Raises OSError.
     """
-    reader, base, begin = RecordReader(file), file.file_from_offset, damage.physical_offset
+    base, begin = file.file_from_offset, damage.physical_offset
+    reader = RecordReader(file, min(WINDOW_SIZE, max(damage.size, POINT_WINDOW_SIZE)))
     end = min(damage.end, file.end)
     while (found := reader.next_shifted(begin - base, end - base)) is not None:
         if found.physical_offset > begin:

@@ -416,13 +416,16 @@ class _Attribution:
         died.findings = [Finding("abort", ABORT, None, f"the file exists; {self._facts.checkpoint}")]
         died.named = dict.fromkeys((ABORT, CHECKPOINT))
         if self._facts.copied:
-            self._follow_from_copy(died)
-            return
+            first = self._facts.log_files[self._facts.bases[0]]
+            died.findings.append(Finding("abort", first, None, self._facts.copied))
         for place, group in [*self._groups.items()] if self._facts.is_healed else ():
             is_filled = {found.code for found in group.findings} <= {MISSING, "index-missing"}
             if is_filled and group.code in ("queue-behind", "queue-gone", "index-damaged"):
                 died.consequences += group.findings
                 del self._groups[place]
+        if self._facts.copied and any(group.code in OF_COPY for group in self._groups.values()):
+            self._follow_from_copy(died)
+            return
         for group in self._groups.values():
             is_of_queue = group.code in ("queue-behind", "queue-damaged")
             if is_of_queue and {found.code for found in group.findings} <= LOST_BY_CRASH:
@@ -434,8 +437,7 @@ class _Attribution:
         """Attribute what a copy's files do not have in common to the copying."""
         del self._groups["broker-died", ""]
         copied = self._group("copied-live")
-        first = self._facts.log_files[self._facts.bases[0]]
-        copied.findings = [*died.findings, Finding("abort", first, None, self._facts.copied)]
+        copied.findings, copied.consequences = died.findings, died.consequences
         for place, group in [*self._groups.items()]:
             begin = min((begin for begin, _ in group.ranges), default=-1)
             if group.code in OF_COPY or (group.code == "record-damaged" and begin >= self._facts.log_end):

@@ -165,9 +165,9 @@ CAUSES: dict[str, CauseKind] = {
         "place of the log and is delivered to the wrong queue.",
     ),
     "start-loses": CauseKind(
-        "A start of the broker loses messages of a store that is whole",
-        "A setting of broker.conf, such as forceVerifyPropCRC, makes the broker reject records that are good, and it "
-        "ends the log at the first of them. Take the setting out before the next start.",
+        "A start of the broker loses messages that are whole",
+        "The broker rejects records that are good, and ends the log at the first of them: a setting of broker.conf, "
+        "such as forceVerifyPropCRC, or a version that is older than the records. Change that before the next start.",
         LIKELY,
     ),
     "start-refused": CauseKind(

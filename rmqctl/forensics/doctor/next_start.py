@@ -30,10 +30,12 @@ KEPT_UNITS = frozenset({"unit-mismatch", "unit-size", "unit-tags-code", "unit-or
 
 
 def is_blocking(restart: RestartOutcome, group: Group) -> bool:
-    """Return whether the start fails because of a file or queue of the cause."""
+    """Return whether the cause is why the start fails."""
     why = restart.refused or restart.hangs
-    if why is None:
+    if why is None or group.code == "disk-full":
         return False
+    if group.code == "broker-conf-wrong":
+        return True
     words = {word.strip(",:;()") for word in why.split()}
     return any(word == name or word.endswith(f"/{name}") for name in map(_named, group.subjects) for word in words)
 

@@ -239,4 +239,4 @@ def _copied_in_words(store: ReadOnlyStore, log_end: int, last_stored: int) -> st
     if first - second.store_timestamp <= LATE_MS or full < last_stored - NEAR_MS:
         return ""
     stored = rfc3339(second.store_timestamp)
-    return f"written at {rfc3339(first)}, although the next file begins with a message of {stored}"
+    return f"a copy: written at {rfc3339(first)}, although the next file begins with a message of {stored}"

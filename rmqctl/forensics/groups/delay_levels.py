@@ -62,13 +62,15 @@ def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC
     return Undelivered(tuple(offset for offset, message in messages if not _has_copy(message, copies)), end)
 
 
-def due_ms(store: ReadOnlyStore, unit: CqUnit, message: Message) -> int:
+def due_ms(store: ReadOnlyStore, queue_id: int, unit: CqUnit, message: Message) -> int:
     """Return when a message of a delay level is due, in ms since 1970.
+
+    `queue_id` is the level's queue: the one in a record may be damaged.
 
     The unit of the message has the time, unless an abnormal recovery of 4.9.2 to 4.9.8 wrote the hash of TAGS there.
     """
-    delays, level = store.conf.delays_ms, message.queue_id
-    delay = delays[min(level, len(delays) - 1)]
+    delays = store.conf.delays_ms
+    delay = delays[min(queue_id, len(delays) - 1)]
     stored = message.store_timestamp
     is_time = not is_ext_address(unit.tags_code) and stored <= unit.tags_code <= stored + max(delays)
     return unit.tags_code if is_time else stored + delay

@@ -14,7 +14,7 @@ from rmqctl.forensics.groups.queue_ends import QueueEnds, empty_queues, ends_of
 from rmqctl.format.message import Damage
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.config.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqctl.store.read.clock import clock_falls, time_at_end
+from rmqctl.store.read.clock import LogClock, time_at_end
 from rmqctl.store.read.consumers.consumer_groups import (
     ConsumerGroups,
     GroupProgress,
@@ -146,7 +146,7 @@ class Lag:
         self.queues = sorted(self._queue_lags(group), key=lambda row: (is_broker_group(row.group), *row[:3]))
         last = self._last()
         self.end_ms = None if last is None else last.store_timestamp
-        self.clock_falls = clock_falls(store.commit_log, last)
+        self.clock_falls = LogClock(store.commit_log).falls_until(last)
         self.totals = self._totals()
         files = unreadable_group_files(store)
         self.problems += [f"config/{config.name}: {config.problem}" for config in files]

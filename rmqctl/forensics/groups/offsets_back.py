@@ -59,23 +59,24 @@ def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
         return
     by_file = {name: _in_backup(store, name) for name in OFFSET_FILES}
     by_log = _in_log(store)
+    of_topic: dict[tuple[str, str], list[StoredOffset]] = {}
+    for known in stored:
+        of_topic.setdefault((known.owner, known.topic), []).append(known)
     for known in stored:
         reached = by_file[known.source].get(_place(known))
         of_log = by_log.get(_place(known))
         if of_log is not None and (reached is None or reached.offset < of_log.offset):
-            is_sure = last_ms - of_log.stored_ms > SLOW_MS or _are_others_at_end(store, known, stored)
+            is_sure = last_ms - of_log.stored_ms > SLOW_MS or _are_at_end(
+                store, [one for one in of_topic[known.owner, known.topic] if one.queue_id != known.queue_id]
+            )
             reached = of_log if is_sure else reached
         if reached is not None and (finding := _finding(store, known, reached)) is not None:
             yield finding
 
 
-def _are_others_at_end(store: ReadOnlyStore, known: StoredOffset, stored: list[StoredOffset]) -> bool:
-    """Return whether a group is at the end of its two or more other queues."""
-    ended = {
-        _place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0)
-        for one in stored
-        if (one.owner, one.topic) == (known.owner, known.topic) and one.queue_id != known.queue_id
-    }
+def _are_at_end(store: ReadOnlyStore, stored: list[StoredOffset]) -> bool:
+    """Return whether a group is at the end of its two or more queues."""
+    ended = {_place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0) for one in stored}
     return len(ended) > 1 and all(ended.values())
 
 

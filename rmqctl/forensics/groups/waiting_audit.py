@@ -86,7 +86,7 @@ def _delay_level(store: ReadOnlyStore, key: QueueKey, delivered: int, last_ms: i
     at = max(begin, delivered)
     unit = store.queues[key].find(at) if at < end else None
     message = None if unit is None else store.commit_log.message_at(unit.physical_offset)
-    if unit is None or message is None or last_ms - (due := due_ms(store, unit, message)) <= OVERDUE_MS:
+    if unit is None or message is None or last_ms - (due := due_ms(store, key[1], unit, message)) <= OVERDUE_MS:
         return
     detail = (
         f"delay level {key[1] + 1} is at {delivered}, its queue ends at {end}; the message at {at} was due at "

@@ -22,6 +22,7 @@ from rmqctl.store.config.config_file import (
 from rmqctl.store.config.store_path import Layout
 from rmqctl.store.config.topics import TIMER_TOPIC
 from rmqctl.store.journal.journals import RMQCTL_FOLDER
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 QUEUES_AND_INDEX = (*store_path.QUEUE_PARTS, store_path.INDEX)
+FOLDERS_MAX = 1000  # entries that are looked at to see whether a folder has bytes
+NAMED = 8
 TIMER_FILES = ("timerlog", "timerwheel")
 _READ = frozenset(
     {*QUEUES_AND_INDEX, *store_path.SINGLE_FILES, store_path.CONFIG, store_path.BROKER_IDENTITY, store_path.MIRROR}
@@ -70,8 +73,9 @@ def in_words(found: Sequence[NotRead]) -> str:
     Files that are missing are named as missing.
     """
     missing = [one.path for one in found if one.is_missing]
-    lying = [one.path for one in found if not one.is_missing]
-    words = [f"not read: {', '.join(lying)}"] if lying else []
+    lying = [quoted(one.path) for one in found if not one.is_missing]
+    more = f" and {len(lying) - NAMED} more" if len(lying) > NAMED else ""
+    words = [f"not read: {', '.join(lying[:NAMED])}{more}"] if lying else []
     return "; ".join([*words, *([f"missing: {', '.join(missing)} ({_MISSING})"] if missing else [])])
 
 
@@ -131,8 +135,15 @@ def _what(name: str) -> str:
 def _has_bytes(store: ReadOnlyStore, path: Path, kind: Kind) -> bool:
     """Return whether a file, or a file below a folder, has bytes.
 
-    What is neither a file nor a folder counts, too.
+    What is neither a file nor a folder counts, too, and so does what lies deep.
     """
-    if kind is not Kind.DIRECTORY:
-        return kind is not Kind.FILE or store.storage.entry(path).size > 0
-    return any(_has_bytes(store, entry.path, entry.kind) for entry in store.storage.listing(path))
+    waiting = [(path, kind)]
+    for _ in range(FOLDERS_MAX):
+        if not waiting:
+            return False
+        path, kind = waiting.pop()
+        if kind is Kind.DIRECTORY:
+            waiting += [(entry.path, entry.kind) for entry in store.storage.listing(path)]
+        elif kind is not Kind.FILE or store.storage.entry(path).size > 0:
+            return True
+    return True

@@ -11,7 +11,7 @@ from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.store_path import CONSUMEQUEUE
 from rmqctl.store.ha.controller_files import controller_files
-from rmqctl.store.read.clock import clock_falls
+from rmqctl.store.read.clock import LogClock
 from rmqctl.store.read.commit_log import UNREADABLE, message_of
 from rmqctl.store.read.index.tag_index import signs_of_5_4
 from rmqctl.store.read.version_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
@@ -56,7 +56,7 @@ def survey(store: ReadOnlyStore, beside: list[NotRead]) -> dict[str, Any]:
             "firstStoreTime": rfc3339(first.store_timestamp) if first else None,
             "lastStoreTimestamp": last.store_timestamp if last else None,
             "lastStoreTime": rfc3339(last.store_timestamp) if last else None,
-            "clockWentBack": [fall.to_json() for fall in clock_falls(log, last)],
+            "clockWentBack": [fall.to_json() for fall in LogClock(log).falls_until(last)],
         },
         "consumeQueues": _consume_queues(store, len(topics)),
         "index": _index(store),

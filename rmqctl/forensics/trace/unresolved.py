@@ -73,7 +73,7 @@ def _delayed(store: ReadOnlyStore) -> Iterator[tuple[Message, int, bool]]:
             unit = store.queues[topic, queue_id].find(offset)
             message = None if unit is None else store.commit_log.message_at(unit.physical_offset)
             if unit is not None and message is not None:
-                yield message, due_ms(store, unit, message), offset < delivered.get(queue_id, 0)
+                yield message, due_ms(store, queue_id, unit, message), offset < delivered.get(queue_id, 0)
 
 
 def _row(name: str, kind: str, message: Message, due: int | None, now: int, *, skipped: bool) -> Row:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from rmqctl.format.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT, compression
 
 PLAIN_SIZE_MAX = 64 * 1024 * 1024
+FRAMES_MAX = 1000  # of one body; a producer writes one
 _ZSTD_INPUT = 256  # bytes at once; zstd cannot limit its output, and makes at most 128 KiB of each 4 bytes
 
 
@@ -60,12 +61,15 @@ def _zlib(body: bytes) -> Iterator[bytes]:
 def _lz4(body: bytes) -> Iterator[bytes]:
     from lz4.frame import LZ4FrameDecompressor
 
-    while body:
+    for _ in range(FRAMES_MAX):
         frame = LZ4FrameDecompressor()
         yield frame.decompress(body, PLAIN_SIZE_MAX + 1)
         if not frame.eof:
             raise EOFError
         body = frame.unused_data or b""
+        if not body:
+            return
+    raise BodyError(f"more than {FRAMES_MAX} lz4 frames")
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:

@@ -128,7 +128,8 @@ class Spool:
         from tempfile import TemporaryFile  # noqa: TID251 -- in a folder that is given
 
         self._folder = temporary_folder()
-        self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 -- `view` and `close` close it
+        with self._naming_the_folder():
+            self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 -- `view` and `close` close it
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:

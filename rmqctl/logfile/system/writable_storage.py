@@ -301,22 +301,30 @@ class WritableStorage(Storage):
         If this process does not run as root, the owner and the group stay unchanged.
         """
         if os.geteuid() == 0:
-            with self._in(path) as (name, folder):
-                _check_single_name(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-                os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
+            with self._opened_itself(path) as descriptor:
+                os.fchown(descriptor, like.uid, like.gid)
 
     def set_mode(self, path: Path, mode: int) -> None:
         """Set the mode of a file or folder that belongs to this process's user.
 
         `mode` is a mode for chmod, for example 0o644.
         """
+        with self._opened_itself(path) as descriptor:
+            os.fchmod(descriptor, mode)
+
+    @contextmanager
+    def _opened_itself(self, path: Path) -> Iterator[int]:
+        """Open a file or folder that has no other name.
+
+        What is then changed is what was checked.
+        """
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            try:
-                _check_single_name(os.fstat(descriptor), path)
-                os.fchmod(descriptor, mode)
-            finally:
-                os.close(descriptor)
+        try:
+            _check_single_name(os.fstat(descriptor), path)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def set_stamp(self, path: Path, stamp: Stamp) -> None:
         """Give a copy the owner, mode and time of the original."""

@@ -87,8 +87,8 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
     is_stopped = examination.broker_pid is None
     if restart is not None and (restart.refused or restart.hangs) and not groups and is_stopped:
         groups = [Group("start-refused")]
-    elif restart is not None and restart.lost.records and not groups:
-        groups = [Group("start-loses")]
+    elif restart is not None and restart.lost.records and (examination.rejects_good or not groups):
+        groups.append(Group("start-loses"))
     if groups and examination.broker_pid is not None:
         groups.append(Group("broker-runs"))
     groups.sort(key=lambda group: (*_order(group, is_blocking=group in blocking), group.physical_offset))
@@ -102,7 +102,7 @@ def diagnose(examination: Examination, target: str, options: str = "") -> Diagno
 def _cost(causes: Sequence[Cause], examination: Examination) -> str:
     """Say how many messages are lost or not served, or will be with a start."""
     restart, repairs = examination.restart, examination.repairs
-    if restart is not None and causes[0].code == "start-loses":  # a repair would lose more: nothing is lost yet
+    if restart is not None and any(cause.code == "start-loses" for cause in causes):  # nothing is lost yet
         return f"the next start loses {counted(restart.lost.records, 'message')}"
     plans = [plan.repair for plan in (repairs.plain, repairs.keep_going) if plan is not None]
     plan = min(plans, key=lambda plan: plan.lost.records, default=None)
@@ -130,9 +130,15 @@ def _cost(causes: Sequence[Cause], examination: Examination) -> str:
 def one_line(commands: str) -> str:
     """Return commands, one a line, as one line for a shell.
 
-    An `mv` needs the success of the `mv` before it; other commands do not depend on each other.
+    An `mv` needs the success of the `mv` before it, and all need the end of the broker; other commands do not depend
+    on each other.
     """
-    return commands.replace("\n", " && " if commands.splitlines()[-1].startswith("mv ") else "; ")
+    return commands.replace("\n", " && " if commands.startswith(("mv ", "kill ")) else "; ")
+
+
+def process_in_words(pid: int) -> str:
+    """Return the holder of a lock as text; elsewhere, it has no PID here."""
+    return f"process {pid}" if pid > 0 else "in another container, or on another host"
 
 
 def _order(group: Group, *, is_blocking: bool) -> tuple[bool, bool, int]:
@@ -151,7 +157,7 @@ def _cause(group: Group, examination: Examination, prescriber: Prescriber) -> Ca
     restart = examination.restart
     failure = (restart.refused or restart.hangs or "") if restart is not None else ""
     if group.code == "broker-runs":
-        failure = f"process {examination.broker_pid}"
+        failure = process_in_words(examination.broker_pid or 0)
     if group.code in ("queue-unread", "group-went-back", "timer-gone"):
         failure = f" ({counted(sum(finding.count for finding in group.findings), 'message')})"
     missed = sum(examination.facts.missed.get(key, 0) for key in group.queues) if group.code in OF_QUEUES else None

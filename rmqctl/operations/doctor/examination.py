@@ -89,7 +89,8 @@ class Examination:
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
     `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf. If
     nobody gave a version, and the versions that the store may come from start differently, `by_version` has what they
-    come to. `unread_offsets` are the offsets of groups that the broker does not read.
+    come to. `unread_offsets` are the offsets of groups that the broker does not read. `rejects_good` is True if the
+    start ends the log at a record that is whole.
     """
 
     report: VerifyReport
@@ -101,6 +102,7 @@ class Examination:
     wrong_sizes: tuple[WrongSize, ...] = ()
     by_version: ByVersion = ()
     unread_offsets: UnreadOffsets | None = None
+    rejects_good: bool = False
 
 
 class Examiner:
@@ -162,7 +164,15 @@ class Examiner:
         )
         by_version = self._by_version() if findings or _is_troubled(restart) else ()
         pid, unread = self.store.lock_holder(), self._unread
-        return Examination(report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread)
+        return Examination(
+            report, findings, facts, restart, repairs, pid, self._wrong, by_version, unread, self._rejects_good(restart)
+        )
+
+    def _rejects_good(self, restart: RestartOutcome | None) -> bool:
+        """Return whether a start ends the log at a good record."""
+        if restart is None or restart.end is None or not restart.lost.records:
+            return False
+        return self.store.commit_log.message_at(restart.end.physical_offset) is not None
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -57,6 +56,14 @@ CONF_CORRECTED = "The broker reads it at its next start; the old file is then {p
 LINES_TO_LEAVE_OUT = " The files have the default lengths: the lines can also be left out."
 OFFSETS_COPIED = "The broker then knows where these groups are."
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
+BROKER_ELSEWHERE = (
+    "This changes nothing, and names who holds the lock. Stop the broker where it runs: its process cannot be seen "
+    "from here, as with another container or host."
+)
+SETTING_FIRST = (
+    "This changes nothing, and shows what a start would lose. Take the setting out of broker.conf first, and run "
+    "doctor again: the messages are whole."
+)
 CLOCK = (
     "This changes nothing, and shows the messages around that place. There is nothing to repair: use offsets rather "
     "than times with `config set-offset`, and see that the broker's clock is right before it starts."
@@ -97,7 +104,7 @@ LOGS_JOINED = (
 )
 # cause -> the command for it, and what follows; {target} is the store with its options, {path} the first subject
 COMMANDS = {
-    "start-loses": ("rmqctl recover {target} --dry-run", "This changes nothing, and shows what a start would lose."),
+    "start-loses": ("rmqctl recover {target} --dry-run", SETTING_FIRST),
     "log-head-gone": (
         "rmqctl rebuild {target} queues --yes",
         QUEUES_BEGIN_LATER,
@@ -134,7 +141,7 @@ KEEP_GOING = " --keep-going"
 APPENDS = "| rmqctl append "
 # commands that a broker would disturb; rmqctl's own exit with 11 while a broker has the store open
 NEED_STORE = (
-    "mv ", "cp -p ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl clean ", "rmqctl undo ", "rmqctl config restore ",
+    "mv ", "cp -p ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl undo ", "rmqctl config restore ",
     "rmqctl config set-offset ", "rmqctl truncate ",
 )  # fmt: skip
 COMMANDS_MAX = 20  # each in a line of its own
@@ -181,20 +188,21 @@ class Prescriber:
         its end.
         """
         command, then = self._of(group)
-        pid = self._examination.broker_pid
-        if pid is None or group.code == "broker-runs" or not (command.startswith(NEED_STORE) or APPENDS in command):
+        pid = self._examination.broker_pid or 0
+        needs_store = command.startswith(NEED_STORE) or APPENDS in command
+        if pid <= 0 or group.code == "broker-runs" or not needs_store:
             return command, then
         return f"kill {pid} && tail --pid={pid} -f /dev/null\n{command}", then
 
     def _of(self, group: Group) -> tuple[str, str]:
         own: dict[str, Callable[[Group], tuple[str, str]]] = {
-            "broker-runs": lambda _: (f"kill {self._examination.broker_pid}", BROKER_RUNS),
+            "broker-runs": lambda _: self._stop(self._examination.broker_pid or 0),
             "broker-conf-wrong": self._correct_conf,
             "offsets-unread": lambda _: self._copy_offsets(self._examination.unread_offsets),
             "log-file-renamed": lambda _: (self._rename(), RENAMED),
             "group-ahead": self._set_offsets,
             "group-went-back": lambda one: (self._set_forward(one), WENT_BACK),
-            "queue-twins": lambda one: (self._append_twins(one), TWINS),
+            "queue-twins": self._append_twins,
             "delay-ahead": self._set_delay_levels,
         }
         if group.code in own:
@@ -217,9 +225,15 @@ class Prescriber:
             return look.format(**self._places(group, group.findings[0] if group.findings else None)), why + LOOK.format(
                 code=self._code(group)
             )
+        if self._examination.rejects_good:  # which a repair by these rules would remove
+            return f"rmqctl recover {self._target}{self._options} --dry-run", SETTING_FIRST
         caution = OTHER_TAGS if group.code == "queue-with-other-tags" else ""
         then = caution + self._reason + _after(self._plan) + self._other
         return f"rmqctl recover {self._target}{self._options} {'--dry-run' if self._plan.fewer else '--yes'}", then
+
+    def _stop(self, pid: int) -> tuple[str, str]:
+        """Return the command that stops a broker, and what follows."""
+        return (f"kill {pid}", BROKER_RUNS) if pid > 0 else (f"rmqctl info {self._target}", BROKER_ELSEWHERE)
 
     def _is_lost(self, group: Group) -> bool:
         """Return whether the files of a cause can neither be restored nor rebuilt."""
@@ -267,7 +281,7 @@ class Prescriber:
             if one.line.last > one.line.first:
                 edits.append(f"-e '{one.line.first + 1},{one.line.last}d'")
         path = group.subjects[0]
-        return f"sed -i.bak {' '.join(edits)} {shlex.quote(path)}", CONF_CORRECTED.format(path=path, more=more)
+        return f"sed -i.bak {' '.join(edits)} {quoted(path)}", CONF_CORRECTED.format(path=path, more=more)
 
     def _is_mended(self, group: Group) -> bool:
         """Return whether the repair removes all findings of a code in `group.findings`.
@@ -283,7 +297,7 @@ class Prescriber:
     def _places(self, group: Group, first: Finding | None) -> dict[str, str]:
         path = group.subjects[0] if group.subjects else ""
         offset = first.physical_offset if first is not None else None
-        return {"target": self._target, "name": shlex.quote(PurePosixPath(path).name), "offset": str(offset or 0)}
+        return {"target": self._target, "name": quoted(PurePosixPath(path).name), "offset": str(offset or 0)}
 
     def _set_offsets(self, group: Group) -> tuple[str, str]:
         """Return the commands that set each group back to its queues, and what follows.
@@ -321,15 +335,18 @@ class Prescriber:
             for one in group.findings[:COMMANDS_MAX]
         )
 
-    def _append_twins(self, group: Group) -> str:
+    def _append_twins(self, group: Group) -> tuple[str, str]:
         """Return the commands that store each second message again."""
         offsets = [finding.physical_offset or 0 for finding in group.findings]
         target = self._target.removesuffix(" --follow-links")  # which append does not know
-        return "\n".join(
+        commands = [
             f"rmqctl dump {self._target} --from-offset {at} --to-offset {at + 1} --body base64 -o jsonl "
             f"{APPENDS}{target} --from -"
             for at in offsets[:COMMANDS_MAX]
-        )
+        ]
+        more = len(offsets) - len(commands)
+        then = f" These are the first; `rmqctl verify` names {more} more." if more else ""
+        return "\n".join(commands), TWINS + then
 
     def _set_delay_levels(self, group: Group) -> tuple[str, str]:
         queue_ids = [finding.queue_id or 0 for finding in group.findings]
@@ -339,9 +356,8 @@ class Prescriber:
             for queue_id in queue_ids
         ]
         waiting = sum(len(one.waiting) for one in found)
-        return "\n".join(commands), DELAYS_SET.format(
-            waiting=counted(waiting, "message"), verb="waits" if waiting == 1 else "wait", undo=UNDO
-        )
+        verb = "waits" if waiting == 1 else "wait"
+        return _first_of(commands, DELAYS_SET.format(waiting=counted(waiting, "message"), verb=verb, undo=UNDO))
 
     def _owner(self, finding: Finding) -> str:
         """Return the consumer group that is named in a finding about an offset."""
@@ -360,7 +376,7 @@ def _first_of(commands: list[str], then: str) -> tuple[str, str]:
 def _names(owner: str, topic: str) -> str:
     """Return a group and a topic as words of a command line."""
     dash = "-- " if owner.startswith("-") or topic.startswith("-") else ""
-    return f"{dash}{shlex.quote(owner)} {shlex.quote(topic)}"
+    return f"{dash}{quoted(owner)} {quoted(topic)}"
 
 
 def _better(repairs: Repairs) -> tuple[RecoveryPlan | None, str, str]:

@@ -148,6 +148,7 @@ def _start_settings(said: JavaProperties) -> StartSettings:
         recover_max_num=said.number("commitLogRecoverMaxNum", least=0) or NO_SETTINGS.recover_max_num,
         check_offset=bool(said.flag("checkCommitLogOffsetOnRecover")),
         accelerated=bool(said.flag("enableAcceleratedRecovery")),
+        check_crc=said.flag("checkCRCOnRecover") is not False,
         multi_dispatch=bool(said.flag("enableMultiDispatch")),
     )
 

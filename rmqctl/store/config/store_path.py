@@ -13,11 +13,12 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
+from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.system.remote_storage import root_text, storage_of
 from rmqctl.logfile.system.storage import Kind, from_root
 
@@ -108,6 +109,9 @@ class StorePath:
         named = named_commitlogs(root, conf)
         self.commitlogs = named or [root / COMMITLOG]
         self.writable_commitlogs = writable_commitlogs(root, conf)
+        is_other = bool(conf.store_root) and os.path.realpath(conf.store_root) != os.path.realpath(root)
+        outside = [path for path in self.commitlogs if not path.is_relative_to(root)]
+        self._log_of_other = outside[0] if is_other and outside and COMMITLOG in entries else None
         for path in named:
             self.storage.trust(path)
         self.entries_in = _dledger_data(root, entries, conf)
@@ -127,12 +131,17 @@ class StorePath:
         return self.root / name
 
     def check_can_be_changed(self) -> None:
-        """Raise LayoutNotSupported if rmqctl must not change this store.
+        """Raise LayoutNotSupported or BadRequest if rmqctl must not change this store.
 
         If RocksDB differs from the store's files, a broker does not start. Therefore rmqctl must not change a store
         with queues in RocksDB. The logs of a DLedger store belong to the DLedger group. Therefore rmqctl must not
-        change a DLedger store.
+        change a DLedger store. A copy with the broker.conf of the original has two logs: a change of the copy must not
+        reach the original's.
         """
+        if self._log_of_other is not None:
+            what = f"broker.conf names another store, whose log is {self._log_of_other}: nothing is changed"
+            hint = "give a copy of broker.conf with storePathRootDir and storePathCommitLog of this store"
+            raise BadRequest(what, path=root_text(self.root), hint=hint)
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
             raise LayoutNotSupported(

@@ -109,23 +109,35 @@ def times_of(columns: Columns) -> tuple[Numbers, Numbers]:
     return columns.rows["position"] + columns.physical_offset, columns.rows["store_timestamp"].copy()
 
 
-def clock_falls(log: CommitLog, last: Message | None = None) -> tuple[ClockFall, ...]:
-    """Return where the clock went back, without a scan of a large log.
+class LogClock:
+    """Where the clock of the broker went back, found without a scan of a large log.
 
-    `last` is a late message of the log, if one is known. Of a log over 1 MiB, the first messages of at most 32 files
-    and `last` are read, and the log is searched between two whose times fall. A fall is not found if the times between
-    these two rise as far. Raises OSError.
+    Of a log over 1 MiB, the first messages of at most 32 files are read, and the log is searched between two whose
+    times fall. A fall is not found if the times between these two rise as far. Raises OSError.
     """
-    files = log.files_in_use()
-    if not files or log.has_entries:
-        return ()
-    if files[-1].end - log.min_offset <= SMALL:
-        return tuple(_read(log, log.min_offset, files[-1].end))
-    step = -(-len(files) // FILES_READ)
-    firsts = [log.message_at(file.file_from_offset) for file in files[::step]]
-    samples = [message for message in (*firsts, last) if message is not None]
-    falls = (fall for one, two in pairwise(samples) for fall in _between(log, one, two))
-    return tuple({fall.physical_offset: fall for fall in falls}.values())
+
+    def __init__(self, log: CommitLog) -> None:
+        self.falls: tuple[ClockFall, ...] = ()
+        self._log = log
+        self._last: Message | None = None
+        files = log.files_in_use()
+        if not files or log.has_entries:
+            return
+        if files[-1].end - log.min_offset <= SMALL:
+            self.falls = tuple(_read(log, log.min_offset, files[-1].end))
+            return
+        firsts = (log.message_at(file.file_from_offset) for file in files[:: -(-len(files) // FILES_READ)])
+        samples = [message for message in firsts if message is not None]
+        self._last = samples[-1] if samples else None
+        falls = (fall for one, two in pairwise(samples) for fall in _between(log, one, two))
+        self.falls = tuple({fall.physical_offset: fall for fall in falls}.values())
+
+    def falls_until(self, message: Message | None) -> tuple[ClockFall, ...]:
+        """Return the falls, also those up to a later message. Raises OSError."""
+        if self._last is None or message is None or message.physical_offset <= self._last.physical_offset:
+            return self.falls
+        more = _between(self._log, self._last, message)
+        return tuple({fall.physical_offset: fall for fall in (*self.falls, *more)}.values())
 
 
 def _message_from(log: CommitLog, place: int) -> Message | None:

@@ -22,7 +22,7 @@ from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
 from rmqctl.store.config.store_path import Layout, StorePath, is_rocksdb_name
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
-from rmqctl.store.read.clock import ClockFall, clock_falls, first_stored_at
+from rmqctl.store.read.clock import ClockFall, LogClock, first_stored_at
 from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -68,7 +68,6 @@ class ReadOnlyStore:
         self.path = StorePath(root, self.conf, follow_links=follow_links, log_only=log_only, storage=storage)
         self.storage = self.path.storage
         self.foreign: list[Damage] = []
-        self._falls: dict[int, tuple[ClockFall, ...]] = {}  # by the physical offset of a queue's last message
         self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that also has consume queues
         self._unread: set[tuple[str, ...]] = set()
         try:
@@ -386,15 +385,13 @@ class ReadOnlyStore:
         return first_stored_at(self.commit_log, self.falls_before_end(queue), queue, time)
 
     def falls_before_end(self, queue: UnitQueue) -> tuple[ClockFall, ...]:
-        """Return where the clock of the broker went back, before the end of a queue.
-
-        Raises OSError.
-        """
+        """Return where the broker's clock went back, up to the end of a queue."""
         last = queue.last()
-        at = -1 if last is None else last.physical_offset
-        if at not in self._falls:
-            self._falls[at] = clock_falls(self.commit_log, None if last is None else self.commit_log.message_at(at))
-        return self._falls[at]
+        return self._clock.falls_until(None if last is None else self.commit_log.message_at(last.physical_offset))
+
+    @cached_property
+    def _clock(self) -> LogClock:
+        return LogClock(self.commit_log)
 
     def close(self) -> None:
         """Close every descriptor that a look-up opened."""
@@ -414,6 +411,9 @@ class ReadOnlyStore:
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
+        own = self.storage.entry(self.path.part(store_path.COMMITLOG))
+        if missing and self.conf.commitlog_paths and own.kind is Kind.DIRECTORY:
+            hint = "that of this store exists: leave out --broker-conf, or storePathCommitLog in a copy of it"
         told = [
             Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path))
             for path in missing

@@ -238,7 +238,7 @@ class RecoveryScan:
         """Scan one record, or the end of a file, in the same way as the broker."""
         file = self._log.files[self._number]
         try:
-            checked = self._log.check(file, self.position, check_crc=True)
+            checked = self._log.check(file, self.position, check_crc=self._log.rules.check_crc)
         except OSError as error:
             self._stop(f"{file.name} cannot be read: {error.strerror}")
             return

@@ -128,6 +128,7 @@ units fill the space before the first unit.
 
 | setting                       | since | a start then                                                             |
 |-------------------------------|-------|--------------------------------------------------------------------------|
+| checkCRCOnRecover=false       | 4.1.0 | checks no checksum                                                       |
 | forceVerifyPropCRC            | 5.2.0 | ends the log at the first record without a right `__CRC32#`              |
 | duplicationEnable             | 5.0.0 | ends the log at the first record with properties, but no DUP_INFO        |
 | duplicationEnable             | 4.1.0 | dispatches nothing in 4.x; since 4.5.0, start() waits forever for it     |
@@ -155,6 +156,7 @@ from typing import NamedTuple, Protocol
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import HEADS, MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, head_of
 from rmqctl.format.profile import QueueCut, StartRules
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 
 FILES_FROM_END = 3
 SAFETY_MS = 3000
@@ -201,7 +203,7 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, rules: StartRul
             continue
         if entry.size != file_size:
             return f"{entry.name} has {entry.size} bytes, every file must have {file_size}"
-        if not entry.name.isdecimal():
+        if not (entry.name.isdecimal() and int(entry.name) <= OFFSET_MAX):  # Long.parseLong
             return f"{entry.name} is no offset"
     return None
 

@@ -317,7 +317,7 @@ class RestartSimulation:
         if not self._rules.checks_first_record:
             head = rules.head_of_file(file.read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0"), self._rules)
             return head if rules.is_known_head(head, self._rules) else None
-        found = self._log.check(file, file.file_from_offset, check_crc=True).message
+        found = self._log.check(file, file.file_from_offset, check_crc=self._rules.check_crc).message
         if found is None or not found.store_timestamp:
             return None
         return FileHead(MAGIC_V1, found.store_timestamp, found.physical_offset)

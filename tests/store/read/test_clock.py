@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmqctl.store.read import clock
-from rmqctl.store.read.clock import ClockFall, ClockWatch, clock_falls, time_at_end
+from rmqctl.store.read.clock import ClockFall, ClockWatch, LogClock, time_at_end
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Result, Rmqctl, unpack
 from tests.damage.pristine import records_of
@@ -90,5 +90,5 @@ def test_the_time_at_the_end() -> None:
 
 def test_a_broker_with_a_right_clock_has_no_falls(tmp_path: Path) -> None:
     store = ReadOnlyStore(unpack("broker-533", tmp_path))
-    assert clock_falls(store.commit_log) == ()
+    assert LogClock(store.commit_log).falls == ()
     store.close()

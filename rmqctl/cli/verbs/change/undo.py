@@ -136,7 +136,8 @@ def command(
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
     print_journals(store, journal_rows(storage, entries), output, as_list=True)
     if not entries:
-        instead = f"`rmqctl truncate {quoted(store)} --to OFFSET` removes what `append` appended"
+        cut = f"`rmqctl truncate {quoted(store)} --to OFFSET` cuts off what `append` appended"
+        instead = f"what `clean` deleted is only in a copy or on a slave, and {cut}"
         remark(f"nothing to undo: no change by rmqctl is kept in this store; {instead}")
     return _note_damaged(storage.root, entries)
 

@@ -12,7 +12,7 @@ from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import CHANGE_VERB
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
-from rmqctl.text import counted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +147,8 @@ def carry_out(
     with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
         repair(store, plan, verb, summary, asked.threads, interruption.commit)
     remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
+    if verb == "truncate":
+        remark(f"before a broker starts: `rmqctl doctor {quoted(store.path.root)}` names offsets after the new end")
     return int(ExitCode.PARTIAL if plan.start_problem else ExitCode.REPAIRED)
 
 

@@ -12,7 +12,7 @@ from rmqctl.forensics.doctor.causes import CAUSES
 from rmqctl.forensics.doctor.next_start import start_to_json, starts_in_words
 from rmqctl.forensics.survey.not_read import in_words
 from rmqctl.logfile.system.remote_storage import is_remote
-from rmqctl.operations.doctor.diagnosis import one_line
+from rmqctl.operations.doctor.diagnosis import one_line, process_in_words
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _assumed_in_words(assumed: Sequence[str]) -> list[str]:
 def _broker(pid: int | None, root: Path) -> str:
     """Say whether a broker has the store open, or "" if that cannot be known."""
     if pid is not None:
-        return f"a broker runs on it (process {pid})"
+        return f"a broker runs on it ({process_in_words(pid)})"
     return "" if is_remote(root) else "no broker runs on it"
 
 

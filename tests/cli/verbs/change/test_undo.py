@@ -52,7 +52,8 @@ def test_undone_newest_first(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
 def nothing_to_undo(store: Path) -> str:
     return (
         "nothing to undo: no change by rmqctl is kept in this store; "
-        f"`rmqctl truncate {store} --to OFFSET` removes what `append` appended\n"
+        "what `clean` deleted is only in a copy or on a slave, and "
+        f"`rmqctl truncate {store} --to OFFSET` cuts off what `append` appended\n"
     )
 
 
