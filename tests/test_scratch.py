@@ -46,6 +46,13 @@ def test_a_store_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert tree_hash(store) == before
 
 
+def test_a_file_that_is_called_commitlog_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In /tmp, anybody can create it, and would take the folder from all others."""
+    (tmp_path / "commitlog").touch()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert temporary_folder() == str(tmp_path)
+
+
 @pytest.mark.parametrize("path", ["", ".", "relative", "~/.cache"])
 def test_a_relative_path_is_no_place(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rmqctl.forensics.doctor.group import Group
     from rmqctl.forensics.finding import Finding
@@ -203,10 +203,12 @@ class Prescriber:
             "group-ahead": self._set_offsets,
             "group-went-back": lambda one: (self._set_forward(one), WENT_BACK),
             "queue-twins": self._append_twins,
-            "delay-ahead": self._set_delay_levels,
+            "delay-ahead": lambda one: self._set_delay_levels(one.findings),
         }
         if group.code in own:
             return own[group.code](group)
+        if group.code == "delay-stalled" and (again := self._delivered_again(group)):
+            return self._set_delay_levels(again)
         if group.code in ("config-damaged", "config-lost") and self._is_lost(group):
             return f"rmqctl config show {self._target}", LOST_CONFIG
         if group.code in COMMANDS and not (group.code == "log-head-gone" and self._examination.repairs.is_blocked):
@@ -348,8 +350,13 @@ class Prescriber:
         then = f" These are the first; `rmqctl verify` names {more} more." if more else ""
         return "\n".join(commands), TWINS + then
 
-    def _set_delay_levels(self, group: Group) -> tuple[str, str]:
-        queue_ids = [finding.queue_id or 0 for finding in group.findings]
+    def _delivered_again(self, group: Group) -> list[Finding]:
+        """Return the findings on levels that would deliver messages again."""
+        known = self._examination.facts.undelivered
+        return [one for one in group.findings if known[one.queue_id or 0].repeated_at(one.queue_offset or 0) > 0]
+
+    def _set_delay_levels(self, findings: Sequence[Finding]) -> tuple[str, str]:
+        queue_ids = [finding.queue_id or 0 for finding in findings]
         found = [self._examination.facts.undelivered[queue_id] for queue_id in queue_ids]
         commands = [
             f"rmqctl config set-offset {self._target} --delay-level {queue_id + 1} --to undelivered --yes"

@@ -112,6 +112,17 @@ def test_the_log_of_another_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> Non
     assert f"note: {conf}: {said}\n" in rmqctl("info", store, "--broker-conf", conf).err
 
 
+def test_a_change_of_a_copy_does_not_reach_the_original(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The copy comes with the broker.conf of the original."""
+    original, copy = unpack("497-basic", tmp_path / "original"), unpack("497-basic", tmp_path / "copy")
+    conf = conf_that_names(tmp_path, storePathRootDir=original, storePathCommitLog=original / "commitlog")
+    before = tree_hash(original)
+    for verb in (("clean", "--manual"), ("recover", "--mode", "abnormal"), ("truncate", "--to", 65536)):
+        result = rmqctl(verb[0], copy, *verb[1:], "--broker-conf", conf, "--yes")
+        assert (result.code, "broker.conf names another store" in result.err) == (2, True)
+    assert tree_hash(original) == before
+
+
 def test_the_broker_conf_of_this_store_needs_no_word(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("497-basic", tmp_path / "copy")
     (tmp_path / "link").symlink_to(store)

@@ -36,6 +36,13 @@ def test_a_client_s_body(sys_flag: int) -> None:
     assert plain == b'{"order":1,"pad":"' + b"needle-in-body " * 700 + b'"}'
 
 
+def test_a_body_of_many_frames_is_refused() -> None:
+    """Each frame is read on its own; a body of 4 MiB could have 380,000 empty ones."""
+    assert decompressed(LZ4, 2 * frame.compress(b"x")) == b"xx"
+    with pytest.raises(BodyError, match="more than 1000 lz4 frames"):
+        decompressed(LZ4, 100_000 * frame.compress(b""))
+
+
 @KINDS
 def test_a_body_is_bounded(sys_flag: int) -> None:
     compress = COMPRESS[sys_flag]

@@ -53,6 +53,10 @@ def test_with_a_broker_alive_the_next_begins_with_stopping_it(golden: Golden, rm
         assert list(found) == ["disk-full", "broker-runs"]
         assert found["disk-full"].startswith("rmqctl clean ")
         assert found["broker-runs"] == f"kill {pid}"
+    with patch.object(Storage, "lock_holder", return_value=-1):  # of another host or container
+        found = causes(store, rmqctl, used=99)
+    assert found["broker-runs"] == f"rmqctl info {store}"
+    assert not any("kill" in command for command in found.values())
 
 
 LOG, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
@@ -147,3 +151,7 @@ def test_a_start_that_loses_messages_of_a_whole_store_is_a_cause(
     assert causes(store, rmqctl, "--broker-conf", conf) == {
         "start-loses": f"rmqctl recover {store} --broker-conf {conf} --dry-run"
     }
+    (store / "abort").touch()
+    found = causes(store, rmqctl, "--broker-conf", conf)
+    assert list(found) == ["start-loses", "broker-died"]
+    assert all(command.endswith("--dry-run") for command in found.values())

@@ -62,6 +62,7 @@ STRICT = set(ALL) - PASSING_OVER
         ([WHOLE, FOLDER], STRICT - since("5.1.0")),
         ([WHOLE, EMPTY, FOLDER], STRICT),  # then the empty file is not the last entry
         ([WHOLE, NO_OFFSET], set(ALL)),
+        ([WHOLE, WHOLE._replace(name="9" * 20)], set(ALL)),  # more than Java's long
     ],
 )
 def test_what_does_not_load(entries: list[FolderEntry], refused_by: set[StartRules]) -> None:

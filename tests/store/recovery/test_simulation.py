@@ -255,6 +255,17 @@ def test_files_after_one_of_a_wrong_length_are_left_out(tmp_path: Path) -> None:
     assert outcome.lost.records > 100
 
 
+def test_without_check_crc_on_recover_a_flipped_body_ends_no_log(tmp_path: Path) -> None:
+    """CommitLog.recoverNormally passes isCheckCRCOnRecover() on (4.1.0 to 5.5.1)."""
+    root = unpack("497-basic", tmp_path)
+    apply_damage(root, damage_cases()["497-basic--body-flip-last-normal"]["ops"])
+    lost = []
+    for said in ("true", "false"):
+        conf = broker_conf_of(JavaProperties(root / "broker.conf", {"checkCRCOnRecover": said}))
+        lost.append(plan_restart(ReadOnlyStore(root, conf), profile_of_version("4.9.7")).lost.records)
+    assert lost[0] > lost[1] == 0
+
+
 def test_force_verify_prop_crc_ends_the_log(tmp_path: Path) -> None:
     """As the real 5.3.3 did with this store: the log ends at 196608, and with `abort` at 0."""
     root = unpack("533-basic", tmp_path)
