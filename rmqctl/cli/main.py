@@ -107,8 +107,8 @@ def main() -> None:
     """Run the command line (the entry point of the program `rmqctl`)."""
     _occupy_standard_descriptors()
     raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write could be cut short
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=sys.stdout.isatty())
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED, as spark-submit sets it: a write could be cut short
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:  # such as NUMBA_DISABLE_JIT
         del os.environ[name]
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
