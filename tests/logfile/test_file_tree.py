@@ -87,7 +87,8 @@ def test_settled_files_get_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     storage = WritableStorage(tmp_path)
     like = storage.stamp(tmp_path)
     assert like is not None
-    monkeypatch.setattr(os, "chown", lambda path, uid, gid, **_: given.append((Path(path).name, uid, gid)))
+    names = {path.stat().st_ino: path.name for path in (folder, *folder.rglob("*"))}
+    monkeypatch.setattr(os, "fchown", lambda file, uid, gid: given.append((names[os.fstat(file).st_ino], uid, gid)))
     for user, expected in ((0, ["empty", "file", "a", "sparse", "x"]), (1000, [])):
         given.clear()
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)

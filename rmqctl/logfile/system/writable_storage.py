@@ -320,11 +320,11 @@ class WritableStorage(Storage):
         """
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        try:
-            _check_single_name(os.fstat(descriptor), path)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            try:
+                _check_single_name(os.fstat(descriptor), path)
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
     def set_stamp(self, path: Path, stamp: Stamp) -> None:
         """Give a copy the owner, mode and time of the original."""

@@ -172,7 +172,7 @@ class Examiner:
         """Return whether a start ends the log at a good record."""
         if restart is None or restart.end is None or not restart.lost.records:
             return False
-        return self.store.commit_log.message_at(restart.end.physical_offset) is not None
+        return isinstance(self.store.commit_log.at(restart.end.physical_offset), Message)
 
     def _beside_verify(self) -> Iterator[Finding]:
         """Yield findings that `verify` with the same level does not report."""
