@@ -35,7 +35,6 @@ MAPPED_SINCE = (4, 5, 2)  # earlier keys are mapedFileSize...
 START_SETTINGS = {
     "messageIndexSafe": ("true",),
     "messageIndexEnable": ("false",),
-    "checkCRCOnRecover": ("false",),
     "commitLogRecoverMaxNum": ("1", "2", "5", "0"),
     "checkCommitLogOffsetOnRecover": ("true",),
     "enableAcceleratedRecovery": ("true",),
