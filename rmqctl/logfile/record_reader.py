@@ -78,22 +78,10 @@ class RecordReader:
         blank is found.
         """
         stop = self.file.size if stop is None else stop
-        while position < stop and position + BLANK_SIZE <= self.file.size:
-            at = self._load(position, BLANK_SIZE)
-            found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
-            if found is None:
-                window_end = self._start + len(self._window)
-                if window_end >= self.file.size:
-                    return None
-                position = max(position + 1, window_end - _MAGIC_SIZE + 1 - MAGIC_OFFSET)
-                position = max(position, self.file.next_data(position + MAGIC_OFFSET) - MAGIC_OFFSET)
-                continue
-            position = self._start + found.start() - MAGIC_OFFSET
-            if position >= stop:
-                return None
-            if self._claims_its_place(position) and is_framed(self.at(position)):
-                return position
-            position += 1
+        while (at := self._next_magic(position, stop)) is not None:
+            if self._claims_its_place(at) and is_framed(self.at(at)):
+                return at
+            position = at + 1
         return None
 
     def next_shifted(self, position: int, stop: int) -> Damage | None:
@@ -102,19 +90,27 @@ class RecordReader:
         Its lengths and checksums are right, but its PHYSICALOFFSET is not the offset where it lies. The result is None
         if there is no such record.
         """
-        base = self.file.file_from_offset
-        while position < stop and position + BLANK_SIZE <= self.file.size:
-            at = self._load(position, BLANK_SIZE)
-            found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
-            if found is None:
-                position = max(position + 1, self._start + len(self._window) - _MAGIC_SIZE + 1 - MAGIC_OFFSET)
-                continue
-            position = self._start + found.start() - MAGIC_OFFSET
-            record = self.at(position) if position < stop else None
+        while (at := self._next_magic(position, stop)) is not None:
+            record = self.at(at)
             if isinstance(record, Damage) and record.code == BAD_PHYSICAL_OFFSET and record.message is not None:
                 return record
             # a record with a wrong checksum is passed over whole, or nested heads would be read again and again
-            position = record.end - base if record is not None and is_framed(record) else position + 1
+            position = at + record.size if record is not None and is_framed(record) else at + 1
+        return None
+
+    def _next_magic(self, position: int, stop: int) -> int | None:
+        """Return the first position in [position, stop) where a magic code follows."""
+        while position < stop and position + BLANK_SIZE <= self.file.size:
+            at = self._load(position, BLANK_SIZE)
+            found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
+            if found is not None:
+                position = self._start + found.start() - MAGIC_OFFSET
+                return position if position < stop else None
+            window_end = self._start + len(self._window)
+            if window_end >= self.file.size:
+                return None
+            position = max(position + 1, window_end - _MAGIC_SIZE + 1 - MAGIC_OFFSET)
+            position = max(position, self.file.next_data(position + MAGIC_OFFSET) - MAGIC_OFFSET)
         return None
 
     def first_nonzero(self, position: int) -> int | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Stored = tuple[str, str | None, int | None, int | None]  # path, topic, queueId, offset
 FILES_NAMED_MAX = 1000  # names of missing files that are spelled out
 LATE_MS = 60_000  # a broker writes a log file for the last time some seconds after its last message
-NEAR_MS = 10_000
+NEAR_MS = 10_000  # a full file of a copy is not older than its log's last message by more
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class StoreFacts:
     the paths of files of config/ that cannot be loaded, and have no good .bak. `renamed` maps the path in the store of
     each log file that was probably renamed to the whole path, and to the right path. `undelivered` has what waits in
     the delay levels with findings, by queueId. `held` counts the messages in each queue that a stored offset is after.
-    `unknown` has the topics with such an offset that do not exist.
-    `copied` says what of the first log file shows that the store was copied while a broker wrote, or is empty.
+    `unknown` has the topics with such an offset that do not exist. `copied` says what of the first log file shows a
+    copy, or is empty.
     `twins` has the findings on messages with the queue offset of another message: topic, queueId, physical offset.
     """
 

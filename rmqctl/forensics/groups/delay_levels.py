@@ -65,9 +65,8 @@ def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC
 def due_ms(store: ReadOnlyStore, queue_id: int, unit: CqUnit, message: Message) -> int:
     """Return when a message of a delay level is due, in ms since 1970.
 
-    `queue_id` is the level's queue: the one in a record may be damaged.
-
-    The unit of the message has the time, unless an abnormal recovery of 4.9.2 to 4.9.8 wrote the hash of TAGS there.
+    `queue_id` is the level's queue: the one in a record may be damaged. The unit of the message has the time, unless an
+    abnormal recovery of 4.9.2 to 4.9.8 wrote the hash of TAGS there.
     """
     delays = store.conf.delays_ms
     delay = delays[min(queue_id, len(delays) - 1)]

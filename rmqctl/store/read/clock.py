@@ -110,7 +110,7 @@ def times_of(columns: Columns) -> tuple[Numbers, Numbers]:
 
 
 class LogClock:
-    """Where the clock of the broker went back, found without a scan of a large log.
+    """The falls of the broker's clock in a log; a large one is not scanned.
 
     Of a log over 1 MiB, the first messages of at most 32 files are read, and the log is searched between two whose
     times fall. A fall is not found if the times between these two rise as far. Raises OSError.

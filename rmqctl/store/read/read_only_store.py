@@ -411,8 +411,8 @@ class ReadOnlyStore:
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
-        own = self.storage.entry(self.path.part(store_path.COMMITLOG))
-        if missing and self.conf.commitlog_paths and own.kind is Kind.DIRECTORY:
+        own = self.path.part(store_path.COMMITLOG)
+        if missing and self.conf.commitlog_paths and self.storage.entry(own).kind is Kind.DIRECTORY:
             hint = "that of this store exists: leave out --broker-conf, or storePathCommitLog in a copy of it"
         told = [
             Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path))

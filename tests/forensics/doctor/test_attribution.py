@@ -102,7 +102,7 @@ def test_a_cut_file_takes_the_record_that_the_cut_tore() -> None:
     ],
 )
 def test_queues_and_the_death_are_one_cause(healed: bool, others: tuple[str, ...], code: str) -> None:
-    """Which one depends on whether a start fills the queues."""
+    """The death, if a start fills the queues; else what it does not fill."""
     lost = [unit(found, 3400, number, queue_offset=10) for found in ("missing-unit", *others) for number in (0, 1)]
     facts = replace(FACTS, still_missed=0 if healed else 1, has_abort=True)
     (cause,) = attribute([*lost, Finding("abort", "abort", None, "detail")], facts)

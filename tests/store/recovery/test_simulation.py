@@ -256,7 +256,7 @@ def test_files_after_one_of_a_wrong_length_are_left_out(tmp_path: Path) -> None:
 
 
 def test_without_check_crc_on_recover_a_flipped_body_ends_no_log(tmp_path: Path) -> None:
-    """CommitLog.recoverNormally passes isCheckCRCOnRecover() on (4.1.0 to 5.5.1)."""
+    """CommitLog.recoverNormally passes isCheckCRCOnRecover() on (sources of 4.1.0 to 5.3.3)."""
     root = unpack("497-basic", tmp_path)
     apply_damage(root, damage_cases()["497-basic--body-flip-last-normal"]["ops"])
     lost = []
