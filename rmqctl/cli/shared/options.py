@@ -354,6 +354,7 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     If broker.conf names another store or another log folder, or has no setting of a broker, a note is printed on
     stderr. Raises BadRequest.
     """
+    from rmqctl.logfile.access.place import is_same
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
     if broker_conf is None:
@@ -362,7 +363,7 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     used = []
     if conf.foreign:
         used.append("rmqctl uses none of its settings. Is it the file of a broker?")
-    if conf.store_root and not _is_same(Path(conf.store_root), store):
+    if conf.store_root and not is_same(Path(conf.store_root), store):
         used.append(f"storePathRootDir is {conf.store_root}, but STORE is used: {store}")
     elsewhere = [path for path in conf.commitlog_paths if not _is_below(Path(path), store)]
     own = store / "commitlog"
@@ -371,10 +372,6 @@ def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     if used:
         remark(f"note: {broker_conf}: {'; '.join(used)}")
     return conf
-
-
-def _is_same(path: Path, store: Path) -> bool:
-    return os.path.realpath(path) == os.path.realpath(store)
 
 
 def _is_below(path: Path, store: Path) -> bool:

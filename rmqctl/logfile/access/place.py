@@ -53,6 +53,11 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
     return path, None
 
 
+def is_same(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one place, links followed."""
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     """Return the part of `path` below `folder`, as a tuple of names.
 

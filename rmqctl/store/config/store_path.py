@@ -13,12 +13,12 @@
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, LayoutNotSupported, NotAStore, Unreadable
+from rmqctl.logfile.access.place import is_same
 from rmqctl.logfile.system.remote_storage import root_text, storage_of
 from rmqctl.logfile.system.storage import Kind, from_root
 
@@ -109,7 +109,7 @@ class StorePath:
         named = named_commitlogs(root, conf)
         self.commitlogs = named or [root / COMMITLOG]
         self.writable_commitlogs = writable_commitlogs(root, conf)
-        is_other = bool(conf.store_root) and os.path.realpath(conf.store_root) != os.path.realpath(root)
+        is_other = bool(conf.store_root) and not is_same(Path(conf.store_root), root)
         outside = [path for path in self.commitlogs if not path.is_relative_to(root)]
         self._log_of_other = outside[0] if is_other and outside and COMMITLOG in entries else None
         for path in named:
