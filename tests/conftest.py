@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import lzma
@@ -129,6 +130,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("timeout") is None:
             is_long = any(item.get_closest_marker(mark) for mark in LONG_MARKS)
             item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS if is_long else TEST_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    """Have each collection of garbage pass over what lasts as long as the tests: imported modules, and thousands of
+    tests.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

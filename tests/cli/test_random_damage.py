@@ -1,4 +1,4 @@
-"""300 stores with random damage: what must hold for each of them, see `tests.damage.trial`; `python -m tests.damage`
+"""170 stores with random damage: what must hold for each of them, see `tests.damage.trial`; `python -m tests.damage`
 runs more.
 """
 
@@ -17,7 +17,7 @@ from tests.damage.victim import KINDS
 pytestmark = pytest.mark.slow
 
 SEED = "ci"
-CASES = 300
+CASES = 170
 
 
 @pytest.fixture(scope="module")

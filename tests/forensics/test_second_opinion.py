@@ -38,7 +38,7 @@ NAMES = [
     "326-tx-crash",
     "550-tx",
 ]
-MUTATIONS_PER_STORE = [3, pytest.param(25, marks=pytest.mark.slow)]
+MUTATIONS_PER_STORE = [3, pytest.param(8, marks=pytest.mark.slow)]
 KERNELS = (scan, dispatch_scan, cq_unit_compare, index_match)
 Said = tuple[list[Any], list[str], int]
 

@@ -342,6 +342,10 @@ EACH_CRASH = pytest.mark.parametrize("fault", CRASHES)
 STEPS = pytest.mark.parametrize(
     "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(SAMPLED, id="some")]
 )
+# what an error leaves, a crash at the same call leaves, too: those are tried one by one
+ERROR_STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(7, marks=pytest.mark.slow, id="many"), pytest.param(SAMPLED, id="some")]
+)
 
 
 def calls_of(do: Callable[[Path], object], root: Path, fault: Fault) -> int:
@@ -451,7 +455,7 @@ def assert_one_line(result: Ran, root: Path) -> None:
     assert sum(line.startswith("rmqctl: ") for line in result.err.splitlines()) == 1  # a path may end in `.rmqctl: `
 
 
-@STEPS
+@ERROR_STEPS
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.IO_ERROR, Fault.FULL_DISK, Fault.DEAD_DISK])
 @NAMES
 def test_an_error_at_every_call_of_a_repair(name: str, fault: Fault, step: int, stores: Stores, tmp_path: Path) -> None:
@@ -485,7 +489,7 @@ class InterruptedSystem(FaultySystem):
         raise KeyboardInterrupt
 
 
-@STEPS
+@ERROR_STEPS
 @pytest.mark.parametrize("name", ["cut", "short-file", "truncate", "set-offset"])
 def test_an_interruption_at_every_call_of_a_repair(name: str, step: int, stores: Stores, tmp_path: Path) -> None:
     """The store is as before, without a trace."""
@@ -502,7 +506,7 @@ def test_an_interruption_at_every_call_of_a_repair(name: str, step: int, stores:
     assert result.code == REPAIRS[name].code
 
 
-@STEPS
+@ERROR_STEPS
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.DEAD_DISK])
 @NAMES
 def test_an_undo_that_failed_is_gone_on_with(
@@ -527,7 +531,7 @@ def test_an_undo_that_failed_is_gone_on_with(
     assert is_begun or step > 1
 
 
-@STEPS
+@ERROR_STEPS
 @NAMES
 def test_short_writes_are_gone_on_with(name: str, step: int, stores: Stores, tmp_path: Path) -> None:
     expected = Expected(stores, name, tmp_path)
