@@ -38,7 +38,7 @@ def replicating_rows(work: Path, runs: int) -> list[list[str]]:
         folder = work / f"replicating-{version}"
         shutil.rmtree(folder, ignore_errors=True)
         with Cluster(version, folder, geometry=BROKER_GEOMETRY) as cluster:
-            RealRocketMQ(version).put(folder / "master" / "store", MESSAGES, body_size=BODY_SIZE)
+            RealRocketMQ(version, timed=True).put(folder / "master" / "store", MESSAGES, body_size=BODY_SIZE)
             master = cluster.start("master", 0, "ASYNC_MASTER")
             size = master.max_offset()
             _verify(master)  # the master's code is compiled by now

@@ -25,7 +25,9 @@ def keyed_store(work: Path, body_size: int = 1024) -> Path:
         print(f"bench: {WRITER} writes {store}", file=sys.stderr, flush=True)
         making = work / f"keyed-{body_size}.making"
         shutil.rmtree(making, ignore_errors=True)
-        RealRocketMQ(WRITER, timeout=600).put(making, KEYED_MESSAGES[body_size], body_size=body_size, key_words=KEYS)
+        RealRocketMQ(WRITER, timeout=600, timed=True).put(
+            making, KEYED_MESSAGES[body_size], body_size=body_size, key_words=KEYS
+        )
         making.rename(store)
     return store
 
@@ -37,7 +39,7 @@ def written_store(work: Path, body_size: int) -> Path:
         print(f"bench: {WRITER} writes {store}", file=sys.stderr, flush=True)
         making = work / f"{body_size}-bytes.making"
         shutil.rmtree(making, ignore_errors=True)
-        RealRocketMQ(WRITER).put(making, BODY_SIZES[body_size], body_size=body_size, crash=True)
+        RealRocketMQ(WRITER, timed=True).put(making, BODY_SIZES[body_size], body_size=body_size, crash=True)
         making.rename(store)
     return store
 
@@ -85,7 +87,7 @@ def load_of_copy(
 
     Raises RuntimeError when it does not load it.
     """
-    broker = RealRocketMQ(version, timeout=600)
+    broker = RealRocketMQ(version, timeout=600, timed=True)
     broker.prepare()
     copy = store.with_name(store.name + ".copy")
     copy_without(store, copy, without)

@@ -82,7 +82,7 @@ def writing_rows(work: Path, body_sizes: list[int], runs: int) -> list[list[str]
 
 def _real_seconds(work: Path, size: int) -> float:
     store = _fresh(work / "put-real")
-    return RealRocketMQ("4.9.7").put(store, MESSAGES, body_size=size).seconds
+    return RealRocketMQ("4.9.7", timed=True).put(store, MESSAGES, body_size=size).seconds
 
 
 def _put_seconds(work: Path, size: int) -> float:

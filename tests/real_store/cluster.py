@@ -29,7 +29,15 @@ from rmqctl.remoting.address import parse_address
 from rmqctl.remoting.broker_requests import BrokerRequests
 from rmqctl.remoting.client import RemotingClient
 from tests.real_store import java_build
-from tests.real_store.harness import FOR_A_SHORT_LIFE, JDK_PACKAGES, LOGBACK_CONF, NO_SETTINGS, Geometry, broker_conf
+from tests.real_store.harness import (
+    FOR_A_SHORT_LIFE,
+    JDK_PACKAGES,
+    LOGBACK_CONF,
+    NO_SETTINGS,
+    Geometry,
+    archive_option,
+    broker_conf,
+)
 from tests.real_store.ports import held_port
 
 LOOPBACK = "127.0.0.1"
@@ -72,7 +80,14 @@ class JavaProcess:
         for file in LOGBACK_FILES:
             (home / "conf" / file).write_bytes(LOGBACK_CONF.read_bytes())
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
-        command = [java_build.tool("java"), "-Xmx512m", *FOR_A_SHORT_LIFE, *opened, f"-Duser.home={home}"]
+        command = [
+            java_build.tool("java"),
+            "-Xmx512m",
+            *FOR_A_SHORT_LIFE,
+            archive_option(version),
+            *opened,
+            f"-Duser.home={home}",
+        ]
         command += ["-Drocketmq.client.logUseSlf4j=false", "-cp", java_build.prepare(version), *program]
         pipe = subprocess.PIPE if piped else None
         with self.log.open("ab") as log:

@@ -29,7 +29,6 @@ SECONDS_A_STORE = 60  # of several that one JVM reads: one that takes longer han
 JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 # for programs that nobody times: a JVM that lives for seconds compiles more than it runs
 FOR_A_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-TIMED = ("Put", "Load")
 # 4.x, and 5.x with its own copy of logback: otherwise they log every request
 LOGBACK_CONF_KEYS = ("logback.configurationFile", "rmq.logback.configurationFile")
 LOGBACK_CONF = Path(__file__).parent / "logback.xml"
@@ -76,6 +75,7 @@ class Geometry(NamedTuple):
 
 
 BROKER_GEOMETRY = Geometry()
+TRAINING = Geometry(65536, 50, 100, 400)
 
 
 class PutReport(NamedTuple):
@@ -121,20 +121,23 @@ class TrafficReport(NamedTuple):
 
 
 class RealRocketMQ:
-    """The store of one version. `heap` is the JVM's -Xmx, `timeout` seconds for each call.
+    """The store of one version. `heap` is the JVM's -Xmx, `timeout` seconds for each call; `timed`, for puts and loads
+    that are timed or many, has it compile as a broker's does.
 
     Methods raise RuntimeError when Java, javac or Maven is missing or fails, TimeoutError when a store hangs.
     `settings` are further keys of a broker.conf, such as `{"enableLmq": "true"}`; like a broker, the store ignores
     those that it does not know.
     """
 
-    def __init__(self, version: str, *, heap: str = "2g", timeout: float = 600) -> None:
+    def __init__(self, version: str, *, heap: str = "2g", timeout: float = 600, timed: bool = False) -> None:
         self.version = version
         self.heap = heap
         self.timeout = timeout
+        self.timed = timed
 
     def prepare(self) -> str:
-        """Resolve and compile what is missing; the other methods do so, too. Returns the class path."""
+        """Resolve, compile and archive what is missing; the other methods do so, too. Returns the class path."""
+        archive_option(self.version)
         return java_build.prepare(self.version)
 
     def put(
@@ -407,7 +410,22 @@ class RealRocketMQ:
             return self._run_program(program, {"conf": file.name, **options}, exit_code=exit_code)
 
     def _run_program(self, program: str, options: Mapping[str, int | str], *, exit_code: int = 0) -> Any:
-        class_path = self.prepare()
+        how = () if self.timed else FOR_A_SHORT_LIFE
+        return self._run_java(program, options, (*how, archive_option(self.version)), exit_code)
+
+    def train(self, archive: Path) -> None:
+        """Archive the classes that a broker and its clients load."""
+        with tempfile.TemporaryDirectory(prefix="rmqctl-training-") as folder:
+            conf, consumers = Path(folder, "broker.conf"), Path(folder, "consumers")
+            conf.write_text(broker_conf(Path(folder, "store"), TRAINING, NO_SETTINGS), encoding="ascii")
+            consumers.write_text("group TBW102 0\n", encoding="ascii")
+            options = {"conf": str(conf), "consumers": str(consumers)}
+            self._run_java("Consume", options, (*FOR_A_SHORT_LIFE, f"-XX:ArchiveClassesAtExit={archive}"))
+
+    def _run_java(
+        self, program: str, options: Mapping[str, int | str], of_java: Sequence[str], exit_code: int = 0
+    ) -> Any:
+        class_path = java_build.prepare(self.version)
         with (
             tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder,
             held_port() as name_server_port,
@@ -415,7 +433,7 @@ class RealRocketMQ:
         ):
             ports = {"nameServerPort": name_server_port, "brokerPort": broker_port}
             properties = {"out": f"{folder}/out.json", **ports, **options}
-            command = java_command(class_path, program, Path(folder), properties, self.heap)
+            command = java_command(class_path, program, Path(folder), properties, self.heap, of_java)
             self._call(program, command, Path(folder), exit_code)
             return json.loads((Path(folder) / "out.json").read_text(encoding="ascii"))
 
@@ -433,11 +451,23 @@ class RealRocketMQ:
             raise RuntimeError(f"{what} ended with {code}:\n{_last_lines(log)}")
 
 
-def java_command(class_path: str, program: str, folder: Path, options: Mapping[str, int | str], heap: str) -> list[str]:
+def archive_option(version: str) -> str:
+    """As java_build.archive."""
+    return java_build.archive(version, RealRocketMQ(version).train)
+
+
+def java_command(
+    class_path: str,
+    program: str,
+    folder: Path,
+    options: Mapping[str, int | str],
+    heap: str,
+    of_java: Sequence[str] = FOR_A_SHORT_LIFE,
+) -> list[str]:
     """The command line of a program; `folder` is its user.home, below which the real store logs."""
     properties = {"user.home": folder, **dict.fromkeys(LOGBACK_CONF_KEYS, LOGBACK_CONF), **options}
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
-    options_of_java = [f"-Xmx{heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
+    options_of_java = [f"-Xmx{heap}", *of_java, *opened]
     defined = [f"-D{key}={value}" for key, value in properties.items()]
     return [java_build.tool("java"), *options_of_java, *defined, "-cp", class_path, program]
 

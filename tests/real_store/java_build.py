@@ -2,19 +2,22 @@
 folder.
 
 The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`): VERSION/lib-HASH/
-jars; HASH is of pom.xml VERSION/classes-HASH/ our classes; HASH is of pom.xml and of the Java sources A folder is made
-under another name and renamed when it is complete, so its existence says that it can be used, and of two runs at once
-the later one takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
+jars; HASH is of pom.xml VERSION/jar-HASH/ our classes; HASH is of pom.xml and of the Java sources
+VERSION/archive-HASH/ classes as a JVM maps them; HASH is of the same A folder is made
+under another name and renamed when it is complete, so its existence says that it can be used; of two runs at once the
+later one waits, and takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 POM = Path(__file__).parent / "pom.xml"
@@ -26,15 +29,27 @@ ARTIFACTS = {"4.1.0": "4.1.0-incubating"}
 MAVEN_TIMEOUT = 900.0
 JAVAC_TIMEOUT = 180.0
 LOG_LINES_SHOWN = 20
+ARCHIVE = "classes.jsa"
 
 
 def prepare(version: str) -> str:
     """The class path for a version, after whatever is missing was resolved and compiled. Raises RuntimeError."""
-    home = cache_home() / version
-    sources = sorted(SOURCES.glob("*.java"))
-    if version.startswith("5."):
-        sources += sorted(SOURCES_OF_5.glob("*.java"))
-    return _built(home, POM, version, sources)
+    return _built(cache_home() / version, POM, version, _sources(version))
+
+
+def _sources(version: str) -> list[Path]:
+    newer = sorted(SOURCES_OF_5.glob("*.java")) if version.startswith("5.") else []
+    return sorted(SOURCES.glob("*.java")) + newer
+
+
+def archive(version: str, train: Callable[[Path], None]) -> str:
+    """The JVM's option to take classes from an archive: to load them takes a third of a short life.
+
+    `train` makes the archive at the path that it is given. A JVM that has no use for it, of another JDK, ignores it.
+    """
+    prepare(version)
+    folder = cache_home() / version / f"archive-{_hash([POM, *_sources(version)])}"
+    return f"-XX:SharedArchiveFile={made(folder, lambda making: train(making / ARCHIVE)) / ARCHIVE}"
 
 
 def prepare_store(version: str) -> str:
@@ -46,8 +61,8 @@ def prepare_store(version: str) -> str:
 
 def _built(home: Path, pom: Path, version: str, sources: list[Path]) -> str:
     lib = made(home / f"lib-{_hash([pom])}", lambda folder: _resolve(pom, version, folder))
-    classes = made(home / f"classes-{_hash([pom, *sources])}", lambda folder: _compile(sources, lib, folder))
-    return f"{classes}{os.pathsep}{lib}/*"
+    classes = made(home / f"jar-{_hash([pom, *sources])}", lambda folder: _compile(sources, lib, folder))
+    return f"{classes}/*{os.pathsep}{lib}/*"
 
 
 def cache_home() -> Path:
@@ -76,7 +91,9 @@ def made(folder: Path, make: Callable[[Path], None]) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as making:
+    with _locked(folder.parent), tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as making:
+        if folder.is_dir():
+            return folder
         complete = Path(making) / folder.name
         complete.mkdir()
         make(complete)
@@ -86,6 +103,17 @@ def made(folder: Path, make: Callable[[Path], None]) -> Path:
             if not folder.is_dir():  # else another run was first
                 raise
     return folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have others that make something in the folder wait."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _resolve(pom: Path, version: str, folder: Path) -> None:
@@ -99,8 +127,12 @@ def _resolve(pom: Path, version: str, folder: Path) -> None:
 
 
 def _compile(sources: Iterable[Path], lib: Path, folder: Path) -> None:
-    options = ["-nowarn", "-proc:none", "-encoding", "UTF-8", "-cp", f"{lib}/*", "-d", str(folder)]
-    run("compiling the Java programs", [tool("javac"), *options, *map(str, sources)], JAVAC_TIMEOUT)
+    """A jar: a JVM archives no classes of folders."""
+    with tempfile.TemporaryDirectory(prefix="rmqctl-classes-") as classes:
+        options = ["-nowarn", "-proc:none", "-encoding", "UTF-8", "-cp", f"{lib}/*", "-d", classes]
+        run("compiling the Java programs", [tool("javac"), *options, *map(str, sources)], JAVAC_TIMEOUT)
+        packing = ["--create", "--file", str(folder / "programs.jar"), "-C", classes, "."]
+        run("packing the Java programs", [tool("jar"), *packing], JAVAC_TIMEOUT)
 
 
 def run(what: str, command: list[str], timeout: float) -> None:
