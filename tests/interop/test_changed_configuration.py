@@ -66,13 +66,19 @@ def test_groups_go_on_where_they_are_told(
     }
 
 
-@pytest.mark.parametrize(("name", "version"), STORES)
-@pytest.mark.parametrize("backup", [b"", b"{", b"[]"])
+@pytest.mark.parametrize(
+    ("backup", "name", "version"),
+    [
+        (b"", "broker-497", "4.7.1"), (b"", "broker-550", "5.5.0"), (b"{", "broker-497", "4.9.7"),
+        (b"{", "broker-550", "5.5.0"), (b"[]", "broker-533", "5.3.3"), (b"[]", "broker-550", "5.5.0"),
+    ],
+)  # fmt: skip
 def test_a_broker_starts_with_an_empty_backup(
     backup: bytes, name: str, version: str, golden: Callable[[str], Path], rmqctl: Rmqctl
 ) -> None:
     """As a full disk leaves it: then without topics. A .bak that is not JSON ends the start, as rmqctl says; [] is
-    valid up to 5.3, as is a .bak of blanks.
+    valid up to 5.3, as is a .bak of blanks. Each by one version of those with fastjson, and by 5.5.0 with fastjson2:
+    the parser alone makes the difference.
     """
     store = golden(name)
     refused = backup == b"{" or (backup == b"[]" and version == "5.5.0")

@@ -11,7 +11,8 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import READABLE_NAMES, expected, unpack
-from tests.interop.test_repaired_stores import conf_of, messages, real_answers, settings_of
+from tests.interop.readings import Stored, about, read_copies, settings_of
+from tests.interop.test_repaired_stores import ALL, conf_of, messages, real_answers
 from tests.interop.test_written_stores import PROFILE_OF
 from tests.support.time_look_ups import assert_time_look_ups
 
@@ -81,18 +82,20 @@ def assert_keys_left(answer: dict[str, Any], golden: dict[str, Any], low: int) -
     assert asked or not before
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_left_is_where_it_was(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golden = expected(name)
-    stores = {kept: unpack(name, tmp_path / str(kept)) for kept in KEPT}
-    ours = {}
-    for kept, root in stores.items():
-        assert clean(root, name, "--keep-files", kept) == 0
-        assert len(list((root / "commitlog").iterdir())) <= kept
-        ours[kept] = queues_of(root, capsys)
-    for kept, answer in zip(stores, real_answers(stores.values(), name), strict=True):
-        assert answer["minPhyOffset"] == min(int(path.name) for path in (stores[kept] / "commitlog").iterdir())
-        assert_what_is_left(answer, golden, ours[kept])
+@pytest.mark.parametrize("version", PROFILE_OF)
+def test_what_is_left_is_where_it_was(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stores, ours = {}, {}
+    for name in (name for name in NAMES if own_version(name) == version):
+        for kept in KEPT:
+            root = unpack(name, tmp_path / f"{name}-{kept}")
+            assert clean(root, name, "--keep-files", kept) == 0
+            assert len(list((root / "commitlog").iterdir())) <= kept
+            stores[name, kept], ours[name, kept] = Stored(name, root), queues_of(root, capsys)
+    for (name, kept), answer in read_copies(version, stores, start=True, key_messages=ALL).items():
+        with about(name, kept):
+            first = min(int(path.name) for path in (stores[name, kept].root / "commitlog").iterdir())
+            assert answer["minPhyOffset"] == first
+            assert_what_is_left(answer, expected(name), ours[name, kept])
 
 
 def not_closed(root: Path, name: str) -> None:
@@ -133,7 +136,7 @@ def test_every_version_loads_them(version: str, tmp_path: Path, capsys: pytest.C
     for root, way in zip(stores, WAYS.values(), strict=True):
         way(root, name)
     ours = [queues_of(root, capsys) for root in stores]
-    for root, answer, queues in zip(stores, real_answers(stores, name, version), ours, strict=True):
+    for root, answer, queues in zip(stores, real_answers(stores, name, version, time_look_ups=True), ours, strict=True):
         assert len(list((root / "commitlog").iterdir())) == 2
         assert_what_is_left(answer, golden, queues)
         assert_time_look_ups(root, answer, version)

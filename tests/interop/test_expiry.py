@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.config.clean_config import ExpirySettings, known_to
 from rmqctl.store.config.store_path import QUEUE_PARTS
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.interop.readings import about
 from tests.interop.test_queue_kinds import REAL_SIZES as REAL_BATCH_SIZES
 from tests.interop.test_queue_kinds import SIZES as BATCH_SIZES
 from tests.interop.test_queue_kinds import put_batches
@@ -97,6 +98,9 @@ class Case(NamedTuple):
     goes: int
     prepare: Callable[[Path], None] = _as_it_is
     manually: bool = False
+    rounds: int = ROUNDS
+    sizes: Geometry = SIZES
+    unused_topics: bool = False
 
 
 CASES = {
@@ -144,13 +148,11 @@ def cases_of(version: str) -> dict[str, Case]:
     }
 
 
-VERSIONS_AND_CASES = [(version, name) for version in PROFILES for name in cases_of(version)]
-
-
 class Outcome(NamedTuple):
     """What a store was before, what we planned, what the real one came to."""
 
     root: Path
+    conf: Path
     files: frozenset[str]
     plan: ExpiryPlan
     real: dict[str, Any]
@@ -159,6 +161,16 @@ class Outcome(NamedTuple):
     def gone(self) -> frozenset[str]:
         """The files that the real store deleted."""
         return self.files - _files(self.root)
+
+    @property
+    def going(self) -> frozenset[str]:
+        """The files that we would have deleted."""
+        return frozenset(file.path for file in self.plan.going)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of these."""
+        return {file.kind for file in self.plan.going}
 
 
 def _log(root: Path) -> list[Path]:
@@ -172,12 +184,12 @@ def _files(root: Path) -> frozenset[str]:
     )
 
 
-def _conf(root: Path, case: Case, rounds: int = ROUNDS, sizes: Geometry = SIZES) -> Path:
+def _conf(root: Path, case: Case) -> Path:
     """Its broker.conf, beside the store."""
-    ours = {"cleanRounds": str(rounds), "cleanManually": str(case.manually).lower()}
+    ours = {"cleanRounds": str(case.rounds), "cleanManually": str(case.manually).lower()}
     settings = {key: value.replace("STORE", str(root)) for key, value in (USUAL | dict(case.settings) | ours).items()}
     path = root.with_name("broker.conf")
-    path.write_text(broker_conf(root, sizes, settings), encoding="ascii")
+    path.write_text(broker_conf(root, case.sizes, settings), encoding="ascii")
     return path
 
 
@@ -191,11 +203,11 @@ def _prepare(base: Path, folder: Path, case: Case) -> Path:
     return root
 
 
-def _plan(root: Path, conf: Path, profile: Profile, *, manually: bool, unused_topics: bool = False) -> ExpiryPlan:
+def _plan(root: Path, conf: Path, profile: Profile, case: Case) -> ExpiryPlan:
     said = read_broker_conf(conf)
     if NOWHERE in said.commitlog_paths:  # the broker goes on without it, we do not
         said = said._replace(commitlog_paths=said.commitlog_paths[:1])
-    settings = known_to(profile, said.expiry)._replace(manual=manually, unused_topics=unused_topics)
+    settings = known_to(profile, said.expiry)._replace(manual=case.manually, unused_topics=case.unused_topics)
     if "cleanForciblyRatio=-2" in conf.read_text(encoding="ascii") and not profile.force_level_asks:
         settings = settings._replace(force_percent=-200.0)
     store = ReadOnlyStore(root, said)
@@ -209,49 +221,33 @@ def _plan(root: Path, conf: Path, profile: Profile, *, manually: bool, unused_to
         )
 
 
-@pytest.fixture(scope="module", params=PROFILES)
-def version(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+def outcomes(
+    version: str, asked: Mapping[str, tuple[Path, Case]], folder: Path, not_planned: Sequence[Path] = ()
+) -> dict[str, Outcome]:
+    """Each case on a copy of its store, all by one JVM: its start takes longer than a store's clean services.
 
-
-@pytest.fixture(scope="module")
-def base(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("base") / "store"
-    RealRocketMQ(version).put(root, MESSAGES, geometry=SIZES, topics=2, queues_per_topic=2)
-    return root
-
-
-@pytest.fixture(scope="module")
-def outcomes(version: str, base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """All cases at once: a JVM's start takes longer than a store's clean services."""
-    confs, planned = [], []
-    for case in cases_of(version).values():
-        root = _prepare(base, tmp_path_factory.mktemp("case"), case)
-        confs.append(_conf(root, case))
-        plan = _plan(root, confs[-1], PROFILES[version], manually=case.manually)
+    `not_planned` are further broker.confs, of stores that it is to clean.
+    """
+    planned = []
+    for number, (base, case) in enumerate(asked.values()):
+        root = _prepare(base, folder / str(number), case)
+        conf = _conf(root, case)
+        planned.append((root, conf, _files(root), _plan(root, conf, PROFILES[version], case)))
         shutil.copytree(root, root.with_name("before"))
-        planned.append((root, _files(root), plan))
-    answers = RealRocketMQ(version).clean_all(confs)
-    return {
-        name: Outcome(*before, real) for name, before, real in zip(cases_of(version), planned, answers, strict=True)
-    }
+    answers = RealRocketMQ(version).clean_all([*(conf for _, conf, *_ in planned), *not_planned])
+    answered = zip(asked, planned, answers, strict=False)
+    return {name: Outcome(*before, real) for name, before, real in answered}
 
 
-@pytest.mark.parametrize(("version", "name"), VERSIONS_AND_CASES, indirect=["version"])
-def test_the_same_files_go(name: str, outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes[name]
+def the_same_files_went(outcome: Outcome, goes: int) -> None:
     assert outcome.real["loaded"]
-    going = [file.path for file in outcome.plan.going]
-    logs = [path for path in going if path.startswith(("commitlog", "more"))]
-    assert len(logs) == (CASES[name].goes if CASES[name].goes >= 0 else len(_log(outcome.root.with_name("before"))) - 1)
-    assert outcome.gone == frozenset(going)
+    logs = [path for path in outcome.going if path.startswith(("commitlog", "more"))]
+    assert len(logs) == (goes if goes >= 0 else len(_log(outcome.root.with_name("before"))) - 1)
+    assert outcome.gone == outcome.going
     assert outcome.real["minPhyOffset"] == outcome.plan.new_min_phy_offset
 
 
-@pytest.mark.parametrize(("version", "name"), VERSIONS_AND_CASES, indirect=["version"])
-def test_queues_begin_at_the_same_offsets(name: str, outcomes: dict[str, Outcome], version: str) -> None:
-    outcome = outcomes[name]
+def queues_begin_at_the_same_offsets(outcome: Outcome, profile: Profile) -> None:
     risen = {(rise.topic, rise.queue_id): rise.new_min_offset for rise in outcome.plan.rises}
     compared = 0
     with closing(ReadOnlyStore(outcome.root.with_name("before"))) as before:
@@ -261,84 +257,164 @@ def test_queues_begin_at_the_same_offsets(name: str, outcomes: dict[str, Outcome
             if queue is None:
                 continue
             begins = risen.get(key, queue.min_offset(outcome.plan.min_phy_offset))
-            if (
-                begins < row["maxOffset"] or PROFILES[version].expired_queue_begins_at_end
-            ):  # else 4.x leaves it at what it was
+            if begins < row["maxOffset"] or profile.expired_queue_begins_at_end:  # else 4.x leaves it at what it was
                 assert row["minOffset"] == begins
                 compared += 1
     assert compared
 
 
-def test_queue_and_index_files_went_too(outcomes: dict[str, Outcome]) -> None:
-    kinds = {file.kind for outcome in outcomes.values() for file in outcome.plan.going}
-    assert kinds == {"commitlog", "consumequeue", "index"}
-    left = {file.kind for file in outcomes["one file only, and what is left of others"].plan.going}
-    assert left == {"consumequeue", "index"}
+def _logs(paths: Iterable[str]) -> list[str]:
+    return sorted(path for path in paths if path.startswith("commitlog"))
 
 
-def test_a_round_is_a_batch_of_the_plan(version: str, base: Path, tmp_path: Path) -> None:
-    case = CASES[MORE_THAN_A_BATCH]
-    root = _prepare(base, tmp_path, case)
-    conf = _conf(root, case, rounds=1)
-    plan = _plan(root, conf, PROFILES[version], manually=False)
-    before = _files(root)
-    RealRocketMQ(version).clean_all([conf])
-    logs = [file.path for file in plan.going if file.kind == "commitlog"]
-    assert len(logs) > 10
-    assert sorted(path for path in before - _files(root) if path.startswith("commitlog")) == logs[:10]
+def _a_round_is_a_batch_of_the_plan(outcome: Outcome, _: Profile) -> None:
+    planned = [file.path for file in outcome.plan.going if file.kind == "commitlog"]
+    assert len(planned) > 10
+    assert _logs(outcome.gone) == planned[:10]
 
 
-def test_how_many_files_a_round_has(version: str, base: Path, tmp_path: Path) -> None:
+def _a_round_has_so_many_files(outcome: Outcome, profile: Profile) -> None:
     """4.x knows no deleteFileBatchMax."""
-    case = Case(THE_HOUR | {"deleteFileBatchMax": "3"}, (OLD,) * 50, ALL_BUT_THE_LAST)
-    root = _prepare(base, tmp_path, case)
-    conf = _conf(root, case, rounds=1)
-    before = _files(root)
-    RealRocketMQ(version).clean_all([conf])
-    gone = [path for path in before - _files(root) if path.startswith("commitlog")]
-    assert (
-        len(gone)
-        == known_to(PROFILES[version], read_broker_conf(conf).expiry).batch
-        == (3 if version == "5.3.3" else 10)
-    )
+    batch = known_to(profile, read_broker_conf(outcome.conf).expiry).batch
+    assert len(_logs(outcome.gone)) == batch == (3 if profile is PROFILE_5_3 else 10)
 
 
-def test_a_broker_waits_for_who_reads_in_the_first_file(version: str, base: Path, tmp_path: Path) -> None:
+def _the_broker_waits(outcome: Outcome, _: Profile) -> None:
     """For 120 s; without a broker nobody reads."""
-    case = Case(THE_HOUR | HELD, (OLD,) * 3, 3)
-    root = _prepare(base, tmp_path, case)
-    conf = _conf(root, case)
-    plan = _plan(root, conf, PROFILES[version], manually=False)
-    before = _log(root)
-    RealRocketMQ(version).clean_all([conf])
-    assert _log(root) == before
-    assert sum(file.kind == "commitlog" for file in plan.going) == 3
+    assert _logs(outcome.gone) == []
+    assert len(_logs(outcome.going)) == 3
 
 
-@pytest.mark.parametrize("percent", LEVELS_ASKED)
-def test_the_bounds_of_the_disk_levels(percent: int, levels: dict[int, tuple[float, float]]) -> None:
+def _the_broker_goes_on(outcome: Outcome, _: Profile) -> None:
+    assert len(_logs(outcome.going)) == 1
+    assert outcome.going < outcome.gone
+
+
+def _the_topic_is_gone(outcome: Outcome, _: Profile) -> None:
+    """topic-2 has messages in the log's first files only; mqadmin cleanUnusedTopic, after the deletion, takes what we
+    take.
+    """
+    assert outcome.gone == outcome.going
+    assert outcome.plan.folders == ("consumequeue/topic-2/0", "consumequeue/topic-2/1", "consumequeue/topic-2")
+    left = {path.name for path in (outcome.root / "consumequeue").rglob("*") if path.is_dir()}
+    assert left - {"topic-2"} == {"topic-0", "topic-1", "0", "1"}
+
+
+def _the_extension_is_gone(outcome: Outcome, _: Profile) -> None:
+    assert outcome.gone == outcome.going
+    assert "consumequeue_ext" in outcome.kinds
+
+
+def _batch_queues_go_by_their_units(outcome: Outcome, _: Profile) -> None:
+    assert outcome.gone == outcome.going
+    assert "batchconsumequeue" in outcome.kinds
+    risen = {(rise.topic, rise.queue_id): rise.new_min_offset for rise in outcome.plan.rises}
+    real = {(row["topic"], row["queueId"]): row["minOffset"] for row in outcome.real["queues"]}
+    assert {key: real[key] for key in risen} == risen
+
+
+EXTENDED = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "2000"}
+IN_BATCHES = {"mapperFileSizeBatchConsumeQueue": str(BATCH_SIZES.batchconsumequeue_file_size)}
+Check = Callable[[Outcome, Profile], None]
+# what the real store does otherwise than the plan, or on a store of another kind, and with which store
+OTHERS: dict[str, tuple[str, Case, Check]] = {
+    "one round": ("base", CASES[MORE_THAN_A_BATCH]._replace(rounds=1), _a_round_is_a_batch_of_the_plan),
+    "one round of 3": (
+        "base",
+        Case(THE_HOUR | {"deleteFileBatchMax": "3"}, (OLD,) * 50, ALL_BUT_THE_LAST, rounds=1),
+        _a_round_has_so_many_files,
+    ),
+    "the first held by a reader": ("base", Case(THE_HOUR | HELD, (OLD,) * 3, 3), _the_broker_waits),
+    "a gap": ("base", Case(THE_HOUR, (OLD,) * 6, 5, _gap), _the_broker_goes_on),
+    "a topic that is no more": (
+        "topics",
+        Case(THE_HOUR | {"cleanRetainedTopics": "topic-0,topic-1"}, (OLD,) * 5, 5, unused_topics=True),
+        _the_topic_is_gone,
+    ),
+    "an extension": ("extended", Case(THE_HOUR | EXTENDED, (OLD,) * 9, 9), _the_extension_is_gone),
+    "batch queues": (
+        "batches",
+        Case(THE_HOUR | IN_BATCHES, (OLD,) * 2, 2, sizes=REAL_BATCH_SIZES),
+        _batch_queues_go_by_their_units,
+    ),
+}
+
+
+def stores_of(version: str, folder: Path) -> dict[str, Path]:
+    """The stores that the cases need."""
+    broker, stores = RealRocketMQ(version), {name: folder / name for name in ("base", "topics", "extended", "batches")}
+    broker.put(stores["base"], MESSAGES, geometry=SIZES, topics=2, queues_per_topic=2)
+    broker.put(stores["extended"], MESSAGES, geometry=SIZES, topics=1, queues_per_topic=2, settings=EXTENDED)
+    topics = ["topic-2"] * 100 + ["topic-0", "topic-1"] * (MESSAGES // 2)
+    lines = [
+        {"topic": topic, "queueId": at // 2 % 2, "body": "x" * 100, "properties": {"KEYS": f"k{at}"}}
+        for at, topic in enumerate(topics)
+    ]
+    assert set(broker.put_lines(stores["topics"], lines, geometry=SIZES)) == {"PUT_OK"}
+    (stores["topics"] / "config").mkdir(exist_ok=True)
+    (stores["topics"] / "config/topics.json").write_text('{"topicConfigTable":{"topic-0":{},"topic-1":{}}}')
+    put_batches(with_batch_topics(stores["batches"], ["topic-0"], BATCH_SIZES))
+    return stores
+
+
+@pytest.mark.parametrize("version", PROFILES)
+def test_the_same_files_go(version: str, tmp_path: Path) -> None:
+    """And queues begin at the same offsets."""
+    stores = stores_of(version, tmp_path)
+    others = {name: other for name, other in OTHERS.items() if name != "batch queues" or version == "5.3.3"}
+    asked = {name: (stores["base"], case) for name, case in cases_of(version).items()}
+    asked |= {name: (stores[store], case) for name, (store, case, _) in others.items()}
+    blanks = Case({"deleteWhen": "04, 05"} | FORCED, (OLD,) * 3, 0)
+    kept = _prepare(stores["base"], tmp_path / "blanks", blanks)
+    before, conf = _files(kept), _conf(kept, blanks)
+    found = outcomes(version, asked, tmp_path / "cases", [conf])
+    assert _files(kept) == before
+    with pytest.raises(BadRequest, match="deleteWhen"):
+        read_broker_conf(conf)
+    for name, case in cases_of(version).items():
+        with about(name):
+            the_same_files_went(found[name], case.goes)
+            queues_begin_at_the_same_offsets(found[name], PROFILES[version])
+    for name, (_, _, check) in others.items():
+        with about(name):
+            check(found[name], PROFILES[version])
+    assert set().union(*(found[name].kinds for name in cases_of(version))) == {"commitlog", "consumequeue", "index"}
+    assert found["one file only, and what is left of others"].kinds == {"consumequeue", "index"}
+    a_store_whose_files_we_deleted_loads_with_the_same_offsets(version, found["expired, in the hour"])
+
+
+def a_store_whose_files_we_deleted_loads_with_the_same_offsets(version: str, outcome: Outcome) -> None:
+    ours = outcome.root.with_name("before")
+    for path in outcome.going:
+        (ours / path).unlink()
+    after, theirs = (
+        {
+            "load": answer["load"],
+            "ends": (answer["minPhyOffset"], answer["maxPhyOffset"]),
+            "queues": [(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in answer["queues"]],
+        }
+        for answer in RealRocketMQ(version).read_all([ours, outcome.root], start=True, geometry=SIZES, key_messages=0)
+    )
+    assert after == theirs
+    assert after["load"] is True
+    assert after["ends"][0] == outcome.plan.new_min_phy_offset
+
+
+def test_the_bounds_of_the_disk_levels(tmp_path: Path) -> None:
     """5.x forces from the one on, and takes no messages from the other on."""
-    settings = ExpirySettings(force_percent=percent, warning_percent=percent)
-    force, warning = levels[percent]
-    level = round(min(force, warning) * 100)
-    found = [_pressure(settings, use).forces is not None for use in (level, level + 1)]
-    told = [bool(_stops(settings, use)) for use in (round(warning * 100), round(warning * 100) + 1)]
-    assert (found, told) == ([False, True], [False, True])
-
-
-@pytest.fixture(scope="module")
-def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[float, float]]:
-    """What 5.3.3 makes of a percent in broker.conf: its force level and its warning level."""
     confs = []
     for percent in LEVELS_ASKED:
-        root = tmp_path_factory.mktemp("levels") / "store"
+        root = tmp_path / str(percent) / "store"
+        root.parent.mkdir()
         said = {"diskSpaceCleanForciblyRatio": str(percent), "diskSpaceWarningLevelRatio": str(percent)}
-        confs.append(_conf(root, Case(ANOTHER_HOUR | said, (), 0), rounds=0))
-    answers = RealRocketMQ("5.3.3").clean_all(confs)
-    return {
-        percent: (answer["forceLevel"], answer["warningLevel"])
-        for percent, answer in zip(LEVELS_ASKED, answers, strict=True)
-    }
+        confs.append(_conf(root, Case(ANOTHER_HOUR | said, (), 0, rounds=0)))
+    for percent, answer in zip(LEVELS_ASKED, RealRocketMQ("5.3.3").clean_all(confs), strict=True):
+        settings = ExpirySettings(force_percent=percent, warning_percent=percent)
+        force, warning = answer["forceLevel"], answer["warningLevel"]
+        level = round(min(force, warning) * 100)
+        found = [_pressure(settings, use).forces is not None for use in (level, level + 1)]
+        told = [bool(_stops(settings, use)) for use in (round(warning * 100), round(warning * 100) + 1)]
+        assert (found, told) == ([False, True], [False, True]), percent
 
 
 def _pressure(settings: ExpirySettings, percent: float) -> Pressure:
@@ -351,123 +427,22 @@ def _stops(settings: ExpirySettings, percent: float) -> str:
     return stops_writing(settings, PROFILE_5_3, [disk], disk._replace(used_percent=0))
 
 
-def test_queues_of_a_topic_that_is_no_more(version: str, tmp_path: Path) -> None:
-    """topic-2 has messages in the log's first files only; mqadmin cleanUnusedTopic, after the deletion, takes what we
-    take.
-    """
+def test_delete_when_is_of_the_hosts_own_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM goes by TZ as we do; every version asks the JVM."""
     base = tmp_path / "base"
-    broker = RealRocketMQ(version)
-    broker.put(base, 300, geometry=SIZES, topics=3, queues_per_topic=2)
-    broker.put(base, MESSAGES, geometry=SIZES, topics=2, queues_per_topic=2)
-    (base / "config").mkdir(exist_ok=True)
-    (base / "config/topics.json").write_text('{"topicConfigTable":{"topic-0":{},"topic-1":{}}}')
-    case = Case(THE_HOUR | {"cleanRetainedTopics": "topic-0,topic-1"}, (OLD,) * 5, 5)
-    root = _prepare(base, tmp_path / "real", case)
-    conf = _conf(root, case)
-    plan = _plan(root, conf, PROFILES[version], manually=False, unused_topics=True)
-    before = _files(root)
-    broker.clean_all([conf])
-    assert before - _files(root) == {file.path for file in plan.going}
-    assert plan.folders == ("consumequeue/topic-2/0", "consumequeue/topic-2/1", "consumequeue/topic-2")
-    assert {path.name for path in (root / "consumequeue").rglob("*") if path.is_dir()} - {"topic-2"} == {
-        "topic-0",
-        "topic-1",
-        "0",
-        "1",
-    }
-
-
-def test_a_broker_goes_on_behind_a_gap_where_the_plan_does_not(version: str, base: Path, tmp_path: Path) -> None:
-    case = Case(THE_HOUR, (OLD,) * 6, 5, _gap)
-    root = _prepare(base, tmp_path, case)
-    conf = _conf(root, case)
-    plan = _plan(root, conf, PROFILES[version], manually=False)
-    before = _files(root)
-    RealRocketMQ(version).clean_all([conf])
-    going = frozenset(file.path for file in plan.going)
-    assert sum(path.startswith("commitlog") for path in going) == 1
-    assert going < before - _files(root)
-
-
-def test_blanks_in_delete_when_let_a_broker_delete_nothing(version: str, base: Path, tmp_path: Path) -> None:
-    case = Case({"deleteWhen": "04, 05"} | FORCED, (OLD,) * 3, 0)
-    root = _prepare(base, tmp_path, case)
-    conf = _conf(root, case)
-    before = _files(root)
-    RealRocketMQ(version).clean_all([conf])
-    assert _files(root) == before
-    with pytest.raises(BadRequest, match="deleteWhen"):
-        read_broker_conf(conf)
-
-
-def test_a_store_whose_files_we_deleted_loads_with_the_same_offsets(version: str, base: Path, tmp_path: Path) -> None:
-    case = CASES["expired, in the hour"]
-    real, ours = _prepare(base, tmp_path / "real", case), tmp_path / "ours" / "store"
-    shutil.copytree(real, ours)
-    plan = _plan(ours, _conf(ours, case), PROFILES[version], manually=False)
-    for file in plan.going:
-        (ours / file.path).unlink()
-    broker = RealRocketMQ(version)
-    broker.clean_all([_conf(real, case)])
-    after = broker.load(ours, geometry=SIZES, start=True)
-    theirs = broker.load(real, geometry=SIZES, start=True)
-    assert after == theirs._replace(seconds=after.seconds, cpu_seconds=after.cpu_seconds)
-    assert after.min_phy_offset == plan.new_min_phy_offset
-
-
-def test_the_extension_goes_with_its_queue(version: str, tmp_path: Path) -> None:
-    extended = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "2000"}
-    base = tmp_path / "base"
-    RealRocketMQ(version).put(base, MESSAGES, geometry=SIZES, topics=1, queues_per_topic=2, settings=extended)
-    case = Case(THE_HOUR | extended, (OLD,) * 9, 9)
-    root = _prepare(base, tmp_path / "real", case)
-    conf = _conf(root, case)
-    plan = _plan(root, conf, PROFILES[version], manually=False)
-    before = _files(root)
-    RealRocketMQ(version).clean_all([conf])
-    assert before - _files(root) == {file.path for file in plan.going}
-    assert "consumequeue_ext" in {file.kind for file in plan.going}
-
-
-def test_batch_queues_go_by_their_units(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    put_batches(with_batch_topics(base, ["topic-0"], BATCH_SIZES))
-    case = Case(
-        THE_HOUR | {"mapperFileSizeBatchConsumeQueue": str(BATCH_SIZES.batchconsumequeue_file_size)}, (OLD,) * 2, 2
-    )
-    root = _prepare(base, tmp_path / "real", case)
-    conf = _conf(root, case, sizes=REAL_BATCH_SIZES)
-    plan = _plan(root, conf, PROFILE_5_3, manually=False)
-    before = _files(root)
-    (said,) = RealRocketMQ("5.3.3").clean_all([conf])
-    assert before - _files(root) == {file.path for file in plan.going}
-    assert "batchconsumequeue" in {file.kind for file in plan.going}
-    risen = {(rise.topic, rise.queue_id): rise.new_min_offset for rise in plan.rises}
-    assert {
-        key: offset
-        for row in said["queues"]
-        if (key := (row["topic"], row["queueId"])) in risen
-        for offset in [row["minOffset"]]
-    } == risen
-
-
-@pytest.mark.parametrize(("ahead", "goes"), [((0, 1), True), ((11, 12, 13), False)])
-def test_delete_when_is_of_the_hosts_own_time(
-    ahead: tuple[int, ...], goes: bool, version: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The JVM goes by TZ as we do."""
+    RealRocketMQ("5.3.3").put(base, 1000, geometry=SIZES, topics=2, queues_per_topic=2)
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
-        case = Case({"deleteWhen": _hours(*ahead)}, (OLD,) * 3, 3)
-        root = _prepare(base, tmp_path, case)
-        conf = _conf(root, case)
-        plan = _plan(root, conf, PROFILES[version], manually=False)
-        before = _files(root)
-        RealRocketMQ(version).clean_all([conf])
+        asked = {
+            goes: (base, Case({"deleteWhen": _hours(*ahead)}, (OLD,), goes))
+            for ahead, goes in (((0, 1), 1), ((11, 12, 13), 0))
+        }
+        found = outcomes("5.3.3", {str(goes): case for goes, case in asked.items()}, tmp_path)
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert plan.time_zone == "IST (UTC+0530)"
-    assert before - _files(root) == {file.path for file in plan.going}
-    assert bool(plan.going) == goes
+    for goes, outcome in found.items():
+        assert outcome.plan.time_zone == "IST (UTC+0530)"
+        assert outcome.gone == outcome.going, goes
+        assert bool(outcome.going) == bool(int(goes))

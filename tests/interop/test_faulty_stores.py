@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.config.store_path import ABORT
+from tests.interop.readings import about
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.store.engine.test_faults import GOLDEN, written_with
 from tests.support.faulty_system import CRASHES, Fault, FaultySystem
@@ -21,23 +22,28 @@ SIZES = Geometry(
 )
 # calls in the midst of it: of all calls, and of writes
 AT = {fault: 230 if fault in (Fault.SHORT_WRITE, Fault.TORN_WRITE, Fault.CRASH_WITHIN) else 401 for fault in Fault}
+LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-@pytest.mark.parametrize("fault", [Fault.TORN_WRITE, Fault.FULL_DISK, Fault.DEAD_DISK, *CRASHES])
-def test_the_real_store_loads_what_is_left(fault: Fault, version: str, tmp_path: Path) -> None:
-    system = FaultySystem(tmp_path / "made", fault, AT[fault])
-    written = written_with(system, GOLDEN, puts=200, size=2000, sync=True)
-    assert system.happened
-    assert (system.root / ABORT).exists() or fault is Fault.TORN_WRITE
-    if system.crashed:
-        system.after_power_failure(tmp_path / "left")
-    else:
-        shutil.copytree(system.root, tmp_path / "left")
-    light = {"enableLmq": "true", "enableMultiDispatch": "true"}
-    answer = RealRocketMQ(version).read(tmp_path / "left", start=True, geometry=SIZES, settings=light)
-    assert answer["load"] is True
-    consumable = {(message["physicalOffset"], message["queueOffset"]) for message in answer["messages"]}
-    must = [kept for kept in written.acknowledged[: written.flushed] if kept.in_queue]
-    assert len(must) > 20
-    assert {(kept.physical_offset, kept.queue_offset) for kept in must} <= consumable
+def test_the_real_store_loads_what_is_left(tmp_path: Path) -> None:
+    left, must = {}, {}
+    for fault in (Fault.TORN_WRITE, Fault.FULL_DISK, Fault.DEAD_DISK, *CRASHES):
+        system = FaultySystem(tmp_path / f"made-{fault}", fault, AT[fault])
+        written = written_with(system, GOLDEN, puts=200, size=2000, sync=True)
+        assert system.happened
+        assert (system.root / ABORT).exists() or fault is Fault.TORN_WRITE
+        left[fault] = tmp_path / f"left-{fault}"
+        if system.crashed:
+            system.after_power_failure(left[fault])
+        else:
+            shutil.copytree(system.root, left[fault])
+        must[fault] = [kept for kept in written.acknowledged[: written.flushed] if kept.in_queue]
+        assert len(must[fault]) > 20
+    for version in ("4.9.7", "5.3.3"):
+        copies = [shutil.copytree(root, tmp_path / f"{version}-{fault}") for fault, root in left.items()]
+        answers = RealRocketMQ(version).read_all(copies, start=True, geometry=SIZES, settings=LIGHT)
+        for fault, answer in zip(left, answers, strict=True):
+            with about(fault, version):
+                assert answer["load"] is True
+                consumable = {(message["physicalOffset"], message["queueOffset"]) for message in answer["messages"]}
+                assert {(kept.physical_offset, kept.queue_offset) for kept in must[fault]} <= consumable

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import LIKE_OTHERS, apply_damage, damage_cases, expected, unpack
-from tests.interop.test_written_stores import PROFILE_OF, sizes
-from tests.real_store.harness import RealRocketMQ
+from tests.interop.readings import Stored, about, read_copies
+from tests.interop.test_written_stores import PROFILE_OF
 from tests.store.engine.test_message_store import message
 from tests.support.mended_stores import mend, overwrite
 
@@ -32,24 +34,18 @@ STORES = {
     "471-basic": "4.7", "497-batch": "4.7", "471-ipv6": "4.7", "497-tx": "4.7", "497-delay": "4.7", "broker-497": "4.7",
     "497-lmq": "4.9", "533-lmq": "4.9", "533-longtopic": "5.3", "533-propcrc": "4.7", "broker-533": "5.3",
 }  # fmt: skip
-SETTINGS = {"enableLmq": "true", "enableMultiDispatch": "true"}
+ZEROS = range(65536, 3 * 65536)
+golden_of = cache(expected)
+SMALL_LOG = {"mappedFileSizeCommitLog": str(16 * 1024)}
 Place = tuple[str, int, int]
 
 
-def read(root: Path, version: str, base: str, *, abort: bool) -> dict[str, Any]:
-    """What a version says of a copy; with abort it is started, too, so that all is dispatched again."""
-    copy = root.with_name(f"copy-{version}-{abort}")
-    shutil.copytree(root, copy)
-    (copy / "abort").unlink(missing_ok=True)
-    if abort:
-        (copy / "abort").touch()
-    return RealRocketMQ(version).read(
-        copy, start=abort, geometry=sizes(base), settings=SETTINGS if "lmq" in base else {}
-    )
+def place_of(row: dict[str, Any]) -> Place:
+    return row["cqTopic"], row["cqQueueId"], row["queueOffset"]
 
 
 def by_place(answer: dict[str, Any]) -> dict[Place, dict[str, Any]]:
-    return {(row["cqTopic"], row["cqQueueId"], row["queueOffset"]): row for row in answer["messages"]}
+    return {place_of(row): row for row in answer["messages"]}
 
 
 def ranges(answer: dict[str, Any]) -> set[tuple[str, int, int, int]]:
@@ -88,33 +84,36 @@ def test_there_are_all_the_cases() -> None:
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_a_flipped_body_costs_one_message(name: str, version: str, tmp_path: Path) -> None:
-    base = CASES[name]["base"]
-    root = unpack(base, tmp_path)
-    apply_damage(root, CASES[name]["ops"])
-    (written,) = mend(root).records
-    golden = expected(base)
-    before = next(row for row in golden["messages"] if row["physicalOffset"] == written.physical_offset)
+def test_a_flipped_body_costs_one_message(version: str, tmp_path: Path) -> None:
+    stores, mended_at = {}, {}
+    for name, case in CASES.items():
+        stores[name] = Stored(case["base"], unpack(case["base"], tmp_path / name))
+        apply_damage(stores[name].root, case["ops"])
+        (written,) = mend(stores[name].root).records
+        mended_at[name] = written.physical_offset
     for abort in (False, True):
-        answer = read(root, version, base, abort=abort)
-        (placeholder,) = assert_all_but_placeholders(answer, golden)
-        assert_found_by_key(answer, golden)
-        assert {key for key in placeholder if placeholder[key] != before[key]} <= {
-            "bodyCrc",
-            "bodyLength",
-            "crc32",
-            "preparedTransactionOffset",
-            "properties",
-        }
-        found = {
-            name: value
-            for name, value in placeholder["properties"].items()
-            if name not in ("RMQCTL_DAMAGED", "__CRC32#")
-        }
-        assert found == {name: value for name, value in before["properties"].items() if name != "__CRC32#"}
-        room = before["bodyLength"] - placeholder["bodyLength"]
-        assert placeholder["properties"].get("RMQCTL_DAMAGED") == {0: None, 17: "1", 28: "bad-body-crc"}[room]
+        for name, answer in read_copies(version, stores, abort=abort, start=abort).items():
+            with about(name, abort):
+                assert_one_body_is_gone(answer, golden_of(stores[name].golden), mended_at[name])
+
+
+def assert_one_body_is_gone(answer: dict[str, Any], golden: dict[str, Any], physical_offset: int) -> None:
+    before = next(row for row in golden["messages"] if row["physicalOffset"] == physical_offset)
+    (placeholder,) = assert_all_but_placeholders(answer, golden)
+    assert_found_by_key(answer, golden)
+    assert {key for key in placeholder if placeholder[key] != before[key]} <= {
+        "bodyCrc",
+        "bodyLength",
+        "crc32",
+        "preparedTransactionOffset",
+        "properties",
+    }
+    found = {
+        name: value for name, value in placeholder["properties"].items() if name not in ("RMQCTL_DAMAGED", "__CRC32#")
+    }
+    assert found == {name: value for name, value in before["properties"].items() if name != "__CRC32#"}
+    room = before["bodyLength"] - placeholder["bodyLength"]
+    assert placeholder["properties"].get("RMQCTL_DAMAGED") == {0: None, 17: "1", 28: "bad-body-crc"}[room]
 
 
 def ruin(root: Path) -> list[int]:
@@ -135,52 +134,35 @@ def ruin(root: Path) -> list[int]:
     return ruined
 
 
-@pytest.mark.parametrize(
-    ("base", "version"),
-    [(base, version) for base in STORES for version in PROFILE_OF if PROFILE_OF[version] >= STORES[base]],
-)
-def test_ruined_records_cost_no_other_message(base: str, version: str, tmp_path: Path) -> None:
-    root = unpack(base, tmp_path)
-    ruined = ruin(
-        root,
-    )
-    mended = mend(root)
-    assert mended.dropped == []
-    golden = expected(base)
-    lost = {place for place, row in by_place(golden).items() if row["physicalOffset"] in ruined}
-    assert lost
-    for abort in (False, True):
-        placeholders = assert_all_but_placeholders(read(root, version, base, abort=abort), golden)
-        assert {(row["cqTopic"], row["cqQueueId"], row["queueOffset"]) for row in placeholders} == lost
-        # small ones have no room for the property
-        assert {row["properties"].get("RMQCTL_DAMAGED", "bad-magic") for row in placeholders} <= {"bad-magic", "1"}
+def without(golden: dict[str, Any], places: Callable[[int], bool]) -> set[Place]:
+    return {place for place, row in by_place(golden).items() if places(row["physicalOffset"])}
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
-def test_whole_files_of_zeros(version: str, tmp_path: Path) -> None:
-    base = "471-basic"
-    root = unpack(base, tmp_path)
-    begin, end = 65536, 3 * 65536
-    overwrite(root, begin, bytes(65536))
-    overwrite(root, 2 * 65536, bytes(65536))
-    mended = mend(root)
-    assert (mended.dropped, mended.records[0].physical_offset) == ([], begin)
-    golden = expected(base)
+def test_ruined_records_cost_no_other_message(version: str, tmp_path: Path) -> None:
+    """In every kind of store, also where a broker is told to check the property CRC; and whole files of zeros."""
+    stores, lost = {}, {}
+    for base in (base for base in STORES if PROFILE_OF[version] >= STORES[base]):
+        stores[base] = Stored(base, unpack(base, tmp_path / base))
+        lost[base] = without(golden_of(base), set(ruin(stores[base].root)).__contains__)
+        assert mend(stores[base].root).dropped == []
+    if version == "5.3.3":
+        stores["checked"] = stores["533-propcrc"]._replace(settings={"forceVerifyPropCRC": "true"})
+        lost["checked"] = lost["533-propcrc"]
+    stores["zeros"] = Stored("471-basic", unpack("471-basic", tmp_path / "zeros"))
+    overwrite(stores["zeros"].root, ZEROS.start, bytes(len(ZEROS)))
+    mended = mend(stores["zeros"].root)
+    assert (mended.dropped, mended.records[0].physical_offset) == ([], ZEROS.start)
+    lost["zeros"] = without(golden_of("471-basic"), ZEROS.__contains__)
+    assert all(lost.values())
     for abort in (False, True):
-        placeholders = assert_all_but_placeholders(read(root, version, base, abort=abort), golden)
-        assert len(placeholders) == len([row for row in golden["messages"] if begin <= row["physicalOffset"] < end])
-
-
-def test_a_forced_check_of_the_property_crc_passes_marks(tmp_path: Path) -> None:
-    root = unpack("533-propcrc", tmp_path)
-    ruined = ruin(root)
-    mend(root)
-    settings = {"forceVerifyPropCRC": "true"}
-    (root / "abort").touch()
-    answer = RealRocketMQ("5.3.3").read(root, start=True, geometry=sizes("533-propcrc"), settings=settings)
-    assert {row["physicalOffset"] for row in assert_all_but_placeholders(answer, expected("533-propcrc"))} <= set(
-        ruined
-    )
+        for name, answer in read_copies(version, stores, abort=abort, start=abort).items():
+            with about(name, abort):
+                placeholders = assert_all_but_placeholders(answer, golden_of(stores[name].golden))
+                assert set(map(place_of, placeholders)) == lost[name]
+                # small ones have no room for the property
+                causes = {row["properties"].get("RMQCTL_DAMAGED", "bad-magic") for row in placeholders}
+                assert name == "zeros" or causes <= {"bad-magic", "1"}
 
 
 def with_half_messages(root: Path, profile: str) -> list[int]:
@@ -205,11 +187,9 @@ def with_half_messages(root: Path, profile: str) -> list[int]:
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_fillers_are_in_no_queue(version: str, tmp_path: Path) -> None:
     """Of all sizes from the smallest that a record can have."""
-    root = tmp_path / "made"
+    root, whole = tmp_path / "made", tmp_path / "whole"
     prepared = with_half_messages(root, PROFILE_OF[version])
-    geometry = sizes("471-basic")._replace(commitlog_file_size=16 * 1024)
-    shutil.copytree(root, tmp_path / "whole")
-    whole = RealRocketMQ(version).read(tmp_path / "whole", geometry=geometry)
+    shutil.copytree(root, whole)
     for at in prepared:
         overwrite(root, at, bytes(8))
     mended = mend(root)
@@ -221,16 +201,16 @@ def test_fillers_are_in_no_queue(version: str, tmp_path: Path) -> None:
         around = Surroundings(bytes(8), 1, 1, property_crc=False, long_topics=False)
         (smallest,) = placeholder_records(Span(begin, begin + 91, 0, 2**40), [], "hole", around).records
         overwrite(root, begin, smallest.data)
-    for abort in (False, True):
-        copy = tmp_path / str(abort)
-        shutil.copytree(root, copy)
-        if abort:
-            (copy / "abort").touch()
-            shutil.rmtree(copy / "consumequeue")
-            shutil.rmtree(copy / "index")
-        answer = RealRocketMQ(version).read(copy, start=abort, geometry=geometry)
-        assert assert_all_but_placeholders(answer, whole) == []
-        assert answer["keyQueries"] == whole["keyQueries"]
+    log_alone = tmp_path / "log alone"
+    shutil.copytree(root, log_alone, ignore=shutil.ignore_patterns("consumequeue", "index"))
+    stored = {path.name: Stored("471-basic", path, SMALL_LOG) for path in (whole, root, log_alone)}
+    wanted, *answers = (
+        read_copies(version, {"whole": stored["whole"], "made": stored["made"]})
+        | read_copies(version, {"log alone": stored["log alone"]}, abort=True, start=True)
+    ).values()
+    for answer in answers:
+        assert assert_all_but_placeholders(answer, wanted) == []
+        assert answer["keyQueries"] == wanted["keyQueries"]
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
@@ -240,7 +220,7 @@ def test_queue_offsets_that_the_log_owes(version: str, tmp_path: Path) -> None:
     root = unpack(base, tmp_path)
     ruined = set(ruin(root))
     shutil.rmtree(root / "consumequeue")
-    golden = expected(base)
+    golden = golden_of(base)
     kept = {place for place, row in by_place(golden).items() if row["physicalOffset"] not in ruined}
     last = {(topic, queue_id): max(n for t, q, n in kept if (t, q) == (topic, queue_id)) for topic, queue_id, _ in kept}
     owed = {place for place in by_place(golden) if place not in kept and place[2] < last[place[:2]]}
@@ -248,7 +228,7 @@ def test_queue_offsets_that_the_log_owes(version: str, tmp_path: Path) -> None:
     mended = mend(root)
     assert mended.dropped == []
     assert {claim[:3] for record in mended.records for claim in record.claims} == owed
-    answer = read(root, version, base, abort=True)
+    answer = read_copies(version, {base: Stored(base, root)}, abort=True, start=True)[base]
     got, wanted = by_place(answer), by_place(golden)
     assert answer["maxPhyOffset"] == golden["maxPhyOffset"]
     assert {place for place, row in got.items() if row["preparedTransactionOffset"] != PLACEHOLDER_SIGN} == kept

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.profile import PROFILES
+from rmqctl.format.profile import PROFILES, Profile
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry as Sizes
 from rmqctl.store.engine.message_store import MessageStore, now_ms
@@ -18,6 +18,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.serve.message_reader import TIME_MAX, MessageReader
 from rmqctl.store.serve.subscription import Subscription
 from rmqctl.store.write.commit_log_writer import PutSettings
+from tests.interop.readings import about
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.store.engine.test_message_store import message
 from tests.support.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
@@ -116,34 +117,55 @@ def ours(reader: MessageReader, question: Question) -> Any:
 CASES = [("small", SMALL, how) for how in DAMAGES] + [("large", LARGE, how) for how in (WHOLE, RAISED)]
 
 
-@pytest.mark.parametrize(("name", "sizes", "how"), CASES)
+def real_sizes(sizes: Sizes) -> Geometry:
+    return Geometry(
+        sizes.commitlog_file_size, sizes.consumequeue_file_size // 20, sizes.index_slots, sizes.index_entries
+    )
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answers(version: str, name: str, sizes: Sizes, how: str, tmp_path: Path) -> None:
+def test_answers(version: str, tmp_path: Path) -> None:
+    """Whole, damaged, of large files; and where we delivered delayed messages."""
     profile = PROFILES[VERSIONS[version]]
-    write(tmp_path / "s", profile, sizes)
-    damage(tmp_path / "s", how)
+    stores = {}
+    for name, sizes, how in CASES:
+        root = tmp_path / f"{name}, {how}"
+        write(root, profile, sizes)
+        damage(root, how)
+        stores[root] = sizes, reader_of(root, profile, sizes)
+    delivered = with_delivered_messages(tmp_path / "delivered", profile)
+    stores[delivered] = SMALL, MessageReader(ReadOnlyStore(delivered), profile)
+    asked = []
+    for root, (sizes, reader) in stores.items():
+        copy = shutil.copytree(root, root.with_name(f"{root.name}, copy"))
+        questions = OF_DELIVERED if root == delivered else gets(reader) + times() + queries()
+        asked.append((copy, real_sizes(sizes), questions))
+    answers = RealRocketMQ(version, timeout=600).ask_all(asked)
+    for (root, (_, reader)), (*_, questions), theirs in zip(stores.items(), asked, answers, strict=True):
+        with about(root.name):
+            mine = [ours(reader, question) for question in questions]
+            triples = zip(questions, mine, theirs, strict=True)
+            assert [(question, we, they) for question, we, they in triples if we != they] == []
+            if root != delivered:
+                assert len({answer["status"] for answer in mine if isinstance(answer, dict)}) >= 5
+    tagged_messages_were_found(answers[-1])
+
+
+def reader_of(root: Path, profile: Profile, sizes: Sizes) -> MessageReader:
     conf = BrokerConf(
         commitlog_file_size=sizes.commitlog_file_size, consumequeue_file_size=sizes.consumequeue_file_size
     )
-    reader = MessageReader(ReadOnlyStore(tmp_path / "s", conf), profile)
-    questions = gets(reader) + times() + queries()
-    mine = [ours(reader, question) for question in questions]
-    shutil.copytree(tmp_path / "s", tmp_path / "copy")
-    geometry = Geometry(
-        sizes.commitlog_file_size, sizes.consumequeue_file_size // 20, sizes.index_slots, sizes.index_entries
-    )
-    theirs = RealRocketMQ(version, timeout=180).ask(tmp_path / "copy", questions, geometry=geometry)
-    different = [(question, we, they) for question, we, they in zip(questions, mine, theirs, strict=True) if we != they]
-    assert different == []
-    assert len({answer["status"] for answer in mine if isinstance(answer, dict)}) >= 5
+    return MessageReader(ReadOnlyStore(root, conf), profile)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_what_we_delivered_is_consumed(version: str, tmp_path: Path) -> None:
+OF_DELIVERED: list[Question] = [("get", "OrderPaid", queue_id, 0, 32, "Tag1") for queue_id in range(3)]
+
+
+def with_delivered_messages(root: Path, profile: Profile) -> Path:
     """Delayed messages come to their queues, tags and all, as if the broker had delivered them; it goes on where we
     were.
     """
-    store = MessageStore.create(tmp_path / "s", PutSettings(PROFILES[VERSIONS[version]]), SMALL)
+    store = MessageStore.create(root, PutSettings(profile), SMALL)
     for number in range(60):
         delayed = {"TAGS": f"Tag{number % 3}", "KEYS": f"k{number}", "DELAY": str(number % 4 + 1)}
         assert store.put_message(message(number, properties=delayed)).is_ok
@@ -152,16 +174,10 @@ def test_what_we_delivered_is_consumed(version: str, tmp_path: Path) -> None:
     assert service.deliver_due(now_ms() + 86_400_000) == 60
     service.persist()
     store.close()
-    geometry = Geometry(
-        SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries
-    )
-    questions: list[Question] = [("get", "OrderPaid", queue_id, 0, 32, "Tag1") for queue_id in range(3)]
-    found = RealRocketMQ(version, timeout=180).ask(tmp_path / "s", questions, geometry=geometry)
-    reader = MessageReader(ReadOnlyStore(tmp_path / "s"), PROFILES[VERSIONS[version]])
-    assert found == [ours(reader, question) for question in questions]
-    assert [answer["maxOffset"] for answer in found] == [20, 20, 20]
-    assert [len(answer["physicalOffsets"]) for answer in found] == [
-        0,
-        10,
-        0,
-    ]  # of the first ten units; Tag1 is queue 1's
+    return root
+
+
+def tagged_messages_were_found(answers: list[dict[str, Any]]) -> None:
+    """Those of the first ten units: Tag1 is the second queue's."""
+    assert [answer["maxOffset"] for answer in answers] == [20, 20, 20]
+    assert [len(answer["physicalOffsets"]) for answer in answers] == [0, 10, 0]

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import unpack
-from tests.interop.test_written_stores import real_answer
+from tests.interop.readings import Stored, about, read_copies
 from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
@@ -22,31 +22,28 @@ STORES_OF = {
 }
 
 
-@pytest.mark.parametrize(
-    ("version", "name"), [(version, name) for version, names in STORES_OF.items() for name in names]
-)
-def test_the_real_store_answers_as_before(
-    version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("version", STORES_OF)
+def test_the_real_store_answers_as_before(version: str, tmp_path: Path) -> None:
     """Offsets, units, messages, look-ups by key and by time; from the store as it lay there, and once more with
     `abort`.
     """
-    root = unpack(name, tmp_path)
-    made = tmp_path / "rebuilt"
-    shutil.copytree(root, made)
-    assert run(["rebuild", str(made), "all", "--yes"]) in (0, 3)  # 3: something differed
-    capsys.readouterr()
-    shutil.rmtree(made / ".rmqctl")
+    stores: dict[tuple[str, str], Stored] = {}
+    for name in STORES_OF[version]:
+        before, after = unpack(name, tmp_path / name), tmp_path / name / "rebuilt"
+        shutil.copytree(before, after)
+        assert run(["rebuild", str(after), "all", "--yes"]) in (0, 3)  # 3: something differed
+        shutil.rmtree(after / ".rmqctl")
+        stores |= {(name, "before"): Stored(name, before), (name, "after"): Stored(name, after)}
     for abort in (False, True):
-        before = real_answer(root, version, name, abort=abort, start=abort)
-        shutil.rmtree(tmp_path / f"copy-{abort}-{abort}")
-        after = real_answer(made, version, name, abort=abort, start=abort)
-        shutil.rmtree(tmp_path / f"copy-{abort}-{abort}")
-        assert without_times(after, version) == without_times(before, version)
-        assert_time_look_ups(made, after, version)
-        assert after["load"] is True
-        assert after["messages"]
-        assert after["keyQueries"]
+        answers = read_copies(version, stores, abort=abort, start=abort, time_look_ups=True)
+        for name in STORES_OF[version]:
+            with about(name, abort):
+                before_it, after_it = answers[name, "before"], answers[name, "after"]
+                assert without_times(after_it, version) == without_times(before_it, version)
+                assert_time_look_ups(stores[name, "after"].root, after_it, version)
+                assert after_it["load"] is True
+                assert after_it["messages"]
+                assert after_it["keyQueries"]
 
 
 def without_times(answer: dict[str, Any], version: str) -> dict[str, Any]:

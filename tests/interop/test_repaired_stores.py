@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from tests.cli.test_keep_going import FLIPS
 from tests.cli.verbs.change.test_recover import CASES as ALL_CASES
 from tests.cli.verbs.change.test_recover import SILENT, profile_of
 from tests.conftest import LIKE_OTHERS, READABLE_NAMES, apply_damage, expected, unpack
+from tests.interop.readings import Stored, about, read_copies, settings_of, sizes
 from tests.interop.test_placeholder_records import assert_all_but_placeholders
-from tests.interop.test_written_stores import PROFILE_OF, sizes
+from tests.interop.test_written_stores import PROFILE_OF
 from tests.real_store.harness import RealRocketMQ
 from tests.support.time_look_ups import assert_time_look_ups
 
@@ -32,12 +34,6 @@ GOLDEN = [name for name in READABLE_NAMES if not name.startswith("326")]
 Place = tuple[str, int, int]
 REPAIRED = 3
 ALL = 100_000
-
-
-def settings_of(name: str) -> dict[str, str]:
-    if "lmq" in name:
-        return {"enableLmq": "true", "enableMultiDispatch": "true"}
-    return {"enableConsumeQueueExt": "true"} if "cqext" in name else {}
 
 
 def conf_of(name: str, folder: Path) -> Path:
@@ -63,12 +59,14 @@ def rebuild(root: Path, name: str) -> int:
     return rmqctl("rebuild", root, "all", "--broker-conf", conf_of(name, root.parent), "--yes")
 
 
-def real_answers(stores: Iterable[Path], name: str, version: str | None = None) -> list[dict[str, Any]]:
+def real_answers(
+    stores: Iterable[Path], name: str, version: str | None = None, *, time_look_ups: bool = False
+) -> list[dict[str, Any]]:
     """What the real store says of each, loaded and started."""
     broker = RealRocketMQ(version or VERSION_OF[profile_of(name)])
     sized, settings = sizes(name), settings_of(name)
     return broker.read_all(
-        [*stores], start=True, geometry=sized, key_messages=ALL, time_look_ups=True, settings=settings
+        [*stores], start=True, geometry=sized, key_messages=ALL, time_look_ups=time_look_ups, settings=settings
     )
 
 
@@ -157,11 +155,6 @@ def end_in_front_of(golden: dict[str, Any], offset: int) -> int:
     return max((end for end in ends if end <= offset), default=0)
 
 
-def modified(root: Path) -> dict[Path, int]:
-    """When each file of the queues was written last."""
-    return {path: path.stat().st_mtime_ns for path in (root / "consumequeue").rglob("0*") if path.is_file()}
-
-
 def test_there_are_all_the_cases() -> None:
     assert (len(CASES), len(BASES)) == (126, 6)
 
@@ -196,81 +189,88 @@ def test_damaged_stores(base: str, tmp_path: Path, capsys: pytest.CaptureFixture
             assert_no_worse(answer, restart, with_times=how == "rebuilt" or base.startswith("533"))
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_stores(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golden = expected(name)
-    recovered, rebuilt = unpack(name, tmp_path / "recovered"), unpack(name, tmp_path / "rebuilt")
-    assert recover(recovered, name) == (REPAIRED if died(name) else 0)
-    assert rebuild(rebuilt, name) in (0, REPAIRED)
-    capsys.readouterr()
-    written = {root: modified(root) for root in (recovered, rebuilt)}
-    for root, answer in zip(written, real_answers(written, name), strict=True):
-        assert_all_of(answer, golden)
-        assert (answer["minPhyOffset"], answer["maxPhyOffset"]) == (golden["minPhyOffset"], golden["maxPhyOffset"])
-        ranges = {
-            (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
-            for row in answer["queues"]
-            if row["maxOffset"]
-        }
-        assert ranges == {
-            (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
-            for row in golden["queues"]
-            if row["maxOffset"]
-        }
-        for path, nanoseconds in written[root].items():  # when rmqctl wrote them, not when the real store was there
-            os.utime(path, ns=(nanoseconds, nanoseconds))
-        assert_time_look_ups(root, answer, VERSION_OF[profile_of(name)])
+def ranges(answer: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
+    return {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+        for row in answer["queues"]
+        if row["maxOffset"]
+    }
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
-def test_a_damaged_body_costs_one_message(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_golden_stores(version: str, tmp_path: Path) -> None:
+    repaired: dict[tuple[str, str], Stored] = {}
+    for name in (name for name in GOLDEN if VERSION_OF[profile_of(name)] == version):
+        recovered, rebuilt = unpack(name, tmp_path / name), unpack(name, tmp_path / f"{name}-rebuilt")
+        assert recover(recovered, name) == (REPAIRED if died(name) else 0)
+        assert rebuild(rebuilt, name) in (0, REPAIRED)
+        repaired |= {(name, "recovered"): Stored(name, recovered), (name, "rebuilt"): Stored(name, rebuilt)}
+    answers = read_copies(version, repaired, start=True, key_messages=ALL, time_look_ups=True)
+    for (name, how), answer in answers.items():
+        with about(name, how):
+            golden = expected(name)
+            assert_all_of(answer, golden)
+            assert (answer["minPhyOffset"], answer["maxPhyOffset"]) == (golden["minPhyOffset"], golden["maxPhyOffset"])
+            assert ranges(answer) == ranges(golden)
+            assert_time_look_ups(repaired[name, how].root, answer, version)
+
+
+def with_abort(stored: Stored) -> Stored:
+    """A copy on which a broker starts as after a crash."""
+    copy = stored.root.with_name(f"{stored.root.name}-abort")
+    shutil.copytree(stored.root, copy)
+    (copy / "abort").touch()
+    return stored._replace(root=copy)
+
+
+def test_a_damaged_body_costs_one_message(tmp_path: Path) -> None:
     """recover --keep-going; the 5.3 stores here have nothing that 4.x does not read."""
-    repaired = {}
+    repaired: dict[tuple[str, str], Stored] = {}
     for name in sorted(CASES.keys() & set(FLIPS)):
         base = CASES[name]["base"]
-        for abort in (False, True):
-            root = unpack(base, tmp_path / f"{name}-{abort}")
-            apply_damage(root, CASES[name]["ops"])
-            assert recover(root, base, "--keep-going") == REPAIRED
-            if abort:
-                (root / "abort").touch()
-            repaired[name, abort] = root
-    capsys.readouterr()
-    for (name, _), answer in zip(repaired, real_answers(repaired.values(), "471-basic", version), strict=True):
-        golden = expected(CASES[name]["base"])
-        (placeholder,) = assert_all_but_placeholders(answer, golden)
-        assert placeholder["bodyCrc"] == placeholder["crc32"]
-        assert_keys(answer, golden, 0, golden["maxPhyOffset"])
+        root = unpack(base, tmp_path / name)
+        apply_damage(root, CASES[name]["ops"])
+        assert recover(root, base, "--keep-going") == REPAIRED
+        stored = Stored(base, root)
+        repaired |= {(name, "normal"): stored, (name, "abort"): with_abort(stored)}
+    for version in PROFILE_OF:
+        answers = read_copies(version, repaired, start=True, key_messages=ALL)
+        for (name, how), answer in answers.items():
+            with about(version, name, how):
+                golden = expected(CASES[name]["base"])
+                (placeholder,) = assert_all_but_placeholders(answer, golden)
+                assert placeholder["bodyCrc"] == placeholder["crc32"]
+                assert_keys(answer, golden, 0, golden["maxPhyOffset"])
 
 
-@pytest.mark.parametrize("version", PROFILE_OF)
-def test_a_lost_file_costs_what_was_in_it(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_file_costs_what_was_in_it(tmp_path: Path) -> None:
     """recover --keep-going, where a file of the log is missing, or was cut; then a start in order, and one after a
     crash.
     """
-    repaired = {}
+    base = "471-basic"
+    repaired: dict[tuple[int | None, str], Stored] = {}
     for length in (None, 0, 30000):
-        for abort in (False, True):
-            root = unpack("471-basic", tmp_path / f"{length}-{abort}")
-            lost = root / "commitlog" / f"{65536:020d}"
-            if length is None:
-                lost.unlink()
-            else:
-                os.truncate(lost, length)
-            assert recover(root, "471-basic", "--keep-going") == REPAIRED
-            if abort:
-                (root / "abort").touch()
-            repaired[length, abort] = root
-    capsys.readouterr()
-    golden = expected("471-basic")
-    for (length, _), answer in zip(repaired, real_answers(repaired.values(), "471-basic", version), strict=True):
-        placeholders = assert_all_but_placeholders(answer, golden)
-        assert {placeholder["physicalOffset"] // 65536 for placeholder in placeholders} == {1}
-        assert len(placeholders) == sum(
-            65536 + (length or 0) < message["physicalOffset"] + message["size"] and message["physicalOffset"] < 131072
-            for message in golden["messages"]
-            if message["physicalOffset"] >= 65536
-        )
+        root = unpack(base, tmp_path / str(length))
+        lost = root / "commitlog" / f"{65536:020d}"
+        if length is None:
+            lost.unlink()
+        else:
+            os.truncate(lost, length)
+        assert recover(root, base, "--keep-going") == REPAIRED
+        stored = Stored(base, root)
+        repaired |= {(length, "normal"): stored, (length, "abort"): with_abort(stored)}
+    golden = expected(base)
+    for version in PROFILE_OF:
+        for (length, how), answer in read_copies(version, repaired, start=True, key_messages=ALL).items():
+            with about(version, length, how):
+                placeholders = assert_all_but_placeholders(answer, golden)
+                assert {placeholder["physicalOffset"] // 65536 for placeholder in placeholders} == {1}
+                assert len(placeholders) == sum(
+                    65536 + (length or 0) < message["physicalOffset"] + message["size"]
+                    and message["physicalOffset"] < 131072
+                    for message in golden["messages"]
+                    if message["physicalOffset"] >= 65536
+                )
 
 
 def truncate(root: Path, to: int, *options: str) -> int:
@@ -278,26 +278,24 @@ def truncate(root: Path, to: int, *options: str) -> int:
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
-def test_a_truncated_log_ends_there(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_log_ends_there(version: str, tmp_path: Path) -> None:
     """In the middle of the log and of a file, at a file's begin, before all; with abort, too: the real store has just
     what is left.
     """
     base = f"{version.replace('.', '')}-basic"
     golden = expected(base)
     offsets = sorted(row["physicalOffset"] for row in golden["messages"])
-    cut = {}
+    cut: dict[tuple[int, str], Stored] = {}
     for to in (offsets[len(offsets) // 2], offsets[7], 65536, 131072, golden["maxPhyOffset"], 0):
-        for abort in (False, True):
-            root = unpack(base, tmp_path / f"{to}-{abort}")
-            assert truncate(root, to) == (REPAIRED if to < golden["maxPhyOffset"] else 0)
-            if abort:
-                (root / "abort").touch()
-            cut[to, abort] = root
-    capsys.readouterr()
-    for (to, _), answer in zip(cut, real_answers(cut.values(), base), strict=True):
-        assert answer["maxPhyOffset"] == to
-        assert_all_of(answer, golden)
-        assert len(units(answer)) == sum(offset < to for offset in offsets)
+        root = unpack(base, tmp_path / str(to))
+        assert truncate(root, to) == (REPAIRED if to < golden["maxPhyOffset"] else 0)
+        stored = Stored(base, root)
+        cut |= {(to, "normal"): stored, (to, "abort"): with_abort(stored)}
+    for (to, how), answer in read_copies(version, cut, start=True, key_messages=ALL).items():
+        with about(to, how):
+            assert answer["maxPhyOffset"] == to
+            assert_all_of(answer, golden)
+            assert len(units(answer)) == sum(offset < to for offset in offsets)
 
 
 SAME_SIZES: dict[str, Any] = {"body_size": 100, "key_words": 0, "topics": 2, "queues_per_topic": 2}
@@ -318,24 +316,25 @@ def lives(answer: dict[str, Any]) -> list[str]:
     return [row["properties"]["UNIQ_KEY"][:16].lstrip("0") for row in in_order]
 
 
-@pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("version", PROFILE_OF)
-def test_puts_go_on_from_there(version: str, crash: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_puts_go_on_from_there(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was cut does not come back, though the next records end just where old ones began, and the broker dies."""
     root = tmp_path / "store"
     end = put(root, version, 600, seed=1)
     size, kept = end // 600, 320
     to = next(row["physicalOffset"] for row in dumped(root, capsys)[kept:])
     assert truncate(root, to) == REPAIRED
-    (root / "abort").touch()
-    assert put(root, version, FEW, seed=2, crash=crash) == to + FEW * size
-    (answer,) = real_answers([root], "471-basic", version)
-    assert answer["maxPhyOffset"] == to + FEW * size
-    assert lives(answer) == ["1"] * kept + ["2"] * FEW
-    for row in answer["queues"]:
-        assert [entry[0] for entry in row["entries"]] == list(range(row["minOffset"], row["maxOffset"]))
-    assert sum(row["maxOffset"] for row in answer["queues"]) == kept + FEW
-    assert_keys(answer, keys_of(answer), 0, answer["maxPhyOffset"])
+    stores = {crash: with_abort(Stored("471-basic", shutil.copytree(root, tmp_path / str(crash)))) for crash in (0, 1)}
+    for crash, stored in stores.items():
+        assert put(stored.root, version, FEW, seed=2, crash=bool(crash)) == to + FEW * size
+    for crash, answer in read_copies(version, stores, start=True, key_messages=ALL).items():
+        with about(f"crash: {crash}"):
+            assert answer["maxPhyOffset"] == to + FEW * size
+            assert lives(answer) == ["1"] * kept + ["2"] * FEW
+            for row in answer["queues"]:
+                assert [entry[0] for entry in row["entries"]] == list(range(row["minOffset"], row["maxOffset"]))
+            assert sum(row["maxOffset"] for row in answer["queues"]) == kept + FEW
+            assert_keys(answer, keys_of(answer), 0, answer["maxPhyOffset"])
 
 
 def dumped(root: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ from rmqctl.operations.placeholder.record import NAME
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
+from tests.interop.readings import sizes
 from tests.interop.test_served_stores import SETTINGS, content, content_of, message_at, served_queues, to_be_delivered
-from tests.interop.test_written_stores import PROFILE_OF, sizes, written
+from tests.interop.test_written_stores import PROFILE_OF, written
 from tests.real_store.harness import RealRocketMQ
 from tests.support.mended_stores import mend, overwrite
 

@@ -5,7 +5,6 @@ itself.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rmqctl.cli.main import run
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.test_golden import host
 from tests.conftest import unpack
-from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.interop.readings import Stored, about, read_copies
 from tests.store.engine.test_dispatcher import geometry
 from tests.support.time_look_ups import assert_time_look_ups
 
@@ -35,12 +34,6 @@ SCENARIOS = [
     "533-longtopic",
     "533-propcrc",
 ]
-
-
-def sizes(scenario: str) -> Geometry:
-    """The golden stores' sizes, for the harness."""
-    size = geometry(scenario)
-    return Geometry(size.commitlog_file_size, size.consumequeue_file_size // 20, size.index_slots, size.index_entries)
 
 
 def written(scenario: str, profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
@@ -65,18 +58,6 @@ def written(scenario: str, profile: str, tmp_path: Path, capsys: pytest.CaptureF
     assert run(["verify", str(made)]) == 0
     capsys.readouterr()
     return made
-
-
-def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: bool) -> dict[str, Any]:
-    """What the real store says of a copy."""
-    copy = made.with_name(f"copy-{abort}-{start}")
-    shutil.copytree(made, copy)
-    if abort:
-        (copy / "abort").touch()
-    settings = {"enableLmq": "true", "enableMultiDispatch": "true"} if "lmq" in scenario else {}
-    return RealRocketMQ(version).read(
-        copy, start=start, geometry=sizes(scenario), settings=settings, time_look_ups=True
-    )
 
 
 def assert_the_same(made: Path, answer: dict[str, Any], *, keys: bool = True) -> None:
@@ -125,25 +106,20 @@ def names_at(store: ReadOnlyStore, offset: int) -> set[tuple[str, str]]:
     return {(message.topic, key) for key in (properties.get("UNIQ_KEY"), *properties.get("KEYS", "").split(" ")) if key}
 
 
-CASES = [
-    (version, scenario)
-    for version in WRITTEN_FOR
-    for scenario in SCENARIOS
-    if scenario != "533-longtopic" or version[0] == "5"
-]
-
-
-@pytest.mark.parametrize(("version", "scenario"), CASES)
-def test_the_real_store_reads_what_we_wrote(
-    version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = written(scenario, WRITTEN_FOR[version], tmp_path, capsys)
+@pytest.mark.parametrize("version", WRITTEN_FOR)
+def test_the_real_store_reads_what_we_wrote(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenarios = [scenario for scenario in SCENARIOS if scenario != "533-longtopic" or version[0] == "5"]
+    made = {
+        scenario: Stored(scenario, written(scenario, WRITTEN_FOR[version], tmp_path / scenario, capsys))
+        for scenario in scenarios
+    }
     for abort in (False, True):
-        answer = real_answer(made, version, scenario, abort=abort, start=abort)
-        # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log alone: also
-        # on its own stores
-        assert_the_same(made, answer, keys=not (abort and version == "5.5.0"))
-        assert_time_look_ups(made, answer, version)
+        for scenario, answer in read_copies(version, made, abort=abort, start=abort, time_look_ups=True).items():
+            with about(scenario, abort):
+                # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log
+                # alone: also on its own stores
+                assert_the_same(made[scenario].root, answer, keys=not (abort and version == "5.5.0"))
+                assert_time_look_ups(made[scenario].root, answer, version)
 
 
 GOLDEN_OF = {
@@ -154,26 +130,21 @@ GOLDEN_OF = {
 }
 
 
-@pytest.mark.parametrize(
-    ("version", "name"), [(version, name) for version, names in GOLDEN_OF.items() for name in names]
-)
-def test_the_real_store_reads_what_it_wrote_and_what_we_appended(
-    version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = unpack(name, tmp_path)
+@pytest.mark.parametrize("version", GOLDEN_OF)
+def test_the_real_store_reads_what_it_wrote_and_what_we_appended(version: str, tmp_path: Path) -> None:
     lines = tmp_path / "more.jsonl"
     rows = (
         {"topic": "OrderPaid", "queueId": at % 4, "body": f"more {at}", "properties": {"KEYS": f"more-{at}"}}
         for at in range(400)
     )
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run(["append", str(root), "--from", str(lines)]) == 0
-    assert run(["verify", str(root)]) == 0
-    capsys.readouterr()
-    answer = real_answer(root, version, name, abort=False, start=True)
-    assert_the_same(root, answer)
-    assert_time_look_ups(root, answer, version)
-    assert (
-        len([message for message in answer["messages"] if message["properties"].get("KEYS", "").startswith("more-")])
-        == 400
-    )
+    stores = {name: Stored(name, unpack(name, tmp_path / name)) for name in GOLDEN_OF[version]}
+    for stored in stores.values():
+        assert run(["append", str(stored.root), "--from", str(lines)]) == 0
+        assert run(["verify", str(stored.root)]) == 0
+    for name, answer in read_copies(version, stores, start=True, time_look_ups=True).items():
+        with about(name):
+            assert_the_same(stores[name].root, answer)
+            assert_time_look_ups(stores[name].root, answer, version)
+            keys = [message["properties"].get("KEYS", "") for message in answer["messages"]]
+            assert sum(key.startswith("more-") for key in keys) == 400

@@ -375,12 +375,7 @@ class RealRocketMQ:
         return TrafficReport(report["events"], report["progress"])
 
     def ask(
-        self,
-        store: Path,
-        questions: Sequence[tuple[str | int, ...]],
-        *,
-        geometry: Geometry = BROKER_GEOMETRY,
-        settings: Mapping[str, str] = NO_SETTINGS,
+        self, store: Path, questions: Sequence[tuple[str | int, ...]], *, geometry: Geometry = BROKER_GEOMETRY
     ) -> list[Any]:
         """The loaded store's answer to each question.
 
@@ -388,10 +383,17 @@ class RealRocketMQ:
         physicalOffsets; `("time", topic, queueId, timestamp)`: an offset, -9 where the store fails; `("query", topic,
         key, maxMessages, begin, end)`: physical offsets.
         """
-        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-questions-", encoding="utf-8") as file:
-            file.writelines("\t".join(map(str, question)) + "\n" for question in questions)
-            file.flush()
-            answers: list[Any] = self._run("Ask", store, geometry, settings, {"questions": file.name})["answers"]
+        return self.ask_all([(store, geometry, questions)])[0]
+
+    def ask_all(self, asked: Sequence[tuple[Path, Geometry, Sequence[tuple[str | int, ...]]]]) -> list[list[Any]]:
+        """As `ask` of each store, by one JVM."""
+        with tempfile.TemporaryDirectory(prefix="rmqctl-questions-") as folder:
+            confs = [Path(folder) / f"{number}.conf" for number in range(len(asked))]
+            for conf, (store, geometry, questions) in zip(confs, asked, strict=True):
+                conf.write_text(broker_conf(store, geometry, NO_SETTINGS), encoding="ascii")
+                lines = ["\t".join(map(str, question)) + "\n" for question in questions]
+                Path(f"{conf}.questions").write_text("".join(lines), encoding="utf-8")
+            answers: list[list[Any]] = self._run_program("Ask", {"confs": " ".join(map(str, confs))})
         return answers
 
     def _run(

@@ -15,7 +15,7 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.QueryMessageResult;
 
-/** Loads a store and answers the questions in the file -Dquestions: one a line, its words separated by tabs. */
+/** Loads the store of each broker.conf of -Dconfs and answers the questions in CONF.questions: one a line, words separated by tabs. */
 public final class Ask {
     /** Stands for an offset where the store itself fails on a look-up. */
     private static final long LOOK_UP_FAILED = -9;
@@ -27,23 +27,29 @@ public final class Ask {
     }
 
     public static void main(String[] arguments) {
-        Program.run(Ask::ask);
+        Program.run(Ask::askAll);
     }
 
-    private static Object ask() throws Exception {
-        DefaultMessageStore store = RealStore.open();
+    private static Object askAll() throws Exception {
+        List<Object> answers = new ArrayList<>();
+        for (String conf : Program.text("confs").split(" ")) {
+            answers.add(ask(conf));
+        }
+        return answers;
+    }
+
+    private static Object ask(String conf) throws Exception {
+        DefaultMessageStore store = RealStore.open(conf);
         if (!store.load()) {
             throw new IllegalStateException("the store does not load");
         }
         RealStore.allowReading(store);
         Ask ask = new Ask(store);
         List<Object> answers = new ArrayList<>();
-        for (String line : Files.readAllLines(Paths.get(Program.text("questions")), StandardCharsets.UTF_8)) {
+        for (String line : Files.readAllLines(Paths.get(conf + ".questions"), StandardCharsets.UTF_8)) {
             answers.add(ask.answer(line.split("\t")));
         }
-        Map<String, Object> document = new LinkedHashMap<>();
-        document.put("answers", answers);
-        return document;
+        return answers;
     }
 
     private Object answer(String[] words) throws Exception {
