@@ -129,7 +129,7 @@ def test_answers(version: str, tmp_path: Path) -> None:
     profile = PROFILES[VERSIONS[version]]
     stores = {}
     for name, sizes, how in CASES:
-        root = tmp_path / f"{name}, {how}"
+        root = tmp_path / f"{name} {how}"
         write(root, profile, sizes)
         damage(root, how)
         stores[root] = sizes, reader_of(root, profile, sizes)
@@ -137,7 +137,7 @@ def test_answers(version: str, tmp_path: Path) -> None:
     stores[delivered] = SMALL, MessageReader(ReadOnlyStore(delivered), profile)
     asked = []
     for root, (sizes, reader) in stores.items():
-        copy = shutil.copytree(root, root.with_name(f"{root.name}, copy"))
+        copy = shutil.copytree(root, root.with_name(f"{root.name} copy"))
         questions = OF_DELIVERED if root == delivered else gets(reader) + times() + queries()
         asked.append((copy, real_sizes(sizes), questions))
     answers = RealRocketMQ(version, timeout=600).ask_all(asked)
