@@ -25,8 +25,8 @@ pytestmark = pytest.mark.interop
 
 VERSIONS = ("4.7.1", "4.9.7", "5.3.3", "5.5.0")
 SIZES = Geometry(commitlog_file_size=1 << 18, queue_file_units=300, index_slots=1000, index_entries=4000)
-ORDERS = 600
-MESSAGES_MIN = 500
+ORDERS = 300  # every kind of order comes again after 100
+MESSAGES_MIN = 250
 WORDS_STEP = 7
 
 
