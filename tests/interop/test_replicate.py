@@ -24,7 +24,7 @@ from rmqctl.store.config.fastjson import fastjson_loads
 from rmqctl.store.ha.epoch_file import decode_epoch_file
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, unpack
-from tests.real_store.cluster import LOOPBACK, Broker, Cluster, Put
+from tests.real_store.cluster import LOOPBACK, PATIENCE, Broker, Cluster, Put
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.support.mirror_log import log_bytes
 
@@ -36,7 +36,7 @@ NO_TIMERS = {"timerWheelEnable": "false"}  # as the golden stores are read elsew
 # what ends a transaction is written soon, and nobody asks for the golden stores' open ones: the log comes to an end
 TRANSACTIONS = {"transactionOpBatchInterval": "300", "transactionCheckInterval": "3600000"}
 SOON_STORED = {"flushDelayOffsetInterval": "1000"}
-KILLS, CHUNK = 20, 1000  # a chunk of messages for each kill
+KILLS, CHUNK = 7, 1000  # of each version, twenty and one in all; a chunk of messages for each kill
 KINDS = 5  # of five chunks one is delayed by a second, and one is put in transactions
 STATIC_TOPICS = "topicQueueMapping.json"
 STATIC_TOPIC = {
@@ -75,7 +75,7 @@ def stays(process: subprocess.Popen[str]) -> None:
     assert process.poll() is None, process.communicate()[1]
 
 
-def until_copied(master: Broker, store: Path, seconds: float = 30) -> None:
+def until_copied(master: Broker, store: Path, seconds: float = 120) -> None:
     """Wait until the copy has what the master has."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -113,7 +113,7 @@ class Load(threading.Thread):
 @pytest.mark.parametrize(
     ("name", "version"), [("broker-497", "4.9.7"), ("broker-533", "5.3.3"), ("broker-550", "5.5.0")]
 )
-def test_a_copy_under_load_survives_twenty_kills(name: str, version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_copy_under_load_survives_kills(name: str, version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     copy, rng = tmp_path / "copy", random.Random(name)
     with Cluster(version, tmp_path / "cluster", geometry=GEOMETRY) as cluster:
         original = unpack(name, tmp_path / "cluster" / "master")  # with groups, delays and transactions
@@ -269,7 +269,7 @@ def nothing_counts_as_a_second_replica(cluster: Cluster, master: Broker, copy: P
 
 def change_settings(broker: Broker, settings: dict[str, str]) -> None:
     body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
-    with RemotingClient(LOOPBACK, broker.port) as client:
+    with RemotingClient(LOOPBACK, broker.port, timeout=PATIENCE) as client:
         client.invoke(UPDATE_BROKER_CONFIG, body=body)
 
 

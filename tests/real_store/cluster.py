@@ -41,9 +41,11 @@ from tests.real_store.harness import (
 from tests.real_store.ports import held_port
 
 LOOPBACK = "127.0.0.1"
+NO_TLS = "-Dtls.server.mode=disabled"  # else each server makes a certificate when it starts, for seconds
 SMALL = Geometry(commitlog_file_size=65536, queue_file_units=50, index_slots=100, index_entries=400)
 GET_BROKER_CLUSTER_INFO = 106
 START_SECONDS, STOP_SECONDS = 90, 30
+PATIENCE = 60  # seconds for an answer: a busy machine is slow, and no test is about that
 # both 4.x and 5.x look for these in $ROCKETMQ_HOME/conf
 LOGBACK_FILES = ("logback_broker.xml", "logback_namesrv.xml", "rmq.broker.logback.xml", "rmq.namesrv.logback.xml")
 SETTINGS = {
@@ -54,6 +56,9 @@ SETTINGS = {
     "mappedFileSizeTimerLog": "102400",
     "flushConsumerOffsetInterval": "1000",
     "autoCreateTopicEnable": "true",
+    # else a broker refuses what waited for 200 ms, or while a page takes a second
+    "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": str(PATIENCE * 1000),
 }
 
 
@@ -88,7 +93,7 @@ class JavaProcess:
             *opened,
             f"-Duser.home={home}",
         ]
-        command += ["-Drocketmq.client.logUseSlf4j=false", "-cp", java_build.prepare(version), *program]
+        command += [NO_TLS, "-Drocketmq.client.logUseSlf4j=false", "-cp", java_build.prepare(version), *program]
         pipe = subprocess.PIPE if piped else None
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -161,14 +166,14 @@ class Broker:
     def runtime_info(self) -> dict[str, str]:
         """What the broker says of itself; empty where it does not answer."""
         try:
-            with RemotingClient(LOOPBACK, self.port) as client:
+            with RemotingClient(LOOPBACK, self.port, timeout=PATIENCE) as client:
                 return BrokerRequests(client).runtime_info()
         except PeerError:
             return {}
 
     def _is_registered(self) -> bool:
         address = parse_address(self._name_server)
-        with RemotingClient(address.host, address.port) as client:
+        with RemotingClient(address.host, address.port, timeout=PATIENCE) as client:
             return f'{LOOPBACK}:{self.port}"'.encode() in client.invoke(GET_BROKER_CLUSTER_INFO).body
 
     def max_offset(self) -> int:
@@ -273,7 +278,7 @@ class Cluster:
         *,
         body_size: int = 200,
         topic: str = "orders",
-        timeout_ms: int = 10_000,
+        timeout_ms: int = PATIENCE * 1000,
         delay_level: int = 0,
         in_transactions: bool = False,
     ) -> list[Put]:
