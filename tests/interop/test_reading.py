@@ -64,7 +64,7 @@ def gets(reader: MessageReader) -> list[Question]:
             high + 1,
             high + 1000,
         }
-        offsets |= set(range(0, high, 7))
+        offsets |= set(range(0, high, 17))
         questions += [("get", topic, queue_id, offset, 32, "*") for offset in sorted(offsets)]
         few = (low, (low + high) // 2, high - 1)
         questions += [
@@ -75,7 +75,7 @@ def gets(reader: MessageReader) -> list[Question]:
 
 def times() -> list[Question]:
     end = BEGIN + STORED * STEP_MS
-    around = [BEGIN + step * STEP_MS + shift for step in range(0, STORED, 13) for shift in (-1, 0, 1, STEP_MS // 2)]
+    around = [BEGIN + step * STEP_MS + shift for step in range(0, STORED, 31) for shift in (-1, 0, 1, STEP_MS // 2)]
     at = [0, 1, BEGIN - STEP_MS, end, end + 86_400_000, *around]
     return [("time", topic, queue_id, time) for topic, queue_id in QUEUES for time in at]
 

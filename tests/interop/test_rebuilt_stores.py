@@ -34,12 +34,16 @@ def test_the_real_store_answers_as_before(version: str, tmp_path: Path) -> None:
         assert run(["rebuild", str(after), "all", "--yes"]) in (0, 3)  # 3: something differed
         shutil.rmtree(after / ".rmqctl")
         stores |= {(name, "before"): Stored(name, before), (name, "after"): Stored(name, after)}
+    proved: dict[str, dict[str, Any]] = {}
     for abort in (False, True):
         answers = read_copies(version, stores, abort=abort, start=abort, time_look_ups=True)
         for name in STORES_OF[version]:
             with about(name, abort):
                 before_it, after_it = answers[name, "before"], answers[name, "after"]
                 assert without_times(after_it, version) == without_times(before_it, version)
+                if after_it == proved.get(name):
+                    continue
+                proved[name] = after_it
                 assert_time_look_ups(stores[name, "after"].root, after_it, version)
                 assert after_it["load"] is True
                 assert after_it["messages"]

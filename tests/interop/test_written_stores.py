@@ -113,8 +113,12 @@ def test_the_real_store_reads_what_we_wrote(version: str, tmp_path: Path, capsys
         scenario: Stored(scenario, written(scenario, WRITTEN_FOR[version], tmp_path / scenario, capsys))
         for scenario in scenarios
     }
+    proved: dict[str, dict[str, Any]] = {}
     for abort in (False, True):
         for scenario, answer in read_copies(version, made, abort=abort, start=abort, time_look_ups=True).items():
+            if answer == proved.get(scenario):
+                continue
+            proved[scenario] = answer
             with about(scenario, abort):
                 # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log
                 # alone: also on its own stores
