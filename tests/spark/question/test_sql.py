@@ -178,15 +178,15 @@ def test_tasks_count_messages_if_a_query_needs_no_more(query: str, division: str
     assert division_of(query, columns_of(query)) == division
 
 
-@pytest.mark.parametrize("copies", [7, 4096])
 @pytest.mark.parametrize(
-    "query",
+    ("query", "copies"),
     [
-        "SELECT topic FROM messages",
-        "SELECT store, topic, queueId, count(*) AS n FROM messages GROUP BY ALL",
-        "SELECT DISTINCT topic FROM messages WHERE topic <> 'TopicA'",
-        "SELECT topic, queueId FROM messages WHERE queueId % 2 = 1",
-        "SELECT count(a.topic) AS n FROM messages a JOIN (SELECT DISTINCT topic FROM messages) b USING (topic)",
+        ("SELECT topic FROM messages", 4096),
+        ("SELECT topic FROM messages", 7),
+        ("SELECT store, topic, queueId, count(*) AS n FROM messages GROUP BY ALL", 7),
+        ("SELECT DISTINCT topic FROM messages WHERE topic <> 'TopicA'", 7),
+        ("SELECT topic, queueId FROM messages WHERE queueId % 2 = 1", 7),
+        ("SELECT count(a.topic) AS n FROM messages a JOIN (SELECT DISTINCT topic FROM messages) b USING (topic)", 7),
     ],
 )
 def test_counted_messages_give_the_same_answer(
@@ -197,9 +197,9 @@ def test_counted_messages_give_the_same_answer(
     document: Callable[..., Row],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A comment that names another column lets the tasks send each message."""
+    """In one step or in many; a comment that names another column lets the tasks send each message."""
     monkeypatch.setattr(sql, "COPIES", copies)
-    roots = [*damaged_stores.values(), golden_stores["broker-497"], golden_stores["471-basic"]]
+    roots = [*list(damaged_stores.values())[::8], golden_stores["broker-497"], golden_stores["471-basic"]]
     counted, each = (
         document("sql", query + comment, *roots, "--limit", 1_000_000) for comment in ("", " -- physicalOffset")
     )

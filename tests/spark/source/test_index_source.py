@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,10 @@ def test_every_entry(name: str, tmp_path: Path) -> None:
             assert all(
                 row["slot"] == row["keyHash"] % slots[path] and row["prevIndex"] < row["entry"] for row in of_file
             )
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        for row in rows:
+            found[row["keyHash"]].add(row["phyOffset"])
         messages = [item for item in store.commit_log.scan() if isinstance(item, Message)]
-        for message in messages:
-            for key in keys(message.properties):
-                found = {row["phyOffset"] for row in rows if row["keyHash"] == key_hash(message.topic, key)}
-                assert found == set(store.index.phy_offsets(message.topic, key))
+        for topic, key in {(message.topic, key) for message in messages for key in keys(message.properties)}:
+            assert found[key_hash(topic, key)] == set(store.index.phy_offsets(topic, key))
     assert {(row["broker"], row["store"]) for row in rows} == {(tmp_path.name, str(root))}
