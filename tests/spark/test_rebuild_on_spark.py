@@ -32,6 +32,7 @@ pytestmark = pytest.mark.spark
 CASES = damage_cases()
 DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 12 == 0]
 WRITABLE = [name for name in READABLE_NAMES if not name.startswith("326")]
+NEWEST_OF_EACH_KIND = sorted({name.removeprefix("broker-").partition("-")[2]: name for name in WRITABLE}.values())
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ def same_as_here(root: Path, folder: Path, run: Rmqctl) -> None:
     assert tree_hash(root) == before
 
 
-@pytest.mark.parametrize("name", WRITABLE)
+@pytest.mark.parametrize("name", NEWEST_OF_EACH_KIND)
 def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     same_as_here(unpack(name, tmp_path), tmp_path, rmqctl)
 
