@@ -13,6 +13,7 @@ import pytest
 
 from rmqctl.spark.session.session import Target, session
 from tests.support import connect_server, spark_cluster
+from tests.support.class_archive import with_archive
 from tests.support.connect_server import ConnectServer
 from tests.support.spark_cluster import Cluster
 from tests.support.spark_process import QUICK_JVM
@@ -21,11 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+MANY = 300  # tests of Spark: then an archive of its classes pays
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _jvms_start_quickly() -> Iterator[None]:
+def _jvms_start_quickly(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    are_many = sum(item.get_closest_marker("spark") is not None for item in request.session.items) >= MANY
+    archive = tmp_path_factory.mktemp("classes") / "classes.jsa"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", QUICK_JVM)
+        patch.setenv("SPARK_SUBMIT_OPTS", with_archive(archive) if are_many else QUICK_JVM)
         yield
+    archive.unlink(missing_ok=True)
 
 
 class SharedSession:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -111,14 +112,15 @@ class Cluster:
 @contextmanager
 def started(folder: Path) -> Iterator[Cluster]:
     """A cluster that keeps its files in `folder`, up to the end of the block."""
-    events, settings = folder / "events", folder / "conf"
+    events, settings, jvm = folder / "events", folder / "settings.conf", os.environ.get("SPARK_SUBMIT_OPTS", QUICK_JVM)
     events.mkdir()
-    settings.mkdir()
-    (settings / "spark-defaults.conf").write_text(_DEFAULTS.format(workers=WORKERS, events=events, jvm=QUICK_JVM))
-    conf = {"SPARK_CONF_DIR": str(settings), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
-    environ = without_our_code(folder) | conf | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
+    settings.write_text(_DEFAULTS.format(workers=WORKERS, events=events, jvm=jvm))
+    of_daemons = {"SPARK_DAEMON_JAVA_OPTS": jvm, "JAVA_HOME": str(java_home(os.environ, folder / "java"))}
+    environ = without_our_code(folder) | of_daemons
     with ExitStack() as stack:
-        at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        # a folder of settings would be on the class path, and no archive of classes fits a path with files in a folder
+        named = ["--properties-file", str(settings)]
+        at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *named]
         master = stack.enter_context(
             SparkProcess("spark-class", [f"{_DEPLOY}.master.Master", *at], environ, folder / "master.log")
         )
@@ -132,7 +134,8 @@ def started(folder: Path) -> Iterator[Cluster]:
             )
         for worker in workers:
             worker.said(r"(Successfully registered with master)")
-        yield Cluster(url, {**os.environ, **LOOPBACK, **conf}, [worker.pid for worker in workers], events)
+        of_drivers = {**os.environ, **LOOPBACK, "PYSPARK_SUBMIT_ARGS": shlex.join([*named, "pyspark-shell"])}
+        yield Cluster(url, of_drivers, [worker.pid for worker in workers], events)
 
 
 def kill_executors(job: subprocess.Popen[str]) -> int:
