@@ -35,6 +35,15 @@ def _jvms_start_quickly(request: pytest.FixtureRequest, tmp_path_factory: pytest
     archive.unlink(missing_ok=True)
 
 
+# not 200 tasks for a few rows; nor Java that is compiled for each query: sessions of their own have that
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 class SharedSession:
     """One session, begun by the first who asks; a job without --master finds it."""
 
@@ -45,8 +54,8 @@ class SharedSession:
     def get(self) -> SparkSession:
         if self._spark is None:
             self._spark = self._stack.enter_context(session(Target(master="local[2]"), os.environ))
-            self._spark.conf.set("spark.sql.shuffle.partitions", "2")  # not 200 tasks for a few rows
-            self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+            for name, value in SETTINGS.items():
+                self._spark.conf.set(name, value)
         return self._spark
 
     def end(self) -> None:
