@@ -88,34 +88,34 @@ def exported(folder: Path) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: int(row["physicalOffset"]))
 
 
-def as_here(run: Run, stores: Stores, folder: Path, rmqctl: Rmqctl) -> dict[str, Done]:
-    """Runs every job there, and here; what is done in one session there."""
-    copy = Path(shutil.copytree(stores.rebuilt, folder / "copy"))
-    before = [tree_hash(root) for root in stores[:-1]]
-    there, here = questions(stores, folder / "there"), questions(stores, folder / "here")
-    jobs = {"verify": ["verify", stores.lmq], **there}
+def answers(run: Run, stores: Stores, rebuilt: Path, target: Path) -> dict[str, Done]:
+    """What every job leaves there, in one session."""
+    jobs = {"verify": ["verify", stores.lmq], **questions(stores, target)}
     lines = [["job", *words, "-o", "json"] for words in jobs.values()]
-    done = run([*lines, ["job", "rebuild", stores.rebuilt, "--yes"]])
-    found = dict(zip([*jobs, "rebuild"], done, strict=True))
-    verified = rmqctl("verify", stores.lmq, "-o", "json")
-    assert found["verify"].result.code == verified.code == 0
-    assert without_seconds(found["verify"].result.document()) == without_seconds(verified.document())
-    for name, words in here.items():
-        assert told(found[name].result) == told(rmqctl("job", *words, "-o", "json")), name
-    assert exported(folder / "there") == exported(folder / "here") != []
-    assert rmqctl("rebuild", copy, "all", "--yes").code == found["rebuild"].result.code == 3
-    assert files_of(stores.rebuilt) == files_of(copy)
-    assert before == [tree_hash(root) for root in stores[:-1]]
-    return found
+    done = run([*lines, ["job", "rebuild", rebuilt, "--yes"]])
+    return dict(zip([*jobs, "rebuild"], done, strict=True))
 
 
-def test_on_a_cluster(spark: SparkSession, cluster: Cluster, stores: Stores, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    found = as_here(cluster.run, stores, tmp_path, rmqctl)
-    for name in ("verify", "stats", "rebuild"):  # two tasks or more, of two executors
-        assert len(cluster.tasks(found[name].begin, found[name].end)) == 2
-
-
-def test_by_spark_connect(
-    spark: SparkSession, connect: ConnectServer, stores: Stores, tmp_path: Path, rmqctl: Rmqctl
+def test_answers_there_are_those_here(
+    spark: SparkSession, cluster: Cluster, connect: ConnectServer, stores: Stores, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    as_here(connect.run, stores, tmp_path, rmqctl)
+    before = [tree_hash(root) for root in stores]
+    verified = rmqctl("verify", stores.lmq, "-o", "json")
+    here = {
+        name: told(rmqctl("job", *words, "-o", "json")) for name, words in questions(stores, tmp_path / "here").items()
+    }
+    copy = Path(shutil.copytree(stores.rebuilt, tmp_path / "copy"))
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    for where, run in (("cluster", cluster.run), ("connect", connect.run)):
+        rebuilt = Path(shutil.copytree(stores.rebuilt, tmp_path / where / "rebuilt"))
+        found = answers(run, stores, rebuilt, tmp_path / where / "out")
+        assert found["verify"].result.code == verified.code == 0
+        assert without_seconds(found["verify"].result.document()) == without_seconds(verified.document())
+        assert {name: told(found[name].result) for name in here} == here
+        assert exported(tmp_path / where / "out") == exported(tmp_path / "here") != []
+        assert found["rebuild"].result.code == 3
+        assert files_of(rebuilt) == files_of(copy)
+        if where == "cluster":
+            for name in ("verify", "stats", "rebuild"):  # two tasks or more, of two executors
+                assert len(cluster.tasks(found[name].begin, found[name].end)) == 2
+    assert before == [tree_hash(root) for root in stores]
