@@ -34,7 +34,8 @@ STORES = {
     "471-basic": "4.7", "497-batch": "4.7", "471-ipv6": "4.7", "497-tx": "4.7", "497-delay": "4.7", "broker-497": "4.7",
     "497-lmq": "4.9", "533-lmq": "4.9", "533-longtopic": "5.3", "533-propcrc": "4.7", "broker-533": "5.3",
 }  # fmt: skip
-ZEROS = range(65536, 3 * 65536)
+FILE_SIZE = 65536
+ZEROS = range(FILE_SIZE, 3 * FILE_SIZE)
 golden_of = cache(expected)
 SMALL_LOG = {"mappedFileSizeCommitLog": str(16 * 1024)}
 Place = tuple[str, int, int]
@@ -150,7 +151,8 @@ def test_ruined_records_cost_no_other_message(version: str, tmp_path: Path) -> N
         stores["checked"] = stores["533-propcrc"]._replace(settings={"forceVerifyPropCRC": "true"})
         lost["checked"] = lost["533-propcrc"]
     stores["zeros"] = Stored("471-basic", unpack("471-basic", tmp_path / "zeros"))
-    overwrite(stores["zeros"].root, ZEROS.start, bytes(len(ZEROS)))
+    for file in ZEROS[::FILE_SIZE]:
+        overwrite(stores["zeros"].root, file, bytes(FILE_SIZE))
     mended = mend(stores["zeros"].root)
     assert (mended.dropped, mended.records[0].physical_offset) == ([], ZEROS.start)
     lost["zeros"] = without(golden_of("471-basic"), ZEROS.__contains__)

@@ -212,14 +212,14 @@ def scenes(none: str, mute: str, dead: str) -> dict[str, list[str]]:
     [
         ("4.9.7", {}, scenes(NONE, LATE, NONE)),
         ("5.3.3", {}, scenes(OK, OK, OK)),
+        ("5.3.3", TWO, scenes(LATE, LATE, LATE)),
         ("5.5.0", TWO, scenes(LATE, LATE, LATE)),
     ],
-    ids=["4.9.7", "5.3.3", "5.5.0-two"],
+    ids=["4.9.7", "5.3.3", "5.3.3-two", "5.5.0-two"],
 )
 def test_the_same_play_has_the_same_statuses(
     version: str, settings: Mapping[str, str], expected: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """A slave's acknowledgements are counted by the same rules in 5.3 and 5.5: one of them has one replica, one two."""
     with Cluster(version, tmp_path / "real") as cluster:
         real = play(RealMaster(cluster, settings))
     with our_master(version, settings, tmp_path / "ours") as master:

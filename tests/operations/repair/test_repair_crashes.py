@@ -56,7 +56,7 @@ MIDDLE = 11  # the message that is damaged, and at which the log is cut
 BODY_AT = 88  # in a record
 UNFINISHED = (JournalState.BEGUN, JournalState.UNDOING)
 CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_WITHIN)  # after a call is before the next one
-KILLS = 30
+KILLS = 10
 SAMPLED = 61  # a sample has every 61st call
 
 

@@ -522,7 +522,7 @@ def test_no_undo_takes_what_an_interrupted_clean_left(store: Path, rmqctl: Rmqct
 
 
 STEPS = pytest.mark.parametrize(
-    "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(17, id="some")]
+    "step", [pytest.param(5, marks=pytest.mark.slow, id="many"), pytest.param(17, id="some")]
 )
 
 
