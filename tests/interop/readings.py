@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from rmqctl.store.config.file_sizes import Geometry as Sizes
 from tests.real_store.harness import NO_SETTINGS, Geometry, RealRocketMQ, broker_conf
 from tests.store.engine.test_dispatcher import geometry
 
@@ -23,14 +24,18 @@ class Stored(NamedTuple):
     settings: Mapping[str, str] = NO_SETTINGS
 
 
-def sizes(golden: str) -> Geometry:
-    """The golden stores' sizes, for the harness."""
-    size = geometry(golden)
+def for_harness(size: Sizes) -> Geometry:
+    """Our sizes as the harness takes them: a queue file's in units."""
     return Geometry(size.commitlog_file_size, size.consumequeue_file_size // 20, size.index_slots, size.index_entries)
 
 
+def sizes(golden: str) -> Geometry:
+    """The sizes of a golden store's files."""
+    return for_harness(geometry(golden))
+
+
 def settings_of(golden: str) -> dict[str, str]:
-    """What a golden store's broker.conf says besides sizes."""
+    """Further keys of a golden store's broker.conf."""
     if "lmq" in golden:
         return {"enableLmq": "true", "enableMultiDispatch": "true"}
     return {"enableConsumeQueueExt": "true"} if "cqext" in golden else {}
@@ -45,9 +50,9 @@ def read_copies(
     key_messages: int = 1000,
     time_look_ups: bool = False,
 ) -> dict[Name, dict[str, Any]]:
-    """What a version says of a copy of each store, as `RealRocketMQ.read` of it.
+    """Have a version read a copy of each store, as `RealRocketMQ.read` does.
 
-    `abort` says whether that file is there, where it is not left as it is.
+    With `abort` or without it is what a copy starts; None leaves that file as it is.
     """
     with tempfile.TemporaryDirectory(prefix="rmqctl-copies-") as folder:
         confs = []

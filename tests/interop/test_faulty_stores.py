@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.config.store_path import ABORT
-from tests.interop.readings import about
-from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.interop.readings import about, for_harness
+from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_faults import GOLDEN, written_with
 from tests.support.faulty_system import CRASHES, Fault, FaultySystem
 
 pytestmark = pytest.mark.interop
 
-SIZES = Geometry(
-    GOLDEN.commitlog_file_size, GOLDEN.consumequeue_file_size // 20, GOLDEN.index_slots, GOLDEN.index_entries
-)
+SIZES = for_harness(GOLDEN)
 # calls in the midst of it: of all calls, and of writes
 AT = {fault: 230 if fault in (Fault.SHORT_WRITE, Fault.TORN_WRITE, Fault.CRASH_WITHIN) else 401 for fault in Fault}
 LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}

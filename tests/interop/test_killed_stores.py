@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.readings import about
-from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.interop.readings import about, for_harness
+from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_message_store import SMALL, stored
 from tests.support.killed_writer import assert_no_gaps, killed_while_writing
 
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.interop
 
 KILLS = 50
 PROFILE_OF = {"4.9.7": "4.9", "5.3.3": "5.3"}
-GEOMETRY = Geometry(
-    SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries
-)
+GEOMETRY = for_harness(SMALL)
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)

@@ -36,7 +36,7 @@ def messages_of(root: Path) -> dict[QueueKey, list[tuple[int, int]]]:
 def test_append_makes_the_queues_that_the_real_store_makes(
     version: str, profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which was started twice. And its start after a crash is the one that recover foretells."""
+    """Both are begun twice; then a real start after a crash comes to what recover foretells."""
     real, theirs = RealRocketMQ(version), tmp_path / "theirs"
     for _ in range(2):
         assert set(real.put_lines(theirs, light_traffic(), geometry=SIZES, settings=LIGHT_SETTINGS)) == {"PUT_OK"}

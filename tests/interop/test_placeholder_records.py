@@ -141,7 +141,7 @@ def without(golden: dict[str, Any], places: Callable[[int], bool]) -> set[Place]
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_ruined_records_cost_no_other_message(version: str, tmp_path: Path) -> None:
-    """In every kind of store, also where a broker is told to check the property CRC; and whole files of zeros."""
+    """Of every kind of store, also under forceVerifyPropCRC; and where two files are zeros."""
     stores, lost = {}, {}
     for base in (base for base in STORES if PROFILE_OF[version] >= STORES[base]):
         stores[base] = Stored(base, unpack(base, tmp_path / base))

@@ -15,8 +15,8 @@ from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.commit_log_writer import PutSettings, put_settings
+from tests.interop.readings import for_harness
 from tests.interop.test_written_stores import PROFILE_OF, WRITTEN_FOR, assert_the_same
-from tests.real_store.harness import Geometry as RealGeometry
 from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_message_store import findings, message
 from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
@@ -24,9 +24,7 @@ from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_
 pytestmark = pytest.mark.interop
 
 SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
-REAL_SIZES = RealGeometry(
-    SIZES.commitlog_file_size, SIZES.consumequeue_file_size // 20, SIZES.index_slots, SIZES.index_entries
-)
+REAL_SIZES = for_harness(SIZES)
 WITH_EXT = BrokerConf(consumequeue_ext_enabled=True)
 SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": str(SIZES.consumequeue_ext_file_size)}
 

@@ -18,8 +18,8 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.serve.message_reader import TIME_MAX, MessageReader
 from rmqctl.store.serve.subscription import Subscription
 from rmqctl.store.write.commit_log_writer import PutSettings
-from tests.interop.readings import about
-from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.interop.readings import about, for_harness
+from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_message_store import message
 from tests.support.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
 
@@ -117,12 +117,6 @@ def ours(reader: MessageReader, question: Question) -> Any:
 CASES = [("small", SMALL, how) for how in DAMAGES] + [("large", LARGE, how) for how in (WHOLE, RAISED)]
 
 
-def real_sizes(sizes: Sizes) -> Geometry:
-    return Geometry(
-        sizes.commitlog_file_size, sizes.consumequeue_file_size // 20, sizes.index_slots, sizes.index_entries
-    )
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers(version: str, tmp_path: Path) -> None:
     """Whole, damaged, of large files; and where we delivered delayed messages."""
@@ -139,7 +133,7 @@ def test_answers(version: str, tmp_path: Path) -> None:
     for root, (sizes, reader) in stores.items():
         copy = shutil.copytree(root, root.with_name(f"{root.name} copy"))
         questions = OF_DELIVERED if root == delivered else gets(reader) + times() + queries()
-        asked.append((copy, real_sizes(sizes), questions))
+        asked.append((copy, for_harness(sizes), questions))
     answers = RealRocketMQ(version, timeout=600).ask_all(asked)
     for (root, (_, reader)), (*_, questions), theirs in zip(stores.items(), asked, answers, strict=True):
         with about(root.name):

@@ -275,13 +275,9 @@ class RealRocketMQ:
 
         A store that takes longer than `seconds` hangs.
         """
-        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
-            listed.writelines(f"{conf}\n" for conf in confs)
-            listed.flush()
-            options: dict[str, int | str] = {"confs": listed.name, "start": start, "seconds": seconds}
-            options |= {"keyMessages": key_messages, "timeLookUps": time_look_ups}
-            answers: list[dict[str, Any]] = self._run_program("ReadAll", options)
-        return answers
+        options: dict[str, int | str] = {"start": start, "seconds": seconds}
+        options |= {"keyMessages": key_messages, "timeLookUps": time_look_ups}
+        return self._run_confs("ReadAll", confs, options)
 
     def clean_all(self, confs: Sequence[Path]) -> list[dict[str, Any]]:
         """Each store that a broker.conf is for is loaded and deletes files, as it would every 10 seconds: loaded,
@@ -293,11 +289,7 @@ class RealRocketMQ:
         in the log's first file and does not end; `cleanRetainedTopics` (with commas), then mqadmin's cleanUnusedTopic
         where only these are known.
         """
-        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
-            listed.writelines(f"{conf}\n" for conf in confs)
-            listed.flush()
-            answers: list[dict[str, Any]] = self._run_program("Clean", {"confs": listed.name})
-        return answers
+        return self._run_confs("Clean", confs, {})
 
     def serve(
         self,
@@ -395,7 +387,14 @@ class RealRocketMQ:
                 conf.write_text(broker_conf(store, geometry, NO_SETTINGS), encoding="ascii")
                 lines = ["\t".join(map(str, question)) + "\n" for question in questions]
                 Path(f"{conf}.questions").write_text("".join(lines), encoding="utf-8")
-            answers: list[list[Any]] = self._run_program("Ask", {"confs": " ".join(map(str, confs))})
+            return self._run_confs("Ask", confs, {})
+
+    def _run_confs(self, program: str, confs: Sequence[Path], options: Mapping[str, int | str]) -> list[Any]:
+        """What a program says of the store of each broker.conf."""
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
+            listed.writelines(f"{conf}\n" for conf in confs)
+            listed.flush()
+            answers: list[Any] = self._run_program(program, {"confs": listed.name, **options})
         return answers
 
     def _run(

@@ -1,11 +1,11 @@
 """The real RocketMQ's jars and our programs around it, resolved with Maven, compiled with javac, kept in a cache
 folder.
 
-The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`): VERSION/lib-HASH/
-jars; HASH is of pom.xml VERSION/jar-HASH/ our classes; HASH is of pom.xml and of the Java sources
-VERSION/archive-HASH/ classes as a JVM maps them; HASH is of the same A folder is made
-under another name and renamed when it is complete, so its existence says that it can be used; of two runs at once the
-later one waits, and takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
+The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`). A VERSION's folder
+has lib-HASH (RocketMQ's jars; the hash is of pom.xml), jar-HASH (our programs; of pom.xml and the Java sources) and
+archive-HASH (classes as a JVM maps them; of the same). Each is made under another name and renamed when it is complete,
+so its existence says that it can be used; of two runs at once the later one waits, and takes the earlier one's. Nothing
+is ever removed; the whole cache may be, at any time.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def exported(folder: Path) -> list[dict[str, Any]]:
 
 
 def answers(run: Run, stores: Stores, rebuilt: Path, target: Path) -> dict[str, Done]:
-    """What every job leaves there, in one session."""
+    """Run every job in one session; the results by their names."""
     jobs = {"verify": ["verify", stores.lmq], **questions(stores, target)}
     lines = [["job", *words, "-o", "json"] for words in jobs.values()]
     done = run([*lines, ["job", "rebuild", rebuilt, "--yes"]])

@@ -15,7 +15,7 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.QueryMessageResult;
 
-/** Loads the store of each broker.conf of -Dconfs and answers the questions in CONF.questions: one a line, words separated by tabs. */
+/** Loads the store of each broker.conf that a line of -Dconfs names, and answers the questions in CONF.questions: a line each, with tabs. */
 public final class Ask {
     /** Stands for an offset where the store itself fails on a look-up. */
     private static final long LOOK_UP_FAILED = -9;
@@ -32,7 +32,7 @@ public final class Ask {
 
     private static Object askAll() throws Exception {
         List<Object> answers = new ArrayList<>();
-        for (String conf : Program.text("confs").split(" ")) {
+        for (String conf : Files.readAllLines(Paths.get(Program.text("confs")), StandardCharsets.UTF_8)) {
             answers.add(ask(conf));
         }
         return answers;
