@@ -48,8 +48,8 @@ CAUSES: dict[str, CauseKind] = {
     ),
     "broker-conf-wrong": CauseKind(
         "broker.conf does not fit the files of the store: {subjects}",
-        "The files are not what is wrong. With this broker.conf, a broker does not start, or takes files of another "
-        "length for none.",
+        "The files are not what is wrong. With this broker.conf, a broker does not start, takes files of another "
+        "length for none, or finds no message by its key.",
     ),
     "disk-full": CauseKind(
         "The disk is so full that brokers refuse messages: {subjects}",

@@ -21,6 +21,7 @@ from rmqctl.store.read.consumers.consumer_offsets import (
     consumer_offsets,
 )
 from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.read.store_file_sizes import is_long_enough
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read.consumers.consumer_offsets import StoredOffset
 
 LMQ_SINCE = 4, 9, 3
@@ -125,7 +125,7 @@ def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
         taken: int | None = getattr(read, key.field)
         if said_as is None or taken is None:
             continue
-        sizes = Counter(file.size_on_disk for file in _files(store, key))
+        sizes = _sizes(store, key)
         actual, files = sizes.most_common(1)[0] if sizes else (0, 0)
         others = {line.size for one, line in lines.items() if one in (key.old, key.new)}
         if actual and taken not in sizes and taken not in _distances(store, key) and (files > 1 or actual in others):
@@ -133,12 +133,23 @@ def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
     return found
 
 
-def _files(store: ReadOnlyStore, key: SizeKey) -> Iterable[MappedFile]:
+def _sizes(store: ReadOnlyStore, key: SizeKey) -> Counter[int]:
+    """Return how many files have each length, or each number of slots.
+
+    The capacity of index files may change: brokers find what a file has, in a file that they made longer, too.
+    """
+    if key.field == "index_slots":
+        settings = store.conf._replace(index_slots=None)  # the files themselves say how many slots they have
+        index = ReadOnlyStore(store.path.root, settings, storage=store.storage).index
+        return Counter(file.slots for file in index.files if is_long_enough(file))
     if key.field == "commitlog_file_size":
-        return store.commit_log.queue.files
+        return Counter(file.size_on_disk for file in store.commit_log.queue.files)
+    if key.field == "consumequeue_ext_file_size":
+        extensions = store.extensions.values() if store.conf.consumequeue_ext_enabled else ()
+        return Counter(file.size_on_disk for extension in extensions for file in extension.queue.files)
     is_batch = key.field == "batchconsumequeue_file_size"
     queues = (queue for queue in store.queues.values() if isinstance(queue, BatchConsumeQueue) == is_batch)
-    return (file for queue in queues for file in queue.queue.files)
+    return Counter(file.size_on_disk for queue in queues for file in queue.queue.files)
 
 
 def _distances(store: ReadOnlyStore, key: SizeKey) -> set[int]:
@@ -194,7 +205,7 @@ def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> li
 
 def _unsaid_sizes(store: ReadOnlyStore, version: str) -> Iterator[str]:
     for key in SIZE_KEYS:
-        sizes = Counter(file.size_on_disk for file in _files(store, key))
+        sizes = _sizes(store, key)
         if sizes and usual_size(key) not in sizes and not store.conf.size_lines.keys() & {key.old, key.new}:
             size = sizes.most_common(1)[0][0]
             yield f"{key.name(number_of(version))}={size}, which broker.conf does not set (default: {usual_size(key)})"
@@ -207,4 +218,4 @@ def audit_conf(conf: BrokerConf, version: str, wrong: Iterable[WrongSize]) -> It
         said = f"line {one.line.first}: {one.said_as}={one.line.size}"
         if one.said_as != one.name:
             said += f" is ignored by {version}, which reads {one.name} and takes its default, {one.taken}"
-        yield Finding("conf-size", conf.path, None, f"{said}; {have} {one.actual} bytes")
+        yield Finding("conf-size", conf.path, None, f"{said}; {have} {one.actual} {one.key.unit}")

@@ -10,6 +10,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.profile import NO_SETTINGS, StartSettings
 from rmqctl.store.config.clean_config import USUAL_EXPIRY, ExpirySettings, expiry_settings
+from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.config.ha_config import USUAL_HA, HAConf, ha_conf
 from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing_conf
@@ -25,12 +26,13 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class SizeKey(NamedTuple):
     """A length of files in broker.conf: its key before and since RENAMED_IN.
 
-    `field` is its name in BrokerConf and in Geometry.
+    `field` is its name in BrokerConf and in Geometry, and `unit` says what it counts.
     """
 
     field: str
     old: str
     new: str
+    unit: str = "bytes"
 
     def name(self, version: tuple[int, ...]) -> str:
         """Return the key that a version reads."""
@@ -41,13 +43,15 @@ SIZE_KEYS = (
     SizeKey("commitlog_file_size", "mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
     SizeKey("consumequeue_file_size", "mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
     SizeKey("batchconsumequeue_file_size", "mapperFileSizeBatchConsumeQueue", "mapperFileSizeBatchConsumeQueue"),
+    SizeKey("consumequeue_ext_file_size", "mappedFileSizeConsumeQueueExt", "mappedFileSizeConsumeQueueExt"),
+    SizeKey("index_slots", "maxHashSlotNum", "maxHashSlotNum", "slots"),
 )
 
 
 class SizeLine(NamedTuple):
     """The lines of broker.conf, counted from 1, that set a length.
 
-    `size` is in bytes, and rounded as the broker does.
+    `size` is in bytes or in the key's unit, and rounded as the broker does.
     """
 
     size: int
@@ -109,15 +113,17 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
     size_of = {
         key.field: next((lines[name].size for name in (key.new, key.old) if name in lines), None) for key in SIZE_KEYS
     }
+    has_extensions = said.flag("enableConsumeQueueExt")
+    ext_size = size_of["consumequeue_ext_file_size"]
     return BrokerConf(
         commitlog_paths=tuple(dict.fromkeys((*said.paths("storePathCommitLog"), *read_only))),
         read_only_commitlog_paths=read_only,
         commitlog_file_size=size_of["commitlog_file_size"],
         consumequeue_file_size=size_of["consumequeue_file_size"],
-        consumequeue_ext_enabled=said.flag("enableConsumeQueueExt"),
-        consumequeue_ext_file_size=said.number("mappedFileSizeConsumeQueueExt"),
+        consumequeue_ext_enabled=has_extensions,
+        consumequeue_ext_file_size=ext_size or (Geometry().consumequeue_ext_file_size if has_extensions else None),
         batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
-        index_slots=said.number("maxHashSlotNum"),
+        index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
         delays_ms=_delays(said.text("messageDelayLevel"), path),

@@ -43,14 +43,14 @@ def _most_common(sizes: list[int], default: int) -> int:
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
     """Return the most common (number of slots, number of entries) of index files.
 
-    The number of entries is the capacity of the index file. An index file is ignored if it is too short for a header,
-    or too short for indexCount entries. The result is None if all index files are ignored. Raises OSError.
+    The number of entries is the capacity. The result is None if no file is long enough. Raises OSError.
     """
-    shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
+    shapes = [(file.slots, file.capacity) for file in store.index.files if is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
 
 
-def _is_long_enough(file: IndexFile) -> bool:
+def is_long_enough(file: IndexFile) -> bool:
+    """Return whether an index file has a header, and room for its entries."""
     header = file.header()
     return header is not None and header.index_count <= file.capacity
 

@@ -60,6 +60,8 @@ def test_with_a_broker_alive_the_next_begins_with_stopping_it(golden: Golden, rm
 
 
 LOG, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
+SLOTS = "maxHashSlotNum"
+EXT = "mappedFileSizeConsumeQueueExt"
 OLD_LOG, OLD_QUEUE = "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue"  # MessageStoreConfig up to 4.5.1
 
 
@@ -80,7 +82,7 @@ def test_a_broker_conf_that_does_not_fit_is_one_cause(
 ) -> None:
     """Its next corrects the lines, and nothing is wrong then."""
     store, conf = golden("497-basic"), tmp_path / "broker.conf"
-    conf.write_text(f"brokerName=a\n{said}")
+    conf.write_text(f"brokerName=a\n{said}{SLOTS}=100\n")
     words = ("doctor", store, "--broker-conf", conf, "--broker-version", version, "-o", "json")
     document = rmqctl(*words).document()
     assert document["assumed"] == []
@@ -108,7 +110,27 @@ def test_what_no_option_said_is_said_once(golden: Golden, tmp_path: Path, rmqctl
     )
     conf.write_text(f"{LOG}=65536\n")
     document = rmqctl("doctor", store, "--broker-conf", conf, "--broker-version", "4.9.7", "-o", "json").document()
-    assert document["assumed"] == [f"{QUEUE}=1000, which broker.conf does not set (default: 6000000)"]
+    assert document["assumed"] == [
+        f"{QUEUE}=1000, which broker.conf does not set (default: 6000000)",
+        f"{SLOTS}=100, which broker.conf does not set (default: 5000000)",
+    ]
+
+
+def test_slots_that_no_index_file_has(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real 4.9.7 starts, and finds 1 of 65 keys; with another maxIndexNum alone, all 65."""
+    store, conf = golden("497-basic"), tmp_path / "broker.conf"
+    conf.write_text(f"{LOG}=65536\n{QUEUE}=1000\n{SLOTS}=200\nmaxIndexNum=999\n")
+    found = causes(store, rmqctl, "--broker-conf", conf)
+    assert found == {"broker-conf-wrong": f"sed -i.bak -e '3s/.*/{SLOTS}=100/' {conf}"}
+    subprocess.run(found["broker-conf-wrong"], shell=True, check=True)
+    assert causes(store, rmqctl, "--broker-conf", conf) == {}
+
+
+def test_a_length_that_no_extension_has(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = golden("471-cqext"), tmp_path / "broker.conf"
+    conf.write_text(f"{LOG}=65536\n{QUEUE}=1000\nenableConsumeQueueExt=true\n{EXT}=4096\n")
+    found = causes(store, rmqctl, "--broker-conf", conf)
+    assert found == {"broker-conf-wrong": f"sed -i.bak -e '4s/.*/{EXT}=50331648/' {conf}"}
 
 
 @pytest.mark.parametrize("read", [None, "{}", '{"offsetTable":{"orders@old":{0:1}}}'])
