@@ -61,6 +61,10 @@ class StartRules(NamedTuple):
 
     Otherwise, it begins at the third file from the end, and dispatches nothing.
     """
+    repeats_by_start: bool
+    """A queue skips what begins at or before the start of its last record. Otherwise, at its end or before it."""
+    keeps_repeats: bool
+    """A message whose queue offset is before the queue's end gets a unit at the end. Otherwise, it gets none."""
     passes_over_wrong_lengths: bool
     """An abnormal recovery goes on after a record whose lengths do not add up to TOTALSIZE."""
     checks_first_record: bool
@@ -115,6 +119,8 @@ _4_1_0 = StartRules(
     knows_ipv6=False,
     checks_room=False,
     recovers_from_queues=False,
+    repeats_by_start=True,
+    keeps_repeats=True,
     passes_over_wrong_lengths=True,
     checks_first_record=False,
     recovers_by_logics_offset=False,
@@ -127,9 +133,13 @@ _4_1_0 = StartRules(
     dispatches_to_lmq=False,
     light_queues_for_all_topics=True,
 )
-_4_3_2 = _4_1_0._replace(queue_cut=QueueCut.BY_END_BEFORE_SCAN, passes_over_wrong_lengths=False)
+_4_2_0 = _4_1_0._replace(keeps_repeats=False)
+_4_3_2 = _4_2_0._replace(queue_cut=QueueCut.BY_END_BEFORE_SCAN, passes_over_wrong_lengths=False)
 _4_5_0 = _4_3_2._replace(
-    stops_loading_at_wrong_length=False, destroys_queues_without_log=True, dispatches_in_start=True
+    repeats_by_start=False,
+    stops_loading_at_wrong_length=False,
+    destroys_queues_without_log=True,
+    dispatches_in_start=True,
 )
 _4_6_0 = _4_5_0._replace(knows_ipv6=True)
 _4_9_2 = _4_6_0._replace(stops_loading_at_wrong_length=True)
@@ -150,7 +160,8 @@ _5_5_0 = _5_4_0._replace(recovers_by_logics_offset=True, fails_on_empty_last_que
 _5_5_1 = _5_5_0._replace(forgets_min_without_files=True)
 
 ROWS = (
-    ("4.1.0 4.2.0 4.3.0 4.3.1", _4_1_0),
+    ("4.1.0", _4_1_0),
+    ("4.2.0 4.3.0 4.3.1", _4_2_0),
     ("4.3.2 4.4.0", _4_3_2),
     ("4.5.0 4.5.1 4.5.2", _4_5_0),
     ("4.6.0 4.6.1 4.7.0 4.7.1 4.8.0 4.9.0 4.9.1", _4_6_0),

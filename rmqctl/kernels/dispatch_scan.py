@@ -48,18 +48,13 @@ DISPATCH_COLUMNS = row_type(
 )
 # traits of a row, in this order: the one-record decoder must read the message; it has DELAY; it names LMQ queues; its
 # first hash is the hash of UNIQ_KEY; it is a placeholder that `recover --keep-going` wrote, with a place in a queue;
-# its last hash is the hash of TAGS; clients reject a port; clients reject the body (`rmqctl.format.client_check`). The
-# last two are never set for a rollback, which no client gets.
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    64,
-    128,
+# its last hash is the hash of TAGS; clients reject a port; clients reject the body (`rmqctl.format.client_check`); its
+# DELAY is more than 9 digits, or something else. WRONG_PORT and WRONG_COMPRESSION are never set for a rollback, which
+# no client gets.
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY = (
+    1 << bit for bit in range(9)
 )
+USUAL_DIGITS = 9  # of a number that fits into an int in any case
 
 # `key_hash` is the hash of the topic and `#`, the text before each key in the index; 0 if the topic is not UTF-8
 QUEUE_TABLE_ROWS = row_type("i8 start", "i4 length queue_id number", "u4 key_hash", "i4 is_text used")
@@ -72,6 +67,7 @@ PROPERTIES_THAT_MATTER = len(_NAMES)
 TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `find_values`
 _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
+_ZERO, _NINE = ord("0"), ord("9")
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _KEY_END = np.uint8(32)
 _KEY_MARK = np.uint32(ord("#"))
@@ -351,6 +347,14 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 
 @inline_kernel
+def _is_odd_number(buffer: Bytes, start: int, end: int) -> Any:
+    for at in range(start, end):
+        if buffer[at] < _ZERO or buffer[at] > _NINE:
+            return True
+    return end - start > USUAL_DIGITS
+
+
+@inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
     """Return the same result as `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
@@ -437,6 +441,8 @@ def _describe(
         is_placeholder = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _PLACEHOLDER_SIGN
         out.traits = _traits(spans, out.hashes_count > 0, with_tags, is_placeholder) | (0 if ok else UNUSUAL)
         out.traits |= _client_traits(buffer, record, is_rollback)
+        if _is_odd_number(buffer, spans[DELAY, 0], spans[DELAY, 1]):
+            out.traits |= ODD_DELAY
         row += 1
     return row, used
 

@@ -25,10 +25,12 @@ from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 # the state of a queue, in units; only max_physical_offset is a physical offset, after the record of the last unit. The
 # last file begins at `base`, and `wrote` of its units are in use. Units [appended_from, base + wrote) are new (-1: no
 # unit is new). New pre-blank units, if any, end at pre_blank_end. All units on the disk point to physical offsets in
-# [leads_from, leads_to); if leads_to is 0, it is not known where they point.
+# [leads_from, leads_to); if leads_to is 0, it is not known where they point. With by_start, max_physical_offset is
+# one byte after the *start* of that record. With keeps_repeats, a queue offset before the queue's end gets a unit at
+# the end.
 FILL_STATES = row_type(
     "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end leads_from leads_to",
-    "i4 has_files is_batch",
+    "i4 has_files is_batch by_start keeps_repeats",
 )
 
 _UNIT = CQ_UNIT.size
@@ -39,7 +41,7 @@ _MULTI = MULTI_DISPATCH
 
 @inline_kernel
 def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    physical_end = total(physical_offset, size)
+    physical_end = total(physical_offset, 1 if state.by_start else size)
     if physical_end <= state.max_physical_offset:
         return
     if not state.has_files:
@@ -56,7 +58,7 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
     elif state.wrote == units_a_file:
         state.base = total(state.base, units_a_file)
         state.wrote = 0
-    if queue_offset != 0 and queue_offset < total(state.base, state.wrote):
+    if queue_offset != 0 and queue_offset < total(state.base, state.wrote) and not state.keeps_repeats:
         return
     state.max_physical_offset = physical_end
     if state.appended_from < 0:
@@ -118,7 +120,7 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
                 break
             state.leads_from = min(state.leads_from, physical_offset) if state.wrote else physical_offset
             state.leads_to = max(state.leads_to, total(physical_offset, 1))
-            state.max_physical_offset = total(physical_offset, size)
+            state.max_physical_offset = total(physical_offset, 1 if state.by_start else size)
             state.wrote += 1
             at += _UNIT
         at = ends[number]
@@ -127,11 +129,11 @@ def recover(raw: Bytes, ends: Numbers, rows: Numbers, bases: Numbers, states: Ro
 def are_before(states: Rows, log_end: int) -> Flags:
     """Return, for each queue, whether a truncation at `log_end` keeps all units.
 
-    A queue keeps all units if each unit is on the disk and points to an offset before `log_end`. `states` are rows of
-    FILL_STATES.
+    A queue keeps all units if each unit is on the disk and points to an offset before `log_end`, and if its last file
+    has a unit. `states` are rows of FILL_STATES.
     """
-    found: Flags = (states["leads_to"] > 0) & (states["leads_to"] <= log_end) & (states["appended_from"] < 0)
-    return found
+    are_known: Flags = (states["leads_to"] > 0) & (states["appended_from"] < 0) & (states["wrote"] > 0)
+    return are_known & (states["leads_to"] <= log_end)
 
 
 def are_from(states: Rows, log_start: int) -> Flags:

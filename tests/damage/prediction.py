@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import CQ_UNIT, is_ext_address
 from rmqctl.format.profile import number_of
 from rmqctl.store.config.broker_conf import read_broker_conf
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -63,13 +63,27 @@ class NotedQueues(RecoveredQueues):
             self._note(key, before.get(key, 0), Unit(message.physical_offset, message.size))
 
     def units(self) -> dict[QueueKey, dict[int, Unit]]:
-        """The units that getMessage reads, for each place of each plain queue from its min offset on."""
+        """The units that getMessage reads, for each place of each plain queue from its min offset on.
+
+        Queues with a torn extension are left out.
+        """
         found = {}
         for queue, low, high in self.with_offsets():
-            if isinstance(queue, RecoveredQueue):
+            if isinstance(queue, RecoveredQueue) and not self._has_torn_extension(queue):
                 read = ((place, self._read(queue, place, low, high)) for place in range(max(low, 0), high))
                 found[queue.topic, queue.queue_id] = {place: unit for place, unit in read if unit}
+                for file in (*queue._files, *queue._left_out):
+                    file.close()
         return found
+
+    def _has_torn_extension(self, queue: RecoveredQueue) -> bool:
+        """What a broker reads at such units depends on the bytes around them, and is no matter of a start."""
+        extension = self._store.extensions.get((queue.topic, queue.queue_id))
+        raw = b"".join(file.read(0, file.size // CQ_UNIT.size * CQ_UNIT.size) for file in queue._files)
+        codes = [code for _, _, code in CQ_UNIT.struct.iter_unpack(raw)] if extension else []
+        return extension is not None and any(
+            extension.tags_code(code) is None for code in codes if is_ext_address(code)
+        )
 
     def _read(self, queue: RecoveredQueue, place: int, low: int, high: int) -> Unit | None:
         """The unit that getMessage reads for a place of a queue [low, high).
@@ -148,16 +162,20 @@ class Prediction(NamedTuple):
 def found_file(begins: Sequence[int], size: int, offset: int, version: tuple[int, ...]) -> int | None:
     """The number of the file that a broker finds for an offset (MappedFileQueue.findMappedFileByOffset).
 
-    `begins` has the offset of each file of `size` bytes. Up to 4.2.0, it is the file of the offset's number, whatever
-    the name of that.
+    `begins` has the offset of each file of `size` bytes. Up to 4.2.0, it is the file of the offset's number (an int),
+    whatever the name of that.
     """
-    number = offset // size - begins[0] // size if begins else -1
+    number = _java_int(offset // size - begins[0] // size) if begins else -1
     if version < FILES_ARE_CHECKED:
         return number if 0 <= number < len(begins) else None
     if not begins or not begins[0] <= offset < begins[-1] + size:
         return None
     order = (*range(max(number, 0), min(number + 1, len(begins))), *range(len(begins)))
     return next((at for at in order if begins[at] <= offset < begins[at] + size), None)
+
+
+def _java_int(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def predict(root: Path, conf: Path, profile: Profile) -> Prediction:

@@ -20,7 +20,9 @@ from rmqctl.kernels.dispatch_scan import (
     HAS_UNIQUE,
     IS_PLACEHOLDER,
     MULTI_DISPATCH,
+    ODD_DELAY,
     UNUSUAL,
+    USUAL_DIGITS,
     WRONG_COMPRESSION,
     WRONG_PORT,
     DispatchTable,
@@ -214,7 +216,10 @@ class DispatchRequestBuilder:
 
 def _traits(message: Message, hashes: list[int], *, with_tags: bool) -> int:
     found = message.properties
-    delayed = DELAYED if properties.DELAY in found else 0
+    delay = found.get(properties.DELAY)
+    delayed = 0 if delay is None else DELAYED
+    if delay and not (delay.isascii() and delay.isdecimal() and len(delay) <= USUAL_DIGITS):
+        delayed |= ODD_DELAY
     multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
     unique = HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
     tag = HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0

@@ -14,12 +14,14 @@ import numpy as np
 
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
 from rmqctl.format.message import Message
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.kernels.dispatch_scan import ODD_DELAY
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.profile import StartRules
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -40,7 +42,7 @@ class Dispatch:
         self._builder = builder
         self._rules = rules
         self._known = 0
-        self._foreign: list[int] = []
+        self._long: list[int] = []
 
     def rows(self, messages: Rows) -> None:
         """Dispatch good messages (rows of DISPATCH_COLUMNS), in log order."""
@@ -61,19 +63,21 @@ class Dispatch:
         self._queues.put_nameless(size)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row from `start` on whose record the broker does not know.
+        """Return the first row from `start` on that the broker may not know.
 
-        Brokers up to 5.0.0 do not know V2 records (for topics longer than 127 bytes). If the broker knows all records,
-        the result is the number of rows.
+        If it knows all records, the result is the number of rows. Brokers up to 5.0.0 do not know V2 records (for
+        topics longer than 127 bytes), and brokers up to 4.5.2 do not know IPv6 hosts. No broker knows a delayed message
+        whose DELAY is no number.
         """
-        if self._rules.knows_long_topics:
-            return len(messages)
-        queues = self._builder.queues
-        for number in range(self._known, len(queues)):
-            if len(queues[number][0]) > LONGEST_V1_TOPIC:
-                self._foreign.append(number)
-        self._known = len(queues)
-        foreign = np.isin(messages["queue"][start:], self._foreign) if self._foreign else np.zeros(1, bool)
+        rows = messages[start:]
+        foreign: Flags = rows["traits"] & ODD_DELAY != 0
+        if not self._rules.knows_ipv6:
+            foreign |= rows["sys_flag"] & (BORNHOST_V6 | STOREHOST_V6) != 0
+        if not self._rules.knows_long_topics:
+            queues = self._builder.queues
+            self._long += [at for at in range(self._known, len(queues)) if len(queues[at][0]) > LONGEST_V1_TOPIC]
+            self._known = len(queues)
+            foreign |= np.isin(rows["queue"], self._long)
         return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
 
 

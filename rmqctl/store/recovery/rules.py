@@ -8,6 +8,7 @@ for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What change
 
 | since   | change                                                                                           |
 |---------|--------------------------------------------------------------------------------------------------|
+| 4.2.0   | a message whose QUEUEOFFSET its queue already has gets no unit                                    |
 | 4.3.2   | queues are cut if they reach the log's end; before: always with `abort`, never without            |
 | 4.5.0   | a file of a wrong length fails the load; start() dispatches what the queues miss                  |
 | 4.6.0   | hosts can have 20 bytes, for IPv6, as SYSFLAG says                                                |
@@ -22,15 +23,16 @@ for the profile 4.7, 4.9.7 for 4.9, 5.3.3 for 5.3 and 5.5.0 for 5.4. What change
 | 5.5.1   | the min offset of a queue without files is 0                                                      |
 
 **1. Load.** The store does not load if a log file or a queue file does not have the configured length, or if a file
-name is not an offset. Since 5.1.0, it does not load with a folder in index/ that is named as an index file. A file with
-a name of fewer digits is loaded as the last one, and the log then ends where this file ends. Up to 4.4.0, and in 4.9.2,
-a file of a wrong length and all files after it are left out instead: the store starts without their messages.
+name is not an offset. With enableConsumeQueueExt, this is also so for the files of consumequeue_ext/. Since 5.1.0, it
+does not load with a folder in index/ that is named as an index file. A file with a name of fewer digits is loaded as
+the last one, and the log then ends where this file ends. Up to 4.4.0, and in 4.9.2, a file of a wrong length and all
+files after it are left out instead: the store starts without their messages.
 
 **2. Queues** (ConsumeQueue.recover). For each queue, the broker checks the last three files. A unit is in use if
 physicalOffset >= 0 and size > 0. The first unit that is not in use ends the queue. The broker deletes later files of
 the queue. Therefore one bad unit can end a queue too early. Older files of the queue are not checked. The *queues' end*
 is the largest max physical offset of all queues. The max physical offset of a queue is the end of its last unit's
-record.
+record; up to 4.4.0, it is the start of this record.
 
 **3. Start file.** Without the file `abort`, the log scan begins here:
 
@@ -119,10 +121,10 @@ checkpoint's indexMsgTimestamp. The indexMsgTimestamp is the endTimestamp of the
 last index file has a later endTimestamp, and is deleted.
 
 **Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo). A record is skipped if it ends at or before the queue's
-max physical offset. A record is skipped if its QUEUEOFFSET is not 0 and is less than the queue's max offset. A
-dispatched record gets its unit *at the queue's end*, and not at its QUEUEOFFSET. If a queue has no files, the queue
-begins at the QUEUEOFFSET of the first record. If the first unit of a queue is not at the start of a file, pre-blank
-units fill the space before the first unit.
+max physical offset; up to 4.4.0, if it starts there or before. Since 4.2.0, a record is skipped if its QUEUEOFFSET is
+not 0 and is less than the queue's max offset. A dispatched record gets its unit *at the queue's end*, and not at its
+QUEUEOFFSET. If a queue has no files, the queue begins at the QUEUEOFFSET of the first record. If the first unit of a
+queue is not at the start of a file, pre-blank units fill the space before the first unit.
 
 **broker.conf.** These settings change a start, in the versions that know them:
 
@@ -139,8 +141,7 @@ units fill the space before the first unit.
 | checkCommitLogOffsetOnRecover | 5.5.0 | with `abort`, ends the log at a PHYSICALOFFSET outside of its file       |
 | enableAcceleratedRecovery     | 5.5.0 | with `abort`, begins at logicsPhysicalOffset; fails to load if this is 0 |
 
-The rules do not cover controller mode. They assume that the units of a queue point to ever later records; 4.1.0 then
-dispatches as later versions do.
+The rules do not cover controller mode.
 """
 
 # `rmqctl.store.recovery.simulation` applies the rules to a store. The rule for a good record is in

@@ -137,17 +137,19 @@ class FillTable:
     `rows` is replaced by a longer array while the table grows, so no caller may keep `rows`.
     """
 
-    def __init__(self) -> None:
-        self.rows = _rows_without_units(_ROWS_FIRST)
+    def __init__(self, start: StartRules) -> None:
+        self._start = start
+        self.rows = _rows_without_units(_ROWS_FIRST, start)
 
     def extend_to(self, number: int) -> None:
         """Add rows of queues without units until there is the row `number`."""
         if number >= len(self.rows):
-            self.rows = np.concatenate((self.rows, _rows_without_units(max(len(self.rows), number + 1))))
+            self.rows = np.concatenate((self.rows, _rows_without_units(max(len(self.rows), number + 1), self._start)))
 
 
-def _rows_without_units(count: int) -> Rows:
+def _rows_without_units(count: int, start: StartRules) -> Rows:
     rows = np.zeros(count, queue_simulate.FILL_STATES)
+    rows["by_start"], rows["keeps_repeats"] = start.repeats_by_start, start.keeps_repeats
     rows["max_physical_offset"], rows["appended_from"] = NO_QUEUE, -1
     return rows
 
@@ -164,7 +166,8 @@ def max_offsets(states: Rows) -> Numbers:
 class RecoveredQueue:
     """A simulated consume queue with `files`, in ascending order.
 
-    Each file has `units_a_file` units. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
+    Each file has `units_a_file` units. The files `left_out`, of a wrong length, are not loaded. The broker opens one
+    when it needs a new file of this name. Queue offsets are in units, physical offsets in bytes. Methods raise OSError.
 
     The state of the queue is row number `row` of `table`. `deleted` names the files that recovery deletes. `cut_from`
     is the max offset before the cut, or None if no units were cut. New units for records with a wrong PHYSICALOFFSET do
@@ -173,6 +176,7 @@ class RecoveredQueue:
 
     __slots__ = (
         "_files",
+        "_left_out",
         "_odd",
         "_reader",
         "_regions",
@@ -195,12 +199,14 @@ class RecoveredQueue:
         table: FillTable,
         row: int,
         reader: UnitReader,
+        left_out: Sequence[MappedFile] = (),
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.deleted: tuple[str, ...] = ()
         self.cut_from: int | None = None
         self._files = files
+        self._left_out = left_out
         self._units_a_file = units_a_file
         self._table = table
         self._row = row
@@ -273,14 +279,11 @@ class RecoveredQueue:
         `physical_offset` is the PHYSICALOFFSET of the message. `is_odd` is True if `physical_offset` is not the
         position of the message in the log.
         """
-        physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
-        state = self._table.rows[self._row : self._row + 1]
-        queue_simulate.fill_one(state, physical_offset, size, queue_offset, self._units_a_file)
-        if (
-            is_odd
-            and self._state["has_files"]
-            and int(self._state["max_physical_offset"]) == physical_offset + size != physical_end
-        ):
+        state, before = self._state, self.max_offset
+        physical_end = int(state["max_physical_offset"]) if state["has_files"] else self._after(0, PRE_BLANK_SIZE)
+        one = self._table.rows[self._row : self._row + 1]
+        queue_simulate.fill_one(one, physical_offset, size, queue_offset, self._units_a_file)
+        if is_odd and self.max_offset > before:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
@@ -297,16 +300,14 @@ class RecoveredQueue:
             if kept is not None:
                 state["wrote"], state["max_physical_offset"] = kept.end - int(state["base"]), kept.physical_end
                 break
-            physical_end = next(
-                (unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end
-            )
+            ends = (unit.end_before for unit in self._odd if unit.queue_offset == state["base"])
+            physical_end = next(ends, physical_end)
             self._delete_last()
-        before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they point to no message
-        self.cut_from = before if self.max_offset < before else None
-        self._regions = tuple(
-            (start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset
-        )
-        self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]
+        behind = self.max_offset
+        before -= sum(unit.queue_offset >= behind for unit in self._odd)  # they point to no message
+        self.cut_from = before if behind < before else None
+        self._regions = tuple((start, min(end, behind)) for start, end in self._regions if start < behind)
+        self._odd = [unit for unit in self._odd if unit.queue_offset < behind]
 
     def destroy(self) -> None:
         """Delete all files of the queue."""
@@ -324,7 +325,7 @@ class RecoveredQueue:
         refusal = rules.empty_last_file_refusal(self, start)
         if refusal is None:
             self._state["min_offset"] = rules.correct_min_offset(self, log_start, start)
-        for file in self._files:
+        for file in (*self._files, *self._left_out):
             file.close()
         return refusal
 
@@ -355,6 +356,9 @@ class RecoveredQueue:
         row: Row = self._table.rows[self._row]
         return row
 
+    def _after(self, physical_offset: int, size: int) -> int:
+        return physical_offset + (1 if self._state["by_start"] else size)
+
     def _base_of(self, file: MappedFile) -> int:
         return file.file_from_offset // _UNIT_SIZE
 
@@ -362,9 +366,8 @@ class RecoveredQueue:
         """Return the file on disk with a unit, the last one of several, or None."""
         if self._files and 0 <= queue_offset - self._base_of(self._files[-1]) < self._units_a_file:
             return self._files[-1]
-        return next(
-            (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
-        )
+        files = (*self._files, *self._left_out)
+        return next((file for file in files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None)
 
     def _end_at(self, base: int, end: int) -> None:
         state = self._state
@@ -400,6 +403,7 @@ class RecoveredQueue:
             state["base"] = self._base_of(self._files[-1]) if self._files else base
         else:
             state["base"] = base - self._units_a_file
+            self._left_out = [file for file in self._left_out if self._base_of(file) != base]
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
         """Divide the units [start, end) of a file into runs of one kind."""
@@ -408,7 +412,7 @@ class RecoveredQueue:
         if state["appended_from"] >= 0:
             regions.append((int(state["appended_from"]), self.max_offset))
         rest = _ON_DISK if self._file_at(start) is not None else _ZERO
-        if int(state["pre_blank_end"]) > start and rest == _ZERO:
+        if int(state["pre_blank_end"]) > start and not self._files:
             regions.insert(0, (start, int(state["pre_blank_end"])))
         for number, (begin, behind) in enumerate(sorted(regions)):
             if behind <= start or begin >= end:
@@ -432,7 +436,7 @@ class RecoveredQueue:
         if first is not None:
             if first[0] >= log_end:
                 return None
-            kept = _Kept(base + 1, sum(first))
+            kept = _Kept(base + 1, self._after(*first))
         for record_run in self._record_runs(kept.end, base + self._units_a_file):
             kept = self._kept_of(record_run, kept, log_end, physical_end)
             if kept.end < record_run.end:
@@ -442,7 +446,7 @@ class RecoveredQueue:
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
         """Return `kept` plus the units of `record_run` that recovery keeps."""
         if record_run.kind == _PRE_BLANK:
-            return _Kept(record_run.end, PRE_BLANK_SIZE)
+            return _Kept(record_run.end, self._after(0, PRE_BLANK_SIZE))
         if record_run.kind == _NEW:
             for unit in self._odd:
                 if record_run.start <= unit.queue_offset < record_run.end and not 0 <= unit.physical_offset < log_end:
@@ -458,14 +462,8 @@ class RecoveredQueue:
         """Return physical offset and size of a unit; None: they were not kept."""
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
-            return next(
-                (
-                    (unit.physical_offset, unit.size)
-                    for unit in reversed(self._odd)
-                    if unit.queue_offset == queue_offset
-                ),
-                None,
-            )
+            found = next((unit for unit in reversed(self._odd) if unit.queue_offset == queue_offset), None)
+            return found and (found.physical_offset, found.size)
         file = self._file_at(queue_offset)
         if record_run.kind == _PRE_BLANK:
             return 0, PRE_BLANK_SIZE
@@ -486,7 +484,7 @@ class RecoveredQueue:
             used = int(queue_simulate.used_units(raw, count, bound))
             if used:
                 physical_offset, size, _ = CQ_UNIT.struct.unpack_from(raw.data, (used - 1) * _UNIT_SIZE)
-                physical_end = physical_offset + size
+                physical_end = self._after(physical_offset, size)
             if used < count:
                 return _Kept(at + used, physical_end)
         return _Kept(end, physical_end)

@@ -91,7 +91,7 @@ class RecoveredQueues:
         self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
         self._rows: dict[QueueKey, int] = {}
-        self._table = FillTable()
+        self._table = FillTable(start)
         self._row_of_number = np.full(_NUMBERS_FIRST, _NO_ROW, np.int32)
         self._reader = UnitReader()
         self.refusal: str | None = None  # why the broker cannot dispatch a message
@@ -139,7 +139,7 @@ class RecoveredQueues:
         """
         plain = self._table.rows["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
-        return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
+        return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)) - self._start.repeats_by_start, *batch)
 
     def fill(self, messages: Rows) -> None:
         """Dispatch good messages (DISPATCH_COLUMNS), in log order."""
@@ -246,9 +246,9 @@ class RecoveredQueues:
             self._row_of_number[number] = self._rows[key]
 
     def _loaded_files(self, key: QueueKey, queue: UnitQueue) -> Sequence[MappedFile]:
-        files = [file for file in queue.queue.files if file.size]
+        files = queue.queue.files
         if not self._start.stops_loading_at_wrong_length:
-            return files
+            return [file for file in files if file.size]
         if queue.queue.foreign:
             folder = self._store.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
             until = rules.loads_until(folder_entries(self._store.storage, folder), self._file_size, self._start)
@@ -270,10 +270,18 @@ class RecoveredQueues:
             )
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
-            self._queues[key] = RecoveredQueue(*key, files, self._units_a_file, self._table, row, self._reader)
+            left_out = [file for file in queue.queue.files if file.size and file not in files] if queue else []
+            self._queues[key] = RecoveredQueue(
+                *key, files, self._units_a_file, self._table, row, self._reader, left_out
+            )
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
+        """Return why the broker does not load the folder of a queue, or the folder of its extension, or None."""
+        conf = self._store.conf
+        ext_size = conf.consumequeue_ext_file_size if conf.consumequeue_ext_enabled and not is_batch else None
+        if ext_size and (refusal := self._refusal_of(store_path.CONSUMEQUEUE_EXT, key, ext_size)):
+            return refusal
         size = queue.queue.file_size if is_batch else self._file_size
         if (
             not queue.queue.foreign
@@ -281,7 +289,9 @@ class RecoveredQueues:
             and all(file.size_on_disk == size for file in queue.queue.files)
         ):
             return None
-        part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
+        return self._refusal_of(store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE, key, size)
+
+    def _refusal_of(self, part: str, key: QueueKey, size: int) -> str | None:
         folder = self._store.path.part(part) / key[0] / str(key[1])
         refusal = rules.load_refusal(folder_entries(self._store.storage, folder), size, self._start)
         return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"

@@ -336,16 +336,17 @@ class RestartSimulation:
         self.start_file = rules.start_file(mode, self._rules, bases, self._queues_end, matches)
         number = self.start_file.number
         self._scan_start = rules.scan_from(mode, bases[number], self._checkpoint, self._rules)
+        dispatches_from = rules.dispatches_from(mode, self._rules, self._queues_end)
         self._scan = RecoveryScan(
             log,
             number,
             self._scan_start,
-            rules.dispatches_from(mode, self._rules, self._queues_end),
+            dispatches_from,
             self._dispatch,
             checks_offset=self._rules.check_offset and mode is Mode.ABNORMAL,
             passes_over=self._rules.passes_over_wrong_lengths and mode is Mode.ABNORMAL,
         )
-        if self._rules.dispatches_in_start and self.mode is Mode.NORMAL and not self._rules.awaits_confirmation:
+        if self._rules.dispatches_in_start and dispatches_from is None and not self._rules.awaits_confirmation:
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
@@ -409,16 +410,14 @@ class RestartSimulation:
         if self._reput is not None and not cut:
             self._reput.finish(log_end)
             hangs_at = self._reput.hangs_at
-        elif cut or reput_from < self._scan_start:
+        elif cut or reput_from < self._scan_start or self.mode is Mode.NORMAL:
             hangs_at = self._catch_up(reput_from, log_end)
         else:  # the scan has dispatched all these records: a second dispatch changes nothing
             hangs_at = self._log.first_gap(reput_from, log_end)
-        if hangs_at is None:
-            return None, None
-        return (
-            f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has",
-            hangs_at,
+        what = (
+            f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has"
         )
+        return (None, None) if hangs_at is None else (what, hangs_at)
 
     def _catch_up(self, reput_from: int, log_end: int) -> int | None:
         reput = ReputPass(self._log, reput_from, self._dispatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rmqctl.format.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import unique_key_hash
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
-from rmqctl.kernels.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, WRONG_COMPRESSION, WRONG_PORT
+from rmqctl.kernels.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, ODD_DELAY, WRONG_COMPRESSION, WRONG_PORT
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.storage import Storage
@@ -178,15 +179,16 @@ def test_a_record_in_a_body_that_claims_its_place_does_not_mislead_a_segment(tmp
     assert (summary, damages) == one_by_one(tmp_path / "commitlog")
 
 
+TRAITS = (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY)
+
+
 def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list[tuple[Any, ...]]:
     """What the columns say of each message."""
     rows = []
     for row in described.messages:
         hashes = described.hashes[row["hashes_start"] :][: row["hashes_count"]].tolist()
         unique = hashes[0] if row["traits"] & HAS_UNIQUE else None
-        traits = tuple(
-            bool(row["traits"] & trait) for trait in (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION)
-        )
+        traits = tuple(bool(row["traits"] & trait) for trait in TRAITS)
         numbers = tuple(
             row[name].item()
             for name in ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
@@ -201,7 +203,8 @@ def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
     found = message.properties
     is_served = message.sys_flag & 12 != 12
     rejected = is_served and has_bad_port(message), is_served and has_bad_compression(message)
-    traits = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected
+    is_odd = re.fullmatch("[0-9]{0,9}", found.get("DELAY", "")) is None
+    traits = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected, is_odd
     keys = index_keys(message, like_3x=False)
     unique = unique_key_hash(message) if keys.required else None
     numbers = (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
-from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, Profile, start_rules
+from rmqctl.format.profile import number_of, start_rules
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.queue_simulate import FILL_STATES, are_before, fill
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -33,11 +33,13 @@ ZERO = (0, 0)
 
 class Model:
     """ConsumeQueue with all of its units: `files` by their first units' queue offsets, ascending; `wrote` of the last
-    one.
+    one. Files of `left_out` are opened where new ones of their names are made.
     """
 
-    def __init__(self, files: dict[int, list[Unit]]) -> None:
+    def __init__(self, files: dict[int, list[Unit]], left_out: dict[int, list[Unit]], version: str) -> None:
         self.files = {base: list(units) for base, units in sorted(files.items())}
+        self.left_out = {base: list(units) for base, units in left_out.items()}
+        self.by_start, self.keeps_repeats = number_of(version) < (4, 5), number_of(version) < (4, 2)
         self.wrote = UNITS
         self.max_physical = -1
         self.min = 0
@@ -50,6 +52,9 @@ class Model:
     def max(self) -> int:
         return self.last + self.wrote if self.files else 0
 
+    def after(self, offset: int, size: int) -> int:
+        return offset + (1 if self.by_start else size)
+
     def recover(self) -> None:
         for base in list(self.files)[-3:]:
             used = 0
@@ -57,7 +62,7 @@ class Model:
                 if offset < 0 or size <= 0:
                     break
                 used += 1
-                self.max_physical = offset + size
+                self.max_physical = self.after(offset, size)
             self.wrote = used
             if used < UNITS:
                 for later in [other for other in self.files if other > base]:
@@ -65,21 +70,24 @@ class Model:
                 return
 
     def put(self, offset: int, size: int, queue_offset: int) -> None:
-        if offset + size <= self.max_physical:
+        if self.after(offset, size) <= self.max_physical:
             return
         if not self.files:
             base = queue_offset - queue_offset % UNITS
-            self.files[base], self.wrote = [ZERO] * UNITS, 0
+            self._open(base)
             if queue_offset:
                 self.min = queue_offset
                 while self.max < queue_offset:
                     self._append((0, PRE_BLANK_SIZE))
         elif self.wrote == UNITS:
-            self.files[self.last + UNITS], self.wrote = [ZERO] * UNITS, 0
-        if queue_offset and queue_offset < self.max:
+            self._open(self.last + UNITS)
+        if queue_offset and queue_offset < self.max and not self.keeps_repeats:
             return
-        self.max_physical = offset + size
+        self.max_physical = self.after(offset, size)
         self._append((offset, size))
+
+    def _open(self, base: int) -> None:
+        self.files[base], self.wrote = self.left_out.pop(base, [ZERO] * UNITS), 0
 
     def _append(self, unit: Unit) -> None:
         self.files[self.last][self.wrote] = unit
@@ -92,21 +100,21 @@ class Model:
             if units[0][0] >= log_end:
                 del self.files[self.last]
                 continue
-            self.wrote, self.max_physical = 1, sum(units[0])
+            self.wrote, self.max_physical = 1, self.after(*units[0])
             for offset, size in units[1:]:
                 if offset < 0 or size <= 0 or offset >= log_end:
                     return
-                self.wrote, self.max_physical = self.wrote + 1, offset + size
+                self.wrote, self.max_physical = self.wrote + 1, self.after(offset, size)
             return
 
-    def correct_min(self, log_start: int, profile: Profile) -> bool:
+    def correct_min(self, log_start: int, *, by_bisection: bool) -> bool:
         """False: it fails."""
         readable = UNITS if len(self.files) > 1 else self.wrote
         if not self.files:
             return True
         first = min(self.files)
         found = [first + at for at, (offset, _) in enumerate(self.files[first][:readable]) if offset >= log_start]
-        if profile is PROFILE_4_9:
+        if not by_bisection:
             self.min = found[0] if found else self.min
             return True
         if self.min >= self.max:
@@ -155,16 +163,17 @@ def written(tmp_path: Path, files: dict[int, list[Unit]]) -> MappedFileQueue:
     return MappedFileQueue(Storage(tmp_path), [folder], UNITS * CQ_UNIT.size)
 
 
-def real(there: MappedFileQueue) -> tuple[RecoveredQueue, np.ndarray]:
-    table = FillTable()
-    return RecoveredQueue("T", 0, there.files, UNITS, table, 0, UnitReader()), table.rows[:1]
+def real(there: MappedFileQueue, loaded: int, version: str) -> tuple[RecoveredQueue, np.ndarray]:
+    table = FillTable(start_rules(version))
+    files, left_out = there.files[:loaded], there.files[loaded:]
+    return RecoveredQueue("T", 0, files, UNITS, table, 0, UnitReader(), left_out), table.rows[:1]
 
 
-def recover(queue: RecoveredQueue, states: np.ndarray, there: MappedFileQueue, *, in_memory: bool) -> None:
+def recover(queue: RecoveredQueue, states: np.ndarray, there: MappedFileQueue, loaded: int, *, in_memory: bool) -> None:
     """With `in_memory`, a queue of one file is recovered together with others."""
     small = SmallQueues(UNITS)
     with there.storage.keeping_small_files():
-        if not in_memory or not small.add(0, there.files):
+        if not in_memory or not small.add(0, there.files[:loaded]):
             queue.recover()
     small.recover(states)
 
@@ -195,12 +204,16 @@ def test_it_is_the_model(tmp_path: Path, part: int) -> None:
 
 def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: random.Random) -> None:
     """One queue from files to min offset, in both ways."""
-    profile = PROFILE_5_3 if seed % 4 < 2 else PROFILE_4_9
-    model = Model(files)
-    queue, states = real(there)
-    if files:
+    version = rng.choice(("5.3.3", "5.3.3", "4.9.7", "4.9.2", "4.4.0", "4.1.0"))
+    start, bases = start_rules(version), sorted(files)
+    loaded = rng.randrange(len(files) + 1) if start.stops_loading_at_wrong_length else len(files)
+    model = Model(
+        {base: files[base] for base in bases[:loaded]}, {base: files[base] for base in bases[loaded:]}, version
+    )
+    queue, states = real(there, loaded, version)
+    if loaded:
         model.recover()
-        recover(queue, states, there, in_memory=seed % 5 > 0)
+        recover(queue, states, there, loaded, in_memory=seed % 5 > 0)
     assert state_of(queue, states) == state_of(model), seed
     log_start = rng.choice([0, 0, 250])
     at = rng.choice([log_start, 250, 600])
@@ -208,7 +221,7 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
     messages = []
     for _ in range(rng.randrange(25)):
         at += 30
-        messages.append((at, 20, next_offset))
+        messages.append((at, rng.choice((20, 45)), next_offset))
         next_offset = rng.choice([next_offset + 1] * 9 + [0, next_offset + 3])
     middle = rng.randrange(len(messages) + 1)
     log_end = at + 30
@@ -233,12 +246,11 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
             queue.put(*message, is_odd=False)
             model.put(*message)
         assert state_of(queue, states) == state_of(model), seed
-    is_known = begin_at_first_unit(states, log_start, start_rules(profile.version))[0]
-    failed = not is_known and queue.correct_min_offset(log_start, start_rules(profile.version)) is not None
-    assert failed == (not model.correct_min(log_start, profile))
-    if profile is PROFILE_4_9 or (
-        odd is None and seed % 2 == 0
-    ):  # bisection of units that are not in order finds one of many
+    is_known = begin_at_first_unit(states, log_start, start)[0]
+    failed = not is_known and queue.correct_min_offset(log_start, start) is not None
+    by_bisection = start.expired_queue_begins_at_end
+    assert failed == (not model.correct_min(log_start, by_bisection=by_bisection))
+    if not by_bisection or (odd is None and seed % 2 == 0):  # of units that are not in order, it finds one of many
         assert state_of(queue, states) == state_of(model), seed
 
 
@@ -249,7 +261,7 @@ def test_many_queues_together_are_each_alone(tmp_path: Path) -> None:
     for number in range(count):
         units = [rng.choice([(rng.randrange(300), rng.randrange(20))] * 5 + [ZERO, (-1, 20)]) for _ in range(UNITS)]
         with closing(written(tmp_path / str(number), {number * UNITS: units})) as there:
-            queue, states = real(there)
+            queue, states = real(there, 1, "4.9.7")
             queue.recover()
             with there.storage.keeping_small_files():
                 assert small.add(number, there.files)

@@ -596,6 +596,20 @@ def test_documents_fit_their_schema(options: tuple[str, ...], tmp_path: Path, rm
     jsonschema.validate(document, json.loads(files("rmqctl.cli").joinpath("schema", "recover.json").read_text()))
 
 
+def test_a_cut_extension_keeps_a_store_from_loading_until_it_is_mended(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """As the real 4.7.1 does, in the random starts of tests/interop (ConsumeQueue.load)."""
+    root, conf = unpack("471-cqext", tmp_path), tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\nenableConsumeQueueExt=true\n")
+    os.truncate(root / "consumequeue_ext/OrderPaid/0" / f"{0:020d}", 1000)
+    words = ("recover", root, "--broker-conf", conf, "-o", "json")
+    plan = rmqctl(*words, "--yes").document()
+    assert plan["restart"]["refused"].startswith("consumequeue_ext/OrderPaid/0: ")
+    assert plan["lost"] == {"records": 0, "bytes": 0}
+    again = rmqctl(*words, "--dry-run").document()
+    assert "refused" not in again["restart"]
+    assert not again["actions"]
+
+
 def test_a_script_reads_why_no_broker_would_start(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
     recover = ("recover", store, "--yes", "-o", "json")
