@@ -28,7 +28,7 @@ def loaded(code: str) -> frozenset[str]:
 OF_MODULE = loaded("import runpy, pkgutil, sys; print('rmqctl', *sys.modules)")
 # and what the .pth files of an environment do, such as that of setuptools
 AT_START = loaded("import sys; print(*sys.modules)")
-SCRIPT = f"#!{sys.executable}\nfrom rmqctl.cli.main import main\nif __name__ == '__main__':\n    main()\n"  # as pip's
+SCRIPT = f"#!{sys.executable}\nfrom rmqctl.__main__ import start\nif __name__ == '__main__':\n    start()\n"  # as pip's
 COMMANDS = {
     "script": ["../outside/rmqctl"],
     "module": [sys.executable, "-m", "rmqctl"],

@@ -104,7 +104,7 @@ def rmqctl(debug: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line (the entry point of the program `rmqctl`)."""
+    """Run the command line, as the entry point of the program `rmqctl` does."""
     _occupy_standard_descriptors()
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED, as spark-submit sets it: a write could be cut short
@@ -113,6 +113,8 @@ def main() -> None:
         del os.environ[name]
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    for number in not_ignored(signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)  # no longer that of the entry point
     repeat_dropped_interrupts()
     gc.set_threshold(GARBAGE_THRESHOLD)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads that rmqctl never uses
