@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +126,7 @@ class Dump:
         scan = self._log.scan_columns(
             self.summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
         )
-        return self._log.with_shifted(_heard(scan, self._hear))
+        return self._log.with_shifted(scan, self._hear)
 
     def _stop(self, end: int | None) -> int | None:
         """Return the physical offset where reading stops: at `end` or earlier.
@@ -151,7 +151,7 @@ class Dump:
             rows: deque[Row] = deque(maxlen=count)
             heard: list[Damage] = []
             scan = self._log.scan(self.summary, start=start, stop=self._stop(end))
-            for item in self._log.with_shifted(_heard(scan, heard.append)):
+            for item in self._log.with_shifted(scan, heard.append):
                 rows.extend(self._rows_of(item))
             if len(rows) == count or start == first:
                 for damage in heard:
@@ -245,10 +245,3 @@ class Dump:
                 break
             start = file.file_from_offset
         return start
-
-
-def _heard(items: Iterable[T], hear: Callable[[Damage], object]) -> Iterator[T]:
-    for item in items:
-        if isinstance(item, Damage):
-            hear(item)
-        yield item

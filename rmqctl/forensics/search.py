@@ -120,11 +120,9 @@ class Search:
         self.warm_up()
         summary = ScanSummary()
         nearest: ScanItem | None = None
-        for item in self._store.commit_log.with_shifted(self._scanned(summary)):
-            if isinstance(item, Damage):
-                self.findings.append(item._replace(message=None))
-                if item.message is None or not self._matches(item.message):
-                    continue
+        for item in self._store.commit_log.with_shifted(self._scanned(summary), self._note):
+            if isinstance(item, Damage) and (item.message is None or not self._matches(item.message)):
+                continue
             if self._question.at is None:
                 yield self._row(item)
             elif nearest is None:
@@ -385,9 +383,12 @@ class Search:
             self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
         yield from self._found(found)
 
+    def _note(self, damage: Damage) -> None:
+        self.findings.append(damage._replace(message=None))
+
     def _found(self, item: ScanItem | None) -> Iterator[dict[str, Any]]:
         if isinstance(item, Damage):
-            self.findings.append(item._replace(message=None))
+            self._note(item)
             if item.message is not None:
                 yield self._row(item)
         elif isinstance(item, Message):

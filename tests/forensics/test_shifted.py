@@ -37,5 +37,8 @@ def test_records_that_lie_elsewhere_are_shown(
         assert {row["damage"] for row in rows} == {"bad-physical-offset"}
     found = rmqctl("query", tmp_path, "--topic", "OrderPaid", "--queue", 1, "--offset", 7, "--scan", "-o", "jsonl")
     assert [row["queueOffset"] for row in found.rows()] == [7]
+    assert sum(line.startswith("damage:") for line in found.err.splitlines()) == 1
+    traced = rmqctl("trace", tmp_path, "--key", "k1", "--limit", 99, "-o", "json")
+    assert [stage["queueOffset"] for stage in traced.document()["stages"]] == list(range(60 - shown, 60))
     verified = rmqctl("verify", tmp_path, "--level", 1, "-o", "json")
     assert (verified.code, verified.document()["messages"]) == (1, 0)

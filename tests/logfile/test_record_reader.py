@@ -271,3 +271,20 @@ def test_records_behind_garbage_are_found(sizes: list[int], garbage: bytes) -> N
     reader, _ = reading(data)
     found = reader.next_record(0)
     assert found == len(garbage)
+
+
+def test_a_shifted_record_behind_a_false_head_that_claims_its_bytes_is_found() -> None:
+    true = encode(Record(body=b"true"), 9000)
+    lying = with_total_size(len(true) + 100, 5, 92) + true + bytes(100)  # its lengths do not add up
+    framed = encode(Record(body=b"\1" * 50 + true), 5000)  # whole by its lengths; its checksum is wrong
+    data = bytearray(lying + framed + true)
+    data[len(lying) + 95] ^= 1
+    reader, _ = reading(bytes(data))
+    assert code_at(reader, 0) == "bad-length"
+    assert code_at(reader, len(lying)) == "bad-body-crc"
+    found, position = [], 0
+    while (damage := reader.next_shifted(position, len(data))) is not None:
+        found.append(damage.physical_offset)
+        position = damage.end
+    # a copy in the body of a record that is whole by its lengths belongs to that record
+    assert found == [92, len(lying) + len(framed)]

@@ -204,7 +204,10 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     if is_unread:
         remark(f"a part of the log could not be read: {unread(read_counts)}")
     elif is_damaged:
-        remark("`rmqctl verify STORE` names the damaged places")
+        size = sum(counts.damaged_bytes for counts in read_counts)
+        shown = "`rmqctl dump STORE --damaged` shows the records in them"
+        unread_bytes = f"{counted(size, 'byte')} in damaged places were not read as messages: {shown}; " if size else ""
+        remark(f"{unread_bytes}`rmqctl verify STORE` names the damaged places")
     if run.is_partial or is_unread:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if found or is_damaged else ExitCode.CLEAN)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.trace.stage import Record
 from rmqctl.format.message import HEADS, PLACEHOLDER_SIGN, Damage, Message
 from rmqctl.store.config.store_path import Layout
-from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
+from rmqctl.store.read.commit_log import NOT_SCANNED, SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
@@ -72,13 +72,14 @@ class LogScan:
         begin = self.store.commit_log.min_offset if start is None else start
         part = ScannedPart(begin, begin)
         self.parts.append(part)
-        for item in self._items(wanted, part, start, stop):
+        for item in self.store.commit_log.with_shifted(self._items(wanted, part, start, stop), self._note):
             if isinstance(item, Message):
                 yield Record(self.number, item)
-                continue
-            self.damages[item.physical_offset] = item._replace(message=None)
-            if item.message is not None and wanted.matches(item.message):
+            elif item.message is not None and wanted.matches(item.message):
                 yield Record(self.number, item.message, item.code)
+
+    def _note(self, damage: Damage) -> None:
+        self.damages[damage.physical_offset] = damage._replace(message=None)
 
     def _items(
         self, wanted: Filter, part: ScannedPart, start: int | None, stop: int | None
@@ -94,7 +95,8 @@ class LogScan:
         for item in self.store.commit_log.scan_columns(
             summary, take, threads=self._threads, start=start, stop=stop, segment_size=SMALL_SEGMENT_SIZE
         ):
-            part.end = summary.end
+            if not isinstance(item, Damage) or item.code not in NOT_SCANNED:
+                part.end = item.end
             if isinstance(item, RecordRun):
                 found, first_ms, last_ms, placeholders = item.result
                 part.placeholders += placeholders

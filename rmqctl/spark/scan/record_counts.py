@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import Blank, Damage
-from rmqctl.store.read.commit_log import UNREADABLE
+from rmqctl.store.read.commit_log import NOT_SCANNED, UNREADABLE
 from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ class RecordCounts(NamedTuple):
 
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
     message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
-    after the last message or blank. `end` is None if no message and no blank was found. `why_unread` says why the first
+    after the last message or blank. `end` is None if no message and no blank was found. `damaged_bytes` is the size of
+    the damaged places that were read. `why_unread` says why the first
     such place could not be read: `unread_at` (bytes) in the file `unread_path`.
     """
 
@@ -33,6 +34,7 @@ class RecordCounts(NamedTuple):
     unreadable: int = 0
     begin: int | None = None
     end: int | None = None
+    damaged_bytes: int = 0
     unread_path: str = ""
     unread_at: int = 0
     why_unread: str = ""
@@ -50,6 +52,7 @@ class RecordCounts(NamedTuple):
             self.unreadable + other.unreadable,
             min((begin for begin in (self.begin, other.begin) if begin is not None), default=None),
             max((end for end in (self.end, other.end) if end is not None), default=None),
+            self.damaged_bytes + other.damaged_bytes,
             *(self if self.why_unread else other)[-3:],
         )
 
@@ -58,7 +61,8 @@ def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
     """Return the counts of one item or of one record run."""
     begin = item.physical_offset
     if isinstance(item, Damage):
-        return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin)
+        size = 0 if item.code in NOT_SCANNED else item.size
+        return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin, damaged_bytes=size)
     if isinstance(item, Blank):
         return RecordCounts(blanks=1, begin=begin, end=item.end)
     messages = item.messages if isinstance(item, RecordRun) else 1

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 NO_BLANK = "no-blank"
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
-
-
 FILE_OVERLAP = "file-overlap"
 T = TypeVar("T")
 NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
@@ -128,9 +126,11 @@ class CommitLog:
         except OSError as error:
             return _unreadable(file, physical_offset, error)
 
-    def with_shifted(self, items: Iterable[T]) -> Iterator[T | Damage]:
-        """Yield items; damaged places are divided by `shifted_parts`. Raises OSError."""
+    def with_shifted(self, items: Iterable[T], on_damage: Callable[[Damage], object]) -> Iterator[T | Damage]:
+        """Yield items, damage in `shifted_parts`; `on_damage` hears it whole. OSError."""
         for item in items:
+            if isinstance(item, Damage):
+                on_damage(item)
             if not isinstance(item, Damage) or item.message is not None or item.code in NOT_SCANNED:
                 yield item
                 continue

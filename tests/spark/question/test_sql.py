@@ -296,6 +296,7 @@ def test_bounds_of_two_tables_and_damage(damaged_stores: dict[str, Path], rmqctl
     before = [row["physicalOffset"] for row in dumped(root) if place - 3000 < row["physicalOffset"] < place]
     assert sorted(row["at"] for row in found.document()["rows"]) == sorted([place, *before])
     assert (found.code, re.match("reading [12] of ", found.err) is not None) == (1, True)
+    assert f"{damage['size']} bytes in damaged places were not read as messages: `rmqctl dump STORE" in found.err
     assert found.err.endswith("`rmqctl verify STORE` names the damaged places\n")
     nothing = rmqctl("job", "sql", "SELECT topic FROM messages WHERE physicalOffset > 9999999999", root, "-o", "json")
     assert nothing.document()["rows"] == []
