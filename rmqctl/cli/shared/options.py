@@ -147,7 +147,7 @@ def id_options(command: F) -> F:
         help="Any id of SendResult: an offsetMsgId or a msgId (UNIQ_KEY), or those of a batch, joined by commas.",
     )
     key = click.option(
-        "--key", multiple=True, callback=_once, help="A word of the message's KEYS, or the message's UNIQ_KEY."
+        "--key", multiple=True, callback=_one_key, help="A word of the message's KEYS, or the message's UNIQ_KEY."
     )
     text = "The id that the broker gave the message (offsetMsgId of SendResult): 32 or 56 hex digits."
     msg_id = click.option("--msg-id", type=MsgIdType(), metavar="ID", help=text)
@@ -232,6 +232,22 @@ def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) ->
     if len(values) > 1:
         raise click.BadParameter("give it once: each call looks up one message", param=option)
     return values[0] if values else None
+
+
+def _one_key(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    return one_word(context, option, _once(context, option, values))
+
+
+def one_word(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return a key, or None. One with a blank is a usage error: no message has it."""
+    from rmqctl.format.properties import KEY_SEPARATOR
+
+    words = (value or "").split(KEY_SEPARATOR)
+    if len(words) > 1:
+        one = next(filter(None, words), "")
+        what = "a blank separates two keys of a message, so no key has one: give one key"
+        raise click.BadParameter(f"{what}, such as --key {one}", param=option)
+    return value
 
 
 def output_option(*formats: str) -> Callable[[F], F]:

@@ -26,6 +26,7 @@ from rmqctl.cli.shared.options import (
     bodies_of,
     body_options,
     note_failed_bodies,
+    one_word,
     open_store,
     output_option,
     progress_option,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.body.bodies import BodyMatch
     from rmqctl.format.message import Damage
+    from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
@@ -108,7 +110,7 @@ class DumpOptions:
     "--topic", "topics", multiple=True, help="Only records of this topic. The option may be given several times."
 )
 @click.option("--queue", "queue_id", type=int, help="Only records with this queueId.")
-@click.option("--key", help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
+@click.option("--key", callback=one_word, help="Only messages with this word in their KEYS, or with this UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option(
     "--host", type=HostType(), help="Only messages from this producer: the IP address of BORNHOST, or ADDRESS:PORT."
@@ -335,6 +337,21 @@ def _remark_cut(physical_offset: int) -> None:
     remark(f"note: the log was cut at {physical_offset}, and is written again from there")
 
 
+def _remark_range(log: CommitLog, asked: DumpOptions) -> None:
+    """Say when the log's messages were stored, if the asked time is before or after."""
+    from rmqctl.format.timestamp import rfc3339
+
+    if asked.since is None and asked.until is None:
+        return
+    begin, (_, last) = log.next_record(log.min_offset), log.end()
+    first = None if begin is None else log.message_at(begin)
+    if first is None or last is None:
+        return
+    begins, ends = first.store_timestamp, last.store_timestamp
+    if (asked.since is not None and asked.since > ends) or (asked.until is not None and asked.until < begins):
+        remark(f"no message is from that time: the first was stored at {rfc3339(begins)}, the last at {rfc3339(ends)}")
+
+
 def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_by: str) -> int:
     """Report the end of the scan on stderr, and return the exit code.
 
@@ -360,6 +377,8 @@ def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_b
     )
     read = f"scanned {summary.bytes_scanned} bytes: {matching}, ok up to {summary.ok_up_to}"
     remark(f"{read}; stopped at {summary.end}: {stopped}")
+    if not dump.matched and not dump.incomplete and not asked.follow:
+        _remark_range(store.commit_log, asked)
     if dump.incomplete or store.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)

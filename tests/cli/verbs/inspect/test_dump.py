@@ -16,6 +16,7 @@ import lz4.frame
 import pytest
 import zstandard
 
+from rmqctl.format.timestamp import rfc3339
 from tests.conftest import Rmqctl, expected
 from tests.support.log_maker import Record, encode, sample_records, write_log
 
@@ -84,6 +85,21 @@ def test_seconds_are_told_from_milliseconds(store: Path, rmqctl: Rmqctl) -> None
         m["physicalOffset"] for m in MESSAGES if m["storeTimestamp"] >= 1795253358000
     }
     assert "note: 1795253358 is read as seconds since 1970: 2026-11-21T09:29:18.000Z\n" in result.err
+
+
+def test_a_time_outside_the_log_is_answered_with_the_times_in_it(store: Path, rmqctl: Rmqctl) -> None:
+    times = sorted(m["storeTimestamp"] for m in MESSAGES)
+    said = f"the first was stored at {rfc3339(times[0])}, the last at {rfc3339(times[-1])}\n"
+    for words in (("--since", times[-1] + 1), ("--until", times[0] - 1), ("--since", times[-1] + 1, "--tail", 3)):
+        assert rmqctl("dump", store, *words).err.endswith(said)
+    for words in (("--since", times[-1]), ("--since", times[0], "--topic", "payments", "--queue", 77)):
+        assert said not in rmqctl("dump", store, *words).err
+
+
+def test_two_keys_in_one_are_answered_with_how_to_ask(store: Path, rmqctl: Rmqctl) -> None:
+    for verb in ("dump", "query", "trace"):
+        found = rmqctl(verb, store, "--key", "o1477 c1")
+        assert (found.code, found.err.endswith("give one key, such as --key o1477\n")) == (2, True)
 
 
 def test_limit_tail_and_ranges(store: Path, rmqctl: Rmqctl) -> None:
