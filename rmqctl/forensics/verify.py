@@ -27,7 +27,9 @@ from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
+from rmqctl.store.config.store_path import CHECKPOINT
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+from rmqctl.store.journal.journals import is_as_written
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.text import counted
@@ -276,7 +278,11 @@ class Verification:
             return
         self.report.findings += state_audit.audit_abort(self._store)
         end = self._store.commit_log.queue.end
-        self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
+        checkpoint = list(state_audit.audit_checkpoint(self._store, self._newest, self._last, end))
+        if checkpoint and is_as_written(self._store.storage, self._store.path.root, CHECKPOINT, [CHECKPOINT]):
+            self.report.notes.append("the checkpoint has the values that `rmqctl checkpoint set` gave it")
+        else:
+            self.report.findings += checkpoint
         self.report.findings += state_audit.audit_config(self._store)
         self.report.findings += audit_controller_files(self._store, end)
         self._log_start(self._queues.expired_units, self._queues.spanning_units)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.errors import Unreadable
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.format.host import parse_msg_id
@@ -18,7 +17,7 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.config.config_file import BACKUP_SUFFIX, load_config, table
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import GROUP_PREFIXES, RETRY_PREFIX
-from rmqctl.store.journal.journals import CONFIG_VERB, changed_since, list_journals
+from rmqctl.store.journal.journals import CONFIG_VERB, is_as_written
 from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, is_broker_group
 from rmqctl.store.read.consumers.consumer_offsets import OFFSET_FILES, consumer_offsets
 from rmqctl.text import counted
@@ -55,7 +54,8 @@ def audit_offsets_back(store: ReadOnlyStore, last_ms: int) -> Iterator[Finding]:
     `last_ms` is the store time of the log's last message (ms since 1970). Raises OSError.
     """
     stored = [known for known in consumer_offsets(store) if not is_broker_group(known.owner)]
-    if not stored or _were_set(store):
+    files = [f"{CONFIG}/{name}" for name in OFFSET_FILES]
+    if not stored or is_as_written(store.storage, store.path.root, SET_OFFSET, files):
         return
     by_file = {name: _in_backup(store, name) for name in OFFSET_FILES}
     by_log = _in_log(store)
@@ -78,17 +78,6 @@ def _are_at_end(store: ReadOnlyStore, stored: list[StoredOffset]) -> bool:
     """Return whether a group is at the end of its two or more queues."""
     ended = {_place(one): one.offset >= (ends_of(store, _key(one)).max_offset or 0) for one in stored}
     return len(ended) > 1 and all(ended.values())
-
-
-def _were_set(store: ReadOnlyStore) -> bool:
-    """Return whether `config set-offset` wrote the offsets, and no broker since."""
-    storage, root = store.storage, store.path.root
-    try:
-        done = [entry for entry in list_journals(storage, root) if entry.verb == SET_OFFSET and entry.done is not None]
-        changed = set(changed_since(storage, root, done[-1])) if done else set()
-    except (Unreadable, OSError):  # audit_journals reports it
-        return False
-    return bool(done) and changed.isdisjoint(f"{CONFIG}/{name}" for name in OFFSET_FILES)
 
 
 def _finding(store: ReadOnlyStore, known: StoredOffset, reached: Reached) -> Finding | None:

@@ -9,6 +9,7 @@ from rmqctl.forensics.doctor.next_start import OF_LOG, OF_QUEUES
 from rmqctl.logfile.system.remote_storage import is_remote
 from rmqctl.operations.doctor.surroundings import usual_size
 from rmqctl.store.config.config_file import GROUPS_CONFIG, TOPICS_CONFIG
+from rmqctl.store.read.consumers.consumer_groups import is_broker_group
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ OFFSETS_CHOICE = (
 NO_TOPIC = (
     "This changes nothing. The topic does not exist in this store, so the offset waits for nobody: it matters only if "
     "the topic is created again."
+)
+OFFSET_OF_BROKER = (
+    "This changes nothing. Only the broker itself reads as this group, and puts the offset right when it reads next."
 )
 OFFSETS_SET = "The group then gets the next message that is stored."
 DELAY_STALLED = (
@@ -202,7 +206,7 @@ class Prescriber:
             "log-file-renamed": lambda _: (self._rename(), RENAMED),
             "group-ahead": self._set_offsets,
             "group-went-back": lambda one: (self._set_forward(one), WENT_BACK),
-            "queue-twins": self._append_twins,
+            "queue-twins": lambda one: (self._append_twins(one), TWINS),
             "delay-ahead": lambda one: self._set_delay_levels(one.findings),
         }
         if group.code in own:
@@ -308,9 +312,10 @@ class Prescriber:
         end of a queue skips the messages that it has: they may be what the group waits for.
         """
         facts = self._examination.facts
-        findings = [finding for finding in group.findings if finding.topic not in facts.unknown]
+        of_users = [one for one in group.findings if not is_broker_group(self._owner(one))]
+        findings = [finding for finding in of_users if finding.topic not in facts.unknown]
         if not findings:
-            return f"rmqctl config show {self._target} offsets", NO_TOPIC
+            return f"rmqctl config show {self._target} offsets", NO_TOPIC if of_users else OFFSET_OF_BROKER
         held = sum(facts.held.get((one.topic or "", one.queue_id or 0), 0) for one in findings)
         ahead: dict[tuple[str, str], list[int]] = {}
         for finding in findings:
@@ -334,21 +339,18 @@ class Prescriber:
         return "\n".join(
             f"rmqctl config set-offset {self._target} --to {(one.queue_offset or 0) + one.count} --dry-run "
             f"{_names(self._owner(one), one.topic or '')} {one.queue_id}"
-            for one in group.findings[:COMMANDS_MAX]
+            for one in group.findings
         )
 
-    def _append_twins(self, group: Group) -> tuple[str, str]:
+    def _append_twins(self, group: Group) -> str:
         """Return the commands that store each second message again."""
         offsets = [finding.physical_offset or 0 for finding in group.findings]
         target = self._target.removesuffix(" --follow-links")  # which append does not know
-        commands = [
+        return "\n".join(
             f"rmqctl dump {self._target} --from-offset {at} --to-offset {at + 1} --body base64 -o jsonl "
             f"{APPENDS}{target} --from -"
-            for at in offsets[:COMMANDS_MAX]
-        ]
-        more = len(offsets) - len(commands)
-        then = f" These are the first; `rmqctl verify` names {more} more." if more else ""
-        return "\n".join(commands), TWINS + then
+            for at in offsets
+        )
 
     def _delivered_again(self, group: Group) -> list[Finding]:
         """Return the findings on levels that would deliver messages again."""

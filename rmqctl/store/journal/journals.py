@@ -343,6 +343,18 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
     return sorted([*gone, *(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))])
 
 
+def is_as_written(storage: Storage, root: Path, verb: str, paths: Iterable[str]) -> bool:
+    """Return whether the last change of `verb` wrote `paths`, and nothing since.
+
+    The result is False if the journals cannot be read.
+    """
+    try:
+        done = [entry for entry in list_journals(storage, root) if entry.verb == verb and entry.done is not None]
+        return bool(done) and set(changed_since(storage, root, done[-1])).isdisjoint(paths)
+    except (Unreadable, OSError):
+        return False
+
+
 def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
     """Raise ChangedSince if an undo would lose data that was written later.
 

@@ -33,6 +33,20 @@ def test_offsets_below_those_of_the_bak(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("doctor", store, "-o", "json").document()["healthy"]
 
 
+def test_of_many_groups_the_page_says_where_the_other_commands_are(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-533", tmp_path)
+    for name, offset in (("consumerOffset.json", 100), ("consumerOffset.json.bak", 375)):
+        path = store / "config" / name
+        content: dict[str, Any] = fastjson_loads(path.read_text())
+        content["offsetTable"] |= {f"orders@of{number}": {"0": offset} for number in range(25)}
+        path.write_text(json.dumps(content))
+    (cause,) = rmqctl("doctor", store, "-o", "json").document()["causes"]
+    assert cause["next"].count("config set-offset") == 25
+    page = rmqctl("doctor", store).out.splitlines()
+    assert page[1].endswith(f"; rmqctl doctor {store} -o json  # 5 more")
+    assert sum(line.startswith("   next") for line in page) == 21
+
+
 def test_offsets_below_what_the_groups_own_retries_name(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("broker-497", tmp_path)
     set_back(store, 3, ("consumerOffset.json", "consumerOffset.json.bak"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.doctor.situation import Situation
 
 WIDTH, INDENT = 100, "                "
-EVIDENCE_SHOWN, GROUPS_NAMED = 6, 5
+EVIDENCE_SHOWN, GROUPS_NAMED, COMMANDS_SHOWN = 6, 5, 20
 GAUGES = {
     "healthy": "Whether the store is healthy: 1 or 0.",
     "causes": "How many causes of a code doctor names; see `rmqctl explain CODE`.",
@@ -89,7 +89,7 @@ def print_page(
         return
     broker = _broker(examination.broker_pid, root)
     print(printable(f"not healthy: {'; '.join(filter(None, (causes[0].code, diagnosis.cost, broker)))}"))
-    print(printable(f"next: {one_line(causes[0].next_command)}"))
+    print(printable(f"next: {one_line(_first_commands(causes[0], target))}"))
     print()
     _field("store", f"{counted(len(causes), 'cause')}; {what}")
     _field("a start now", diagnosis.start)
@@ -97,7 +97,7 @@ def print_page(
         _field("by version", starts_in_words(examination.by_version))
     for number, cause in enumerate(causes, 1):
         print()
-        _print_cause(number, cause)
+        _print_cause(number, cause, target)
     print()
     for line in (*_situation_in_words(situation, target), *_assumed_in_words(assumed)):
         print(printable(line))
@@ -155,7 +155,14 @@ def _situation_in_words(situation: Situation, target: str) -> Iterator[str]:
         yield f"expired: {what}{waiting} (`rmqctl clean {target} --manual --dry-run`)"
 
 
-def _print_cause(number: int, cause: Cause) -> None:
+def _first_commands(cause: Cause, target: str) -> str:
+    commands = cause.next_command.splitlines()
+    more = len(commands) - COMMANDS_SHOWN
+    lists = [f"rmqctl doctor {target} -o json  # {more} more"] if more > 0 else []
+    return "\n".join([*commands[:COMMANDS_SHOWN], *lists])
+
+
+def _print_cause(number: int, cause: Cause, target: str) -> None:
     print(printable(f"{number}. {cause.code} ({cause.confidence})"))
     _field("what", cause.summary)
     for finding in cause.evidence[:EVIDENCE_SHOWN]:
@@ -165,7 +172,7 @@ def _print_cause(number: int, cause: Cause) -> None:
     _field("means", cause.means)
     if cause.issue:
         _field("known bug", cause.issue)
-    for command in cause.next_command.splitlines():
+    for command in _first_commands(cause, target).splitlines():
         _field("next", command, wrap=False)
     _field("then", cause.then)
 

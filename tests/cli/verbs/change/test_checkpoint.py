@@ -124,6 +124,24 @@ def test_documents_fit_their_schema(golden: Golden, rmqctl: Rmqctl) -> None:
         jsonschema.validate(rmqctl("checkpoint", store, *arguments, "-o", "json").document(), schema)
 
 
+def test_a_checkpoint_that_was_set_is_no_damage_until_something_else_writes_it(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-basic")
+    assert (
+        rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "0", "--logics-msg-timestamp", "0", "--yes").code
+        == 0
+    )
+    found = rmqctl("verify", store, "-o", "json").document()
+    assert found["findings"] == []
+    assert "the checkpoint has the values that `rmqctl checkpoint set` gave it" in found["notes"]
+    assert rmqctl("doctor", store, "-o", "json").document()["healthy"]
+    data = bytearray((store / "checkpoint").read_bytes())
+    data[7] = 1
+    (store / "checkpoint").write_bytes(data)
+    assert [one["code"] for one in rmqctl("verify", store, "-o", "json").document()["findings"]] == [
+        "checkpoint-behind"
+    ]
+
+
 def test_a_time_ahead_of_the_log_is_warned_of(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("497-basic")
     warned = rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "2027-01-01T00:00:00Z", "--dry-run")

@@ -438,6 +438,7 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     content = consumer_offsets(store)
     for group in ("-first", "billing", "second"):
         content["offsetTable"].setdefault(f"orders@{group}", {})["0"] = 5000
+    content["offsetTable"]["RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS"] = {"0": 5000}
     (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
     found = diagnosis(store, rmqctl)
     (cause,) = found["causes"]
@@ -452,7 +453,9 @@ def test_each_group_ahead_is_set_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     for command in cause["next"].split("; "):
         assert rmqctl(*shlex.split(command)[1:]).code == 1
         assert rmqctl(*shlex.split(command.replace("--dry-run", "--yes"))[1:]).code == 0
-    assert diagnosis(store, rmqctl)["healthy"]
+    (cause,) = diagnosis(store, rmqctl)["causes"]
+    assert cause["next"] == f"rmqctl config show {store} offsets"
+    assert "Only the broker itself reads as this group" in cause["then"]
 
 
 def test_a_group_ahead_in_all_queues_is_set_back_by_one_command(tmp_path: Path, rmqctl: Rmqctl) -> None:
