@@ -6,6 +6,7 @@ Damage in a store is not an error, but a finding (`rmqctl.forensics.finding`). A
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import sys
 from enum import IntEnum
@@ -50,6 +51,13 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 
 
 READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
+AS_OWNER_HINT = "run it as the user that the store belongs to"
+
+
+def owner_hint(why: str) -> str:
+    """Return what to do about a part that cannot be read, by the system's words."""
+    denied = os.strerror(errno.EACCES) in why
+    return AS_OWNER_HINT if denied else "copy the disk as far as it can be read, and recover the copy"
 
 
 def may_open() -> int:

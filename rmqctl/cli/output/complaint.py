@@ -45,6 +45,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, RmqctlError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
+        then = " (run it as its owner)" if isinstance(error, PermissionError) and error.filename else ""
+        return f"{error.filename}: {reason(error)}{then}" if error.filename else reason(error)
     what = f"{type(error).__name__}: {error}"
     return f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)"

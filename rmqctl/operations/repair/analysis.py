@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import BadRequest, Unreadable, owner_hint
 from rmqctl.forensics.audit import client_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
@@ -33,7 +33,7 @@ from rmqctl.operations.repair.rehearsal import loadable
 from rmqctl.operations.repair.renamed_files import notes_of_renamed
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
-from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
+from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_readable
 from rmqctl.store.recovery.data_loss import NO_RECORDS, DataLoss, LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
@@ -191,7 +191,7 @@ class RecoveryAnalysis:
             self.index.finish()
         for finding in self.queues.findings:
             if finding.code == "unreadable":
-                raise Unreadable(finding.detail, path=finding.path, hint=UNREADABLE_HINT)
+                raise Unreadable(finding.detail, path=finding.path, hint=owner_hint(finding.detail))
         self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
         self.notes += [*self._note_of_misplaced(), *notes_of_renamed(self.renamed)]
 
@@ -341,7 +341,7 @@ class RecoveryAnalysis:
         self._renamed.damage(damage)
         if damage.code in UNREADABLE:
             path = damage.path or self.store.commit_log.path_of(damage.physical_offset)
-            raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=UNREADABLE_HINT)
+            raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=owner_hint(damage.detail))
         self._start.damage(damage)
         if not self.end.is_final:
             self._damaged.append((damage.physical_offset, damage.end))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import BadRequest, Unreadable, owner_hint
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
@@ -24,7 +24,7 @@ from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.plan import RebuildQueue, RepairPlan, SetCheckpoint, Step
 from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
+from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery.data_loss import LossCounter, QueueOutcome
@@ -112,7 +112,7 @@ class Truncation:
     def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
         if isinstance(item, Damage):
             if item.code in UNREADABLE and item.end > self._to:
-                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=UNREADABLE_HINT)
+                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=owner_hint(item.detail))
             self._bound(item.physical_offset, item.end)
             if is_served(item) and item.physical_offset < self._to:
                 self._reached = max(self._reached, item.end)

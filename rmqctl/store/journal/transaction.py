@@ -27,7 +27,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable, reason
+from rmqctl.errors import AS_OWNER_HINT, ChangeFailed, NoRoom, StoreInUse, Unreadable, reason
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind, tree_of
@@ -561,7 +561,7 @@ def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) 
             storage.check_may_change(path)
         except OSError as error:
             if error.errno in REFUSALS:
-                hint = "run it as the user that the store belongs to, where it can be written"
+                hint = f"{AS_OWNER_HINT}, where it can be written"
                 raise _failed(root, error, "nothing was changed", hint) from error
             raise
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 NO_BLANK = "no-blank"
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
-UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 FILE_OVERLAP = "file-overlap"
 T = TypeVar("T")
 NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})

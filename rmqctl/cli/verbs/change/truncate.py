@@ -130,7 +130,9 @@ def _check_usage(to: int | None, *, dirty: bool) -> None:
     if to is not None and dirty:
         raise click.UsageError("give --to OFFSET or --dirty, not both: --dirty leaves the end of the log where it is")
     if to is None and not dirty:
-        raise click.UsageError("missing the end of the log: give --to OFFSET, or --dirty")
+        raise click.UsageError(
+            "missing the end of the log: give --to OFFSET, as `rmqctl dump STORE` shows them, or --dirty"
+        )
 
 
 def _print_plan(plan: RepairPlan, *, explain: bool) -> None:

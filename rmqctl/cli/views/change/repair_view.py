@@ -148,7 +148,9 @@ def carry_out(
         repair(store, plan, verb, summary, asked.threads, interruption.commit)
     remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
     if verb == "truncate":
-        remark(f"before a broker starts: `rmqctl doctor {quoted(store.path.root)}` names offsets after the new end")
+        target = quoted(store.path.root)
+        sets_back = f"`rmqctl config set-offset {target} GROUP TOPIC --to latest` sets a group back"
+        remark(f"before a broker starts: `rmqctl doctor {target}` names offsets after the new end; {sets_back}")
     return int(ExitCode.PARTIAL if plan.start_problem else ExitCode.REPAIRED)
 
 

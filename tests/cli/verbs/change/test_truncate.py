@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.errors import owner_hint
 from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
 
 NAMES = [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
@@ -106,7 +107,25 @@ def test_what_is_wrong_with_the_options_is_said(tmp_path: Path, rmqctl: Rmqctl) 
     outside = rmqctl("truncate", store, "--to", 999999999)
     assert f"{store}: the log cannot end at offset 999999999 (its messages reach from 0 to 244398)" in outside.err
     assert "not both" in rmqctl("truncate", store, "--to", 0, "--dirty").err
-    assert "missing the end of the log" in rmqctl("truncate", store).err
+    said = "missing the end of the log: give --to OFFSET, as `rmqctl dump STORE` shows them, or --dirty"
+    assert said in rmqctl("truncate", store).err
+
+
+def test_a_log_that_may_not_be_read_is_one_for_its_owner(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = unpack("533-basic", tmp_path)
+    assert owner_hint("cannot be read: Permission denied") == "run it as the user that the store belongs to"
+    assert owner_hint("cannot be read: Input/output error").startswith("copy the disk")
+
+    def denied(*_: object) -> bytes:
+        raise PermissionError(13, "Permission denied", "a log file")
+
+    monkeypatch.setattr("rmqctl.logfile.mapped_file.MappedFile.read_exact", denied)
+    monkeypatch.setattr("rmqctl.logfile.mapped_file.MappedFile.read", denied)
+    for words in (("recover",), ("truncate", "--to", 0)):
+        found = rmqctl(words[0], store, *words[1:], "--dry-run")
+        assert (found.code, "(run it as " in found.err, "copy the disk" in found.err) == (4, True, False), found.err
 
 
 def test_explain_shows_each_step(tmp_path: Path, rmqctl: Rmqctl) -> None:
