@@ -60,6 +60,7 @@ def sums_of(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
         oldest = min(waiting, key=lambda row: int(row["oldestStoreTimestamp"]), default=own[0])
         counts = {name: sum(row[name] for row in own) for name in SUMS}
         counts |= {name: oldest[name] for name in ("oldestStoreTimestamp", "oldestStoreTime")}
+        counts["behindAtLeast"] = any(row["behindAtLeast"] for row in own)
         age = max((row["oldestAgeMs"] for row in waiting), default=None)
         sums.append({"group": group, "storeCount": len(own), "oldestAgeMs": age} | counts)
     return sums

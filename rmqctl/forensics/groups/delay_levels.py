@@ -50,7 +50,8 @@ def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC
     """Return what a delay level has not delivered, by the messages in the log.
 
     The timer's queue (TIMER_TOPIC, 0) is a level, too. Raises OSError.
-    A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message.
+    A message that no broker delivers counts as delivered: it cannot be read, names no queue, or is a half message. So
+    does one whose queue cannot be read, because its copy may be there.
     """
     queue = store.queues.get((topic, queue_id))
     if queue is None:
@@ -59,7 +60,7 @@ def undelivered(store: ReadOnlyStore, queue_id: int, topic: str = SCHEDULE_TOPIC
     found = ((unit.queue_offset, store.commit_log.message_at(unit.physical_offset)) for unit in queue.units(begin, end))
     messages = [(offset, message) for offset, message in found if message is not None]
     copies = _copies(store, [message for _, message in messages])
-    return Undelivered(tuple(offset for offset, message in messages if not _has_copy(message, copies)), end)
+    return Undelivered(tuple(offset for offset, message in messages if not _has_copy(store, message, copies)), end)
 
 
 def due_ms(store: ReadOnlyStore, queue_id: int, unit: CqUnit, message: Message) -> int:
@@ -100,9 +101,9 @@ def _stored_after(store: ReadOnlyStore, key: QueueKey, physical_offset: int) -> 
     queue.queue.close()
 
 
-def _has_copy(message: Message, copies: dict[Hashable, int]) -> bool:
+def _has_copy(store: ReadOnlyStore, message: Message, copies: dict[Hashable, int]) -> bool:
     target = _target(message)
-    is_skipped = target is None or target[0] == TRANS_HALF_TOPIC
+    is_skipped = target is None or target[0] == TRANS_HALF_TOPIC or store.is_unread(*target)
     return is_skipped or copies.get(_identity(message), -1) > message.physical_offset
 
 

@@ -86,13 +86,15 @@ class GroupLag(NamedTuple):
     """The lag of a group in all of its queues.
 
     `behind` counts the unconsumed messages in all topics of the group, as mqadmin does. `retry_depth` counts only the
-    unconsumed messages in the group's %RETRY% topics. `dlq_depth` counts all messages in the group's dead-letter queue.
+    unconsumed messages in the group's %RETRY% topics. `at_least` says that a queue could not be read, so it does not
+    count. `dlq_depth` counts all messages in the group's dead-letter queue.
     `expired_unread` counts the messages that a broker deleted before the group had consumed them.
     `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
     """
 
     group: str
     behind: int
+    at_least: bool
     oldest: Oldest | None
     retry_depth: int
     retries_delayed: int
@@ -260,7 +262,8 @@ class Lag:
             dlq_depth += (high or 0) - (low or 0)
         oldest = min(filter(None, (row.oldest for row in rows)), key=self._by_end, default=None)
         popped, expired = sum(row.popped for row in rows), sum(row.expired_unread for row in rows)
-        return GroupLag(group, behind, oldest, retry_depth, delayed, dlq_depth, popped, expired)
+        at_least = any(row.behind is None for row in rows)
+        return GroupLag(group, behind, at_least, oldest, retry_depth, delayed, dlq_depth, popped, expired)
 
     def _last(self) -> Message | None:
         """Return the log's last message.

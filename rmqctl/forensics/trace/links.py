@@ -52,7 +52,7 @@ def own_stage(kind: str, record: Record, store: ReadOnlyStore) -> Stage:
 
 
 def _is_reachable(store: ReadOnlyStore, message: Message) -> bool | None:
-    if not has_queue_files(store):
+    if not has_queue_files(store) or store.is_unread(message.topic, message.queue_id):
         return None
     unit = store.unit(message.topic, message.queue_id, message.queue_offset)
     return unit is not None and unit.physical_offset == message.physical_offset
@@ -65,7 +65,8 @@ def light_stages(record: Record, store: ReadOnlyStore) -> Iterator[Stage]:
         unit = None if queue is None else first_from(queue, record.message.physical_offset)
         found = unit is not None and unit.physical_offset == record.message.physical_offset
         offset = unit.queue_offset if unit is not None and found else place.queue_offset
-        reachable = found if has_queue_files(store) else None
+        is_known = has_queue_files(store) and not store.is_unread(place.topic, place.queue_id)
+        reachable = found if is_known else None
         yield Stage(LMQ, record, place.topic, place.queue_id, offset, reachable)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.forensics.groups.delay_levels import undelivered
 from rmqctl.forensics.groups.queue_ends import ends_of
 from rmqctl.operations.configuration.config_change import check_is_in_files
@@ -49,6 +49,9 @@ def plan_delay_offset(store: ReadOnlyStore, profile: Profile, level: int, goal: 
     if goal.kind == "offset" and not begin <= goal.value <= end:
         what = f"offset {goal.value} is not in queue {SCHEDULE_TOPIC}/{level - 1}, which has {begin} to {end}"
         raise BadRequest(what, path=root, hint="--to undelivered")
+    if goal.kind == "undelivered" and store.partly_read:
+        what = "a part of it was not read, and may have what the level delivered"
+        raise Unreadable(what, path=root, hint=READ_ALL_HINT)
     found = undelivered(store, level - 1)
     after = {"earliest": begin, "latest": end, "undelivered": found.first}.get(goal.kind, goal.value)
     config = store.config(DELAY_OFFSET)

@@ -146,6 +146,7 @@ def _sum(group: str, rows: list[Row]) -> Row:
     return {
         "group": group,
         "storeCount": len(rows),
+        "behindAtLeast": any(row["behindAtLeast"] for row in rows),
         "oldestStoreTimestamp": oldest["oldestStoreTimestamp"],
         "oldestStoreTime": oldest["oldestStoreTime"],
         "oldestAgeMs": max(ages, default=None),

@@ -82,6 +82,7 @@ def _total_row(lag: Lag, total: GroupLag) -> Row:
     return {
         "group": total.group,
         "behind": total.behind,
+        "behindAtLeast": total.at_least,
         **_oldest(lag, total.oldest),
         "retryDepth": total.retry_depth,
         "retriesDelayed": total.retries_delayed,
@@ -116,7 +117,7 @@ def print_lag(report: LagReport, output: str) -> None:
 
 def group_cells() -> Cells:
     """Return the columns of the table that has a row for each group."""
-    cells: Cells = {"GROUP": itemgetter("group"), "BEHIND": itemgetter("behind"), **_age_cells()}
+    cells: Cells = {"GROUP": itemgetter("group"), "BEHIND": _behind, **_age_cells()}
     cells |= {"RETRY": itemgetter("retryDepth"), "DELAYED": itemgetter("retriesDelayed")}
     return cells | {"DLQ": itemgetter("dlqDepth"), "POPPED": itemgetter("popped")}
 
@@ -138,6 +139,10 @@ def _age_cells() -> Cells:
 
 def _age(row: Row) -> str | None:
     return None if row["oldestAgeMs"] is None else duration(row["oldestAgeMs"])
+
+
+def _behind(row: Row) -> int | str:
+    return f"≥ {row['behind']}" if row["behindAtLeast"] else int(row["behind"])
 
 
 def _offset(row: Row) -> int | str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Rmqctl
+from tests.conftest import Rmqctl, unpack
 from tests.support.group_offsets import add_offsets
 from tests.support.log_maker import Record, write_log
 
@@ -288,3 +288,21 @@ def test_config_show_and_lag_say_the_same(golden: Golden, rmqctl: Rmqctl) -> Non
     shown = rmqctl("config", "show", store, "offsets", "-o", "json").document()["offsets"]
     assert of_lag <= {tuple(row[key] for key in keys) for row in shown}
     assert ("billing", "orders", 9, 3, 0, 0, -3) in of_lag
+
+
+def test_where_a_queue_is_not_read_sums_and_copies_are_not_claimed(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("broker-497", tmp_path)
+    (store / "consumequeue" / "orders").rename(tmp_path / "elsewhere")
+    (store / "consumequeue" / "orders").symlink_to(tmp_path / "elsewhere")
+    found = rmqctl("lag", store, "-o", "json")
+    totals = {row["group"]: row["behindAtLeast"] for row in found.document()["groupTotals"]}
+    assert (found.code, totals) == (4, {"billing": True, "CID_RMQ_SYS_TRANS": False})
+    assert "\nbilling            ≥ 0 " in rmqctl("lag", store).out
+    traced = rmqctl("trace", store, "--key", "o1477", "-o", "json")
+    assert (traced.code, traced.document()["stages"][0]["reachable"]) == (4, None)
+    waiting = rmqctl("trace", store, "--unresolved", "-o", "json")
+    assert (waiting.code, waiting.document()["unresolved"]) == (4, [])
+    for one in (found, traced, waiting):
+        assert "consumequeue/orders: " in one.err
+    delivered = rmqctl("config", "set-offset", store, "--delay-level", 1, "--to", "undelivered", "--dry-run")
+    assert (delivered.code, "may have what the level delivered" in delivered.err) == (4, True)
