@@ -14,6 +14,7 @@ from tests.interop.readings import about, for_harness
 from tests.real_store.harness import RealRocketMQ
 from tests.store.engine.test_faults import GOLDEN, written_with
 from tests.support.faulty_system import CRASHES, Fault, FaultySystem
+from tests.support.written_under_faults import Written
 
 pytestmark = pytest.mark.interop
 
@@ -27,7 +28,8 @@ def test_the_real_store_loads_what_is_left(tmp_path: Path) -> None:
     left, must = {}, {}
     for fault in (Fault.TORN_WRITE, Fault.FULL_DISK, Fault.DEAD_DISK, *CRASHES):
         system = FaultySystem(tmp_path / f"made-{fault}", fault, AT[fault])
-        written = written_with(system, GOLDEN, puts=200, size=2000, sync=True)
+        written = Written()
+        written_with(system, written, GOLDEN, puts=200, size=2000, sync=True)
         assert system.happened
         assert (system.root / ABORT).exists() or fault is Fault.TORN_WRITE
         left[fault] = tmp_path / f"left-{fault}"

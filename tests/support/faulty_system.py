@@ -104,6 +104,7 @@ class FaultySystem:
         self.calls = 0
         self.happened = False
         self.crashed = False
+        self.noted: Any = None
         self.counts: Counter[str] = Counter()
         self.before_sync: Callable[[str], object] = lambda _: None
         self._struck = ""
@@ -194,6 +195,7 @@ class FaultySystem:
         written = os.pwrite(descriptor, data[: (len(data) + 1) // 2], position)
         if self.fault is Fault.CRASH_WITHIN:
             self._crash()
+            return os.pwrite(descriptor, data, position)  # where the process goes on
         if self.fault is not Fault.SHORT_WRITE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return written
@@ -311,6 +313,41 @@ class FaultySystem:
             (target / name).write_bytes(
                 _mixed(data, path.read_bytes(), chance) if chance and path and is_as_long else data
             )
+
+
+class CrashingSystem(FaultySystem):
+    """Every `step`-th call ends the process, all in one run: `left` has what each end leaves, and the run goes on.
+
+    Each is a system of its own, with `noted`, what `note` said then. Only the graveyard is shared.
+    """
+
+    def __init__(self, root: Path, fault: Fault, step: int = 1, note: Callable[[], Any] = lambda: None) -> None:
+        super().__init__(root, fault, 1)
+        self.left: list[FaultySystem] = []
+        self._step = step
+        self._note_more = note
+
+    def _crash(self) -> None:
+        left = FaultySystem(self.root.with_name(f"{self.root.name}-{self.at}"), self.fault, self.at)
+        left.calls, left.happened, left.crashed, left._struck = self.calls, True, True, self._struck
+        left.noted, left.graveyard = self._note_more(), self.graveyard
+        inodes = {path.stat().st_ino: path.stat().st_ino for path in self.graveyard.rglob("*")}
+        if self.root.is_dir():
+            shutil.copytree(self.root, left.root, symlinks=True)
+            for path in (self.root, *self.root.rglob("*")):
+                inodes[path.lstat().st_ino] = (left.root / path.relative_to(self.root)).lstat().st_ino
+
+        def moved(inode: int) -> int:
+            return inodes.get(inode, -inode)  # a file without a name
+
+        left._content = {moved(inode): data for inode, data in self._content.items()}
+        left._names = {
+            moved(folder): {name: entry._replace(inode=moved(entry.inode)) for name, entry in entries.items()}
+            for folder, entries in self._names.items()
+        }
+        left._renamed = [each._replace(source=moved(each.source), target=moved(each.target)) for each in self._renamed]
+        self.left.append(left)
+        self.at += self._step
 
 
 def _apply_rename(names: dict[int, dict[str, Name]], renamed: Renamed) -> None:

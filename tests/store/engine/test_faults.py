@@ -7,7 +7,11 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
+from collections.abc import Iterator
 from contextlib import closing, suppress
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +26,15 @@ from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 from rmqctl.store.write.put_message import AppendMessageResult, PutMessageStatus
 from tests.store.engine.test_message_store import SMALL, created, findings, message, stored
-from tests.support.faulty_system import CRASHES, Crashed, Fault, FaultySystem, every_fault, open_descriptors
+from tests.support.faulty_system import (
+    CRASHES,
+    Crashed,
+    CrashingSystem,
+    Fault,
+    FaultySystem,
+    every_fault,
+    open_descriptors,
+)
 from tests.support.written_under_faults import Written, assert_goes_on, assert_whole, write_everything
 
 GOLDEN = Geometry(64 * 1024, 1000, 100, 400)  # the sizes of the golden stores
@@ -30,9 +42,10 @@ GOLDEN = Geometry(64 * 1024, 1000, 100, 400)  # the sizes of the golden stores
 ONCE = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.TORN_WRITE)  # the put after the one that failed is taken
 
 
-def written_with(system: FaultySystem, geometry: Geometry, *, puts: int, size: int, sync: bool) -> Written:
+def written_with(
+    system: FaultySystem, written: Written, geometry: Geometry, *, puts: int, size: int, sync: bool
+) -> None:
     """Write everything while `system` fails; no descriptor is left open but by a process that is gone."""
-    written = Written()
     before = open_descriptors()
     with system:
         try:
@@ -40,7 +53,25 @@ def written_with(system: FaultySystem, geometry: Geometry, *, puts: int, size: i
         except Crashed:
             system.end_process(before)
     assert open_descriptors() <= before
-    return written
+
+
+def written_at(
+    folder: Path, fault: Fault, step: int, geometry: Geometry, *, puts: int, size: int, sync: bool
+) -> Iterator[tuple[FaultySystem, Written]]:
+    """Every `step`-th call fails, in the last one none; what it was told of the puts."""
+    if fault in CRASHES:
+        written = Written()
+        system = CrashingSystem(folder / fault.name, fault, step, partial(deepcopy, written))
+        written_with(system, written, geometry, puts=puts, size=size, sync=sync)
+        for left in system.left:
+            yield left, left.noted
+            shutil.rmtree(left.root, ignore_errors=True)
+        yield system, written
+        return
+    for failing in every_fault(folder, fault, step):
+        written = Written()
+        written_with(failing, written, geometry, puts=puts, size=size, sync=sync)
+        yield failing, written
 
 
 def check(system: FaultySystem, written: Written, geometry: Geometry) -> None:
@@ -51,6 +82,7 @@ def check(system: FaultySystem, written: Written, geometry: Geometry) -> None:
             system.after_power_failure(left, chance)
             assert_whole(left, written, power_failed=True)
             assert_goes_on(left, geometry)
+            shutil.rmtree(left, ignore_errors=True)
     assert_whole(system.root, written)
     assert_goes_on(system.root, geometry)
 
@@ -59,9 +91,8 @@ def cross(
     folder: Path, fault: Fault, step: int, geometry: Geometry, *, puts: int, size: int, sync: bool = False
 ) -> int:
     """Every `step`-th call fails; how many calls there are."""
-    for system in every_fault(folder, fault, step):
+    for system, written in written_at(folder, fault, step, geometry, puts=puts, size=size, sync=sync):
         try:
-            written = written_with(system, geometry, puts=puts, size=size, sync=sync)
             check(system, written, geometry)
             assert written.broken or fault not in ONCE or written.refused <= 1
         except Exception as error:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,16 @@ from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.changes import Change, Delete, Install, Resize, Write, Zero
 from rmqctl.store.journal.journals import JournalState, kept_bytes, list_journals
 from rmqctl.store.journal.transaction import Journal, drop, undo_last
-from tests.support.faulty_system import CRASHES, ERRORS, Crashed, Fault, FaultySystem, every_fault, open_descriptors
+from tests.support.faulty_system import (
+    CRASHES,
+    ERRORS,
+    Crashed,
+    CrashingSystem,
+    Fault,
+    FaultySystem,
+    every_fault,
+    open_descriptors,
+)
 
 SIZE = 20_000
 NOTHING = "commitlog/00000000000000060000"
@@ -203,21 +211,22 @@ def crash_points(
     step: int = 1,
 ) -> int:
     """The process ends at every call of `do`, or every `step`-th; at how many it did."""
-    points = 0
-    for system in every_fault(folder, fault, step):
-        prepare(system.root)
-        descriptors = open_descriptors()
-        with system, suppress(Crashed):
-            do(system.root)
-        system.end_process(descriptors)
-        points += system.crashed
+    system = CrashingSystem(folder / fault.name, fault, step)
+    prepare(system.root)
+    descriptors = open_descriptors()
+    with system:
+        do(system.root)
+    system.end_process(descriptors)
+    for left in (*system.left, system):
         try:
-            check(system)
+            check(left)
         except BaseException as error:
-            error.add_note(str(system))
+            error.add_note(str(left))
             raise
-    assert points == -(-system.calls // step)  # of the calls that the last run, where nothing failed, made
-    return points
+        shutil.rmtree(left.root, ignore_errors=True)
+    shutil.rmtree(system.graveyard, ignore_errors=True)
+    assert len(system.left) == -(-system.calls // step)
+    return len(system.left)
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(5, id="some")])
