@@ -9,6 +9,7 @@ for that.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -19,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
 from itertools import count
@@ -254,10 +255,20 @@ class Expected:
             if path in self.old and self.old[path][::2] == of[::2] and of[0] is not None
         }
         self.seen: set[str] = set()
+        self._checked: set[tuple[str, bytes]] = set()
+
+    def _is_new(self, what: str, found: Mapping[str, object]) -> bool:
+        """Most calls change nothing on the disk, so that many crashes leave the same."""
+        key = what, hashlib.sha256(repr(sorted(found.items())).encode()).digest()
+        is_new = key not in self._checked
+        self._checked.add(key)
+        return is_new
 
     def check_repair(self, system: FaultySystem) -> None:
         """After the end of a process that repaired."""
         self._check_power_failure(system)
+        if not self._is_new("repaired", tree(system.root)):
+            return
         state = self.check_told(system.root)
         if state is not JournalState.DONE and state not in UNFINISHED:
             assert self._repair(system.root).code == self._code
@@ -272,7 +283,8 @@ class Expected:
     def check_undo(self, system: FaultySystem) -> None:
         """After the end of a process that took a repair back."""
         self._check_power_failure(system)
-        self.check_killed(system.root)
+        if self._is_new("undone", tree(system.root)):
+            self.check_killed(system.root)
 
     def check_drop(self, system: FaultySystem) -> None:
         """After the end of a process that was to forget what was before: that is there, or not, and the new store
@@ -292,7 +304,9 @@ class Expected:
         """
         left = system.root.with_name(f"{system.root.name}-left")
         system.after_power_failure(left, random.Random(system.at) if system.at % 3 else None)
-        if forgets and states(left) != [JournalState.DONE]:
+        if not self._is_new("power failed", without_times(tree(left))):
+            pass
+        elif forgets and states(left) != [JournalState.DONE]:
             assert without_rmqctl(without_times(tree(left))) == self.new
         else:
             check_left(left, self.old, self.new, power_failed=True)
