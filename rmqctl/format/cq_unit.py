@@ -35,6 +35,7 @@ CQ_UNIT = Layout(
         Field("tagsCode", "q"),
     ),
 )
+CQ_EXT_FILE_SIZE = 48 * 1024 * 1024  # the default of mappedFileSizeConsumeQueueExt
 CQ_EXT_UNIT = Layout(
     "consume queue extension unit",
     (

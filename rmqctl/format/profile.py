@@ -34,8 +34,9 @@ class StartSettings(NamedTuple):
     check_offset: bool = False  # checkCommitLogOffsetOnRecover, since 5.5.0
     accelerated: bool = False  # enableAcceleratedRecovery, for queues in files since 5.5.0
     check_crc: bool = True  # checkCRCOnRecover
-    # enableMultiDispatch: false in a broker.conf without it, taken for true if there is no broker.conf
-    multi_dispatch: bool = True
+    # enableMultiDispatch: false in a broker.conf without it; None, taken for true, if there is no broker.conf
+    multi_dispatch: bool | None = None
+    lmq: bool = False  # enableLmq, since 4.9.3
 
 
 class StartRules(NamedTuple):
@@ -86,6 +87,10 @@ class StartRules(NamedTuple):
     """INNER_MULTI_DISPATCH of a message names further queues for it."""
     light_queues_for_all_topics: bool
     """This is also so for retry, schedule and `rmq_sys_` topics."""
+    light_queues_by_id: bool = False
+    """A light queue has the queueId of the message, and not 0 (enableMultiDispatch without enableLmq)."""
+    needs_properties: bool = False
+    """Dispatch fails at a message without properties (4.9.3 with enableMultiDispatch)."""
     recover_max_num: int = 0
     """The number of files, from the end, where the scan may begin at the earliest; 0 for no limit."""
     force_verify_prop_crc: bool = False
@@ -200,7 +205,9 @@ def start_rules(version: str, settings: StartSettings = NO_SETTINGS) -> StartRul
         force_verify_prop_crc=settings.force_verify_prop_crc and settings.check_crc and number >= (5, 2),
         requires_dup_info=settings.duplication and number >= (5,),
         awaits_confirmation=settings.duplication and number < (5,),
-        dispatches_to_lmq=row.dispatches_to_lmq and settings.multi_dispatch,
+        dispatches_to_lmq=row.dispatches_to_lmq and settings.multi_dispatch is not False,
+        light_queues_by_id=settings.multi_dispatch is True and not settings.lmq,
+        needs_properties=version == "4.9.3" and settings.multi_dispatch is True,
         message_index_safe=settings.message_index_safe,
         check_offset=settings.check_offset and has_logics_offset,
         accelerated=settings.accelerated and has_logics_offset,

@@ -49,11 +49,10 @@ DISPATCH_COLUMNS = row_type(
 # traits of a row, in this order: the one-record decoder must read the message; it has DELAY; it names LMQ queues; its
 # first hash is the hash of UNIQ_KEY; it is a placeholder that `recover --keep-going` wrote, with a place in a queue;
 # its last hash is the hash of TAGS; clients reject a port; clients reject the body (`rmqctl.format.client_check`); its
-# DELAY is more than 9 digits, or something else. WRONG_PORT and WRONG_COMPRESSION are never set for a rollback, which
-# no client gets.
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY = (
-    1 << bit for bit in range(9)
-)
+# DELAY is more than 9 digits, or something else; it has no properties. WRONG_PORT and WRONG_COMPRESSION are never set
+# for a rollback, which no client gets.
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER = 1, 2, 4, 8, 16
+HAS_TAG, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY, NO_PROPERTIES = 32, 64, 128, 256, 512
 USUAL_DIGITS = 9  # of a number that fits into an int in any case
 
 # `key_hash` is the hash of the topic and `#`, the text before each key in the index; 0 if the topic is not UTF-8
@@ -443,6 +442,7 @@ def _describe(
         out.traits |= _client_traits(buffer, record, is_rollback)
         if _is_odd_number(buffer, spans[DELAY, 0], spans[DELAY, 1]):
             out.traits |= ODD_DELAY
+        out.traits |= 0 if record.properties_length else NO_PROPERTIES
         row += 1
     return row, used
 

@@ -19,7 +19,7 @@ from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, total
-from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.kernel import inline_kernel, kernel_or_plain
 
 # the state of a queue, in units; only max_physical_offset is a physical offset, after the record of the last unit. The
@@ -36,7 +36,6 @@ FILL_STATES = row_type(
 _UNIT = CQ_UNIT.size
 _SIZE = CQ_UNIT.offset("size")
 _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
-_MULTI = MULTI_DISPATCH
 
 
 @inline_kernel
@@ -67,19 +66,19 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 
 
 @kernel_or_plain
-def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
+def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, one_by_one: int) -> int:
     """Dispatch messages, from row `row` on, by changing the states of their queues.
 
     Returns the row at which the kernel stopped. `messages` are rows of DISPATCH_COLUMNS, and `states` are rows of
     FILL_STATES. The state of queue number n is `states[queues[n]]`. The kernel stops before a message of a batch queue.
-    With `with_multi_dispatch`, the kernel stops before a message that names LMQ queues.
+    The kernel also stops before a message with one of the traits `one_by_one`.
     """
     while row < len(messages):
         message = messages[row]
         kind = message.sys_flag & _MASK
         if kind not in (_PREPARED, _ROLLBACK):
             state = states[queues[message.queue]]
-            if state.is_batch or (with_multi_dispatch and message.traits & _MULTI):
+            if state.is_batch or message.traits & one_by_one:
                 return row
             _put(state, message.physical_offset, message.size, message.queue_offset, units_a_file)
         row += 1
@@ -177,7 +176,7 @@ def warm_up() -> None:
     """Compile or load each kernel of this module, by a call with empty input."""
     none = np.zeros(0, np.uint8)
     states = np.zeros(1, FILL_STATES)
-    fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, False)
+    fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, 0)
     fill_one(states, 0, 0, 0, 1)
     numbers = np.zeros(0, np.int64)
     recover(none, numbers, numbers, numbers, states)

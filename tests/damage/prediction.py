@@ -89,7 +89,8 @@ class NotedQueues(RecoveredQueues):
         """The unit that getMessage reads for a place of a queue [low, high).
 
         A file whose name is no multiple of a unit's size begins in the middle of a place, and so does the queue there;
-        at its end, 4.x fails at the bytes that are left behind the last unit.
+        at its end, 4.x fails at the bytes that are left behind the last unit. 5.x goes on after the place that the file
+        gives the unit, and so serves it at no other.
         """
         size = self._units_a_file * CQ_UNIT.size
         files: list[MappedFile | None] = [*queue._files]
@@ -105,6 +106,8 @@ class NotedQueues(RecoveredQueues):
         if file is not None and file.file_from_offset % CQ_UNIT.size and is_outermost:
             return None
         at = [*begins, *new][found] // CQ_UNIT.size + position // CQ_UNIT.size
+        if at != place and self._start.has_batch_queues:
+            return None
         if file is not None and next(queue._record_runs(at, at + 1)).kind == _ON_DISK:
             return Unit(*CQ_UNIT.struct.unpack(file.read(position, CQ_UNIT.size))[:2])
         unit = queue.unit(at)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.format.profile import profile_of
+from tests.conftest import unpack
 from tests.damage import many_files
 from tests.damage.prediction import predict
 from tests.interop.predict import LIKE_THE_BROKER, UNLIKE, compared, run, table
@@ -47,3 +48,17 @@ def test_5_5_0_serves_the_last_10_of_36_files_where_the_queues_are_gone(tmp_path
         answer = real.ask(conf).result()
     assert min(offset for queue in answer["queues"] for offset in queue["places"][1::3]) == 26 * LOG_FILE
     assert not compared(prediction, answer)
+
+
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_4_9_3_with_light_queues_stops_at_a_message_without_properties(tmp_path: Path, has_abort: bool) -> None:
+    """In load(), or in start() again and again (checkMultiDispatchQueue)."""
+    root, conf = unpack("432-crash", tmp_path), tmp_path / "broker.conf"
+    shutil.rmtree(root / "consumequeue")
+    if not has_abort:
+        (root / "abort").unlink()
+    conf.write_text(broker_conf(root, Geometry(65536, 50, 100, 400), {"enableMultiDispatch": "true"}))
+    prediction = predict(root, conf, profile_of("4.9.3"))
+    assert ("refused" if has_abort else "hangs") in prediction.restart
+    with Restarts("4.9.3", SECONDS) as real:
+        assert not compared(prediction, real.ask(conf).result())

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.errors import BadRequest
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_FILE_SIZE, CQ_UNIT
 from rmqctl.format.profile import NO_SETTINGS, StartSettings
 from rmqctl.store.config.clean_config import USUAL_EXPIRY, ExpirySettings, expiry_settings
-from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.config.ha_config import USUAL_HA, HAConf, ha_conf
 from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing_conf
@@ -121,7 +120,7 @@ def broker_conf_of(said: JavaProperties) -> BrokerConf:
         commitlog_file_size=size_of["commitlog_file_size"],
         consumequeue_file_size=size_of["consumequeue_file_size"],
         consumequeue_ext_enabled=has_extensions,
-        consumequeue_ext_file_size=ext_size or (Geometry().consumequeue_ext_file_size if has_extensions else None),
+        consumequeue_ext_file_size=ext_size or (CQ_EXT_FILE_SIZE if has_extensions else None),
         batchconsumequeue_file_size=_batch_queue_size(size_of["batchconsumequeue_file_size"], path),
         index_slots=size_of["index_slots"],
         index_entries=said.number("maxIndexNum"),
@@ -156,6 +155,7 @@ def _start_settings(said: JavaProperties) -> StartSettings:
         accelerated=bool(said.flag("enableAcceleratedRecovery")),
         check_crc=said.flag("checkCRCOnRecover") is not False,
         multi_dispatch=bool(said.flag("enableMultiDispatch")),
+        lmq=bool(said.flag("enableLmq")),
     )
 
 

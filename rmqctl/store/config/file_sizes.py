@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_FILE_SIZE, CQ_UNIT
 
 if TYPE_CHECKING:
     from rmqctl.store.config.broker_conf import BrokerConf
@@ -21,7 +21,7 @@ class Geometry(NamedTuple):
     consumequeue_file_size: int = 300_000 * CQ_UNIT.size
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
-    consumequeue_ext_file_size: int = 48 * 1024 * 1024
+    consumequeue_ext_file_size: int = CQ_EXT_FILE_SIZE
     batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
 
 

@@ -20,6 +20,7 @@ from rmqctl.kernels.dispatch_scan import (
     HAS_UNIQUE,
     IS_PLACEHOLDER,
     MULTI_DISPATCH,
+    NO_PROPERTIES,
     ODD_DELAY,
     UNUSUAL,
     USUAL_DIGITS,
@@ -220,6 +221,7 @@ def _traits(message: Message, hashes: list[int], *, with_tags: bool) -> int:
     delayed = 0 if delay is None else DELAYED
     if delay and not (delay.isascii() and delay.isdecimal() and len(delay) <= USUAL_DIGITS):
         delayed |= ODD_DELAY
+    delayed |= 0 if message.properties_bytes else NO_PROPERTIES
     multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
     unique = HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
     tag = HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0

@@ -134,7 +134,7 @@ queue is not at the start of a file, pre-blank units fill the space before the f
 | forceVerifyPropCRC            | 5.2.0 | ends the log at the first record without a right `__CRC32#`              |
 | duplicationEnable             | 5.0.0 | ends the log at the first record with properties, but no DUP_INFO        |
 | duplicationEnable             | 4.1.0 | dispatches nothing in 4.x; since 4.5.0, start() waits forever for it     |
-| enableMultiDispatch           | 4.9.3 | is needed for units in light queues                                      |
+| enableMultiDispatch           | 4.9.3 | is needed for units in light queues; in 4.9.3, fails without properties  |
 | messageIndexSafe              | 4.1.0 | begins at a file that is also not later than indexMsgTimestamp           |
 | recheckReputOffsetFromCq      | 5.0.0 | dispatches in start(), as 4.5.0 to 4.9.8 do                              |
 | commitLogRecoverMaxNum        | 5.4.0 | begins at most this number of files before the end                       |

@@ -16,6 +16,7 @@ import numpy as np
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.kernels import queue_simulate
+from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH, NO_PROPERTIES
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
@@ -64,6 +65,13 @@ class BuiltSpan(NamedTuple):
     physical_end: int
 
 
+class Undispatchable(NamedTuple):
+    """The first message that the broker cannot dispatch, and why."""
+
+    physical_offset: int
+    why: str
+
+
 BuiltSpans = Mapping["QueueKey", BuiltSpan]
 NOTHING_BUILT: BuiltSpans = {}
 
@@ -94,7 +102,10 @@ class RecoveredQueues:
         self._table = FillTable(start)
         self._row_of_number = np.full(_NUMBERS_FIRST, _NO_ROW, np.int32)
         self._reader = UnitReader()
-        self.refusal: str | None = None  # why the broker cannot dispatch a message
+        self._one_by_one = (MULTI_DISPATCH if start.dispatches_to_lmq else 0) | (
+            NO_PROPERTIES if start.needs_properties else 0
+        )
+        self.undispatchable: Undispatchable | None = None
 
     def load(self) -> str | None:
         """Load and recover all queues.
@@ -147,8 +158,8 @@ class RecoveredQueues:
         messages = _with_java_offsets(messages)
         row = 0
         while row < len(messages):
-            states, to_lmq = self._table.rows, self._start.dispatches_to_lmq
-            row = queue_simulate.fill(messages, row, self._row_of_number, states, self._units_a_file, to_lmq)
+            states, traits = self._table.rows, self._one_by_one
+            row = queue_simulate.fill(messages, row, self._row_of_number, states, self._units_a_file, traits)
             if row < len(messages):
                 message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
                 if message is not None:
@@ -207,16 +218,27 @@ class RecoveredQueues:
 
     def _put(self, message: Message, *, is_odd: bool) -> None:
         targets, places = queue_destinations(message), self._places_of(message)
-        if targets and places is None and self.refusal is None:
-            self.refusal = _dispatch_refusal(message)
+        if targets and self.undispatchable is None:
+            self.undispatchable = self._undispatchable(message, to_lmq=places is None)
         for target in targets[:places]:
-            key = (target.topic, target.queue_id)
+            key = (target.topic, message.queue_id if self._start.light_queues_by_id else target.queue_id)
             queue = self._queues.get(key) or self._add(key, None)
             if isinstance(queue, RecoveredBatchQueue):
                 queue.put(message)
             else:
                 place = int(_java_places(np.array([target.queue_offset]))[0])
                 queue.put(message.physical_offset, message.size, place, is_odd=is_odd)
+
+    def _undispatchable(self, message: Message, *, to_lmq: bool) -> Undispatchable | None:
+        offset = undispatchable_offset(message) if to_lmq else None
+        if offset is not None:
+            what = f"INNER_MULTI_QUEUE_OFFSET has {offset!r}, which is no number"
+        elif self._start.needs_properties and not message.properties_bytes:
+            what = "it has no properties, at which 4.9.3 fails with enableMultiDispatch"
+        else:
+            return None
+        why = f"the message at {message.physical_offset} cannot be dispatched: {what}"
+        return Undispatchable(message.physical_offset, why)
 
     def _places_of(self, message: Message) -> int | None:
         """Return the largest number of units that a message gets, or None for no limit.
@@ -277,7 +299,7 @@ class RecoveredQueues:
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
-        """Return why the broker does not load the folder of a queue, or the folder of its extension, or None."""
+        """Return why the broker does not load a queue or its extension, or None."""
         conf = self._store.conf
         ext_size = conf.consumequeue_ext_file_size if conf.consumequeue_ext_enabled and not is_batch else None
         if ext_size and (refusal := self._refusal_of(store_path.CONSUMEQUEUE_EXT, key, ext_size)):
@@ -311,14 +333,6 @@ def _java_places(queue_offsets: Numbers) -> Numbers:
     """Return where Java puts queue offsets: times 20, they may overflow."""
     places: Numbers = queue_offsets * np.int64(CQ_UNIT.size) // CQ_UNIT.size
     return places
-
-
-def _dispatch_refusal(message: Message) -> str | None:
-    offset = undispatchable_offset(message)
-    if offset is None:
-        return None
-    what = f"INNER_MULTI_QUEUE_OFFSET has {offset!r}, which is no number"
-    return f"the message at {message.physical_offset} cannot be dispatched: {what}"
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:

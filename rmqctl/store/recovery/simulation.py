@@ -183,7 +183,7 @@ class RestartSimulation:
     @property
     def dispatch_fails(self) -> bool:
         """Return whether the scan has found a message that a broker cannot dispatch."""
-        return self._queues.refusal is not None
+        return self._queues.undispatchable is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where the broker ends the log because of an unknown record.
@@ -373,11 +373,13 @@ class RestartSimulation:
         if cut:
             self._queues.cut(end.physical_offset)
         behind = self._log.max_offset(end.physical_offset)
-        hangs, hangs_at = self._start(behind, cut=cut) if self._rules.dispatches_in_start else (None, None)
+        failed = self._queues.undispatchable if self._reput is None else None  # where load() dispatches
+        starts = self._rules.dispatches_in_start and failed is None
+        hangs, hangs_at = self._start(behind, cut=cut) if starts else (None, None)
         for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
-        refused = self._queues.refusal or self._queues.correct_min_offsets(self._log.start)
+        refused = failed.why if failed else self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,
             self.mode,
@@ -414,10 +416,12 @@ class RestartSimulation:
             hangs_at = self._catch_up(reput_from, log_end)
         else:  # the scan has dispatched all these records: a second dispatch changes nothing
             hangs_at = self._log.first_gap(reput_from, log_end)
-        what = (
-            f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has"
-        )
-        return (None, None) if hangs_at is None else (what, hangs_at)
+        what, stuck = f"start() dispatches from {reput_from} to {log_end}, and", self._queues.undispatchable
+        if stuck is not None:
+            return f"{what} tries again and again: {stuck.why}", stuck.physical_offset
+        if hangs_at is not None:
+            what = f"{what} waits for bytes at {hangs_at}, which no file has"
+        return None if hangs_at is None else what, hangs_at
 
     def _catch_up(self, reput_from: int, log_end: int) -> int | None:
         reput = ReputPass(self._log, reput_from, self._dispatch)

@@ -183,7 +183,7 @@ def put_all(states: np.ndarray, messages: list[tuple[int, int, int]]) -> None:
     rows = np.zeros(len(messages), DISPATCH_COLUMNS)
     for row, (offset, size, queue_offset) in zip(rows, messages, strict=True):
         row["physical_offset"], row["size"], row["queue_offset"] = offset, size, queue_offset
-    assert fill(rows, 0, np.zeros(1, np.int32), states, UNITS, False) == len(rows)
+    assert fill(rows, 0, np.zeros(1, np.int32), states, UNITS, 0) == len(rows)
 
 
 def state_of(queue: RecoveredQueue | Model, states: np.ndarray | None = None) -> tuple[int, int, int]:
