@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -140,8 +141,8 @@ def _sizes(store: ReadOnlyStore, key: SizeKey) -> Counter[int]:
     """
     if key.field == "index_slots":
         settings = store.conf._replace(index_slots=None)  # the files themselves say how many slots they have
-        index = ReadOnlyStore(store.path.root, settings, storage=store.storage).index
-        return Counter(file.slots for file in index.files if is_long_enough(file))
+        with closing(ReadOnlyStore(store.path.root, settings, storage=store.storage)) as own:
+            return Counter(file.slots for file in own.index.files if is_long_enough(file))
     if key.field == "commitlog_file_size":
         return Counter(file.size_on_disk for file in store.commit_log.queue.files)
     if key.field == "consumequeue_ext_file_size":

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.resources import files
+from itertools import count, islice
 from pathlib import Path
 
 import jsonschema
@@ -193,9 +194,9 @@ def test_many_queues_need_few_open_files(spare: int, tmp_path: Path, rmqctl: Rmq
     rmqctl(*arguments), rmqctl("undo", store, "--yes")  # imports and kernels open files too
     before, modified = tree_hash(store), store.stat().st_mtime_ns
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + spare, limits[1])
-    )
+    taken = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
+    free = islice((number for number in count() if number not in taken), spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, limits[1]))
     try:
         made = rmqctl(*arguments)
     finally:
