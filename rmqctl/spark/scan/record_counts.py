@@ -23,8 +23,8 @@ class RecordCounts(NamedTuple):
     `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
     message, blank or damage. `begin` is None if no message, blank or damage was found. `end` is the physical offset
     after the last message or blank. `end` is None if no message and no blank was found. `damaged_bytes` is the size of
-    the damaged places that were read. `why_unread` says why the first
-    such place could not be read: `unread_at` (bytes) in the file `unread_path`.
+    the damaged places that were read. `why_unread` says why the first place could not be read: at `unread_at` (bytes)
+    of the file `unread_path`.
     """
 
     messages: int = 0
