@@ -206,8 +206,10 @@ def assumptions(store: ReadOnlyStore, profile: Profile, asked: str | None) -> li
 
 def _unsaid_sizes(store: ReadOnlyStore, version: str) -> Iterator[str]:
     for key in SIZE_KEYS:
+        if store.conf.size_lines.keys() & {key.old, key.new}:
+            continue
         sizes = _sizes(store, key)
-        if sizes and usual_size(key) not in sizes and not store.conf.size_lines.keys() & {key.old, key.new}:
+        if sizes and usual_size(key) not in sizes:
             size = sizes.most_common(1)[0][0]
             yield f"{key.name(number_of(version))}={size}, which broker.conf does not set (default: {usual_size(key)})"
 

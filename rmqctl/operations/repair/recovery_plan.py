@@ -369,8 +369,8 @@ class _Steps:
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
         size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
         for finding in findings:
-            is_unit = not finding.path.startswith(store_path.CONSUMEQUEUE_EXT)
-            yield Step(Resize(finding.path, size if is_unit else geometry.consumequeue_ext_file_size), finding.detail)
+            is_queue = not finding.path.startswith(store_path.CONSUMEQUEUE_EXT)
+            yield Step(Resize(finding.path, size if is_queue else geometry.consumequeue_ext_file_size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
         """Yield the steps that delete a queue's last files if they have no unit.

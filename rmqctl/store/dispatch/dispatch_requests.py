@@ -218,17 +218,15 @@ class DispatchRequestBuilder:
 def _traits(message: Message, hashes: list[int], *, with_tags: bool) -> int:
     found = message.properties
     delay = found.get(properties.DELAY)
-    delayed = 0 if delay is None else DELAYED
+    traits = 0 if delay is None else DELAYED
     if delay and not (delay.isascii() and delay.isdecimal() and len(delay) <= USUAL_DIGITS):
-        delayed |= ODD_DELAY
-    delayed |= 0 if message.properties_bytes else NO_PROPERTIES
-    multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
-    unique = HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
-    tag = HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0
+        traits |= ODD_DELAY
+    traits |= 0 if message.properties_bytes else NO_PROPERTIES
+    traits |= MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
+    traits |= HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
+    traits |= HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0
     if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
-        return delayed | multi | unique | tag
-    placeholder = IS_PLACEHOLDER if message.prepared_transaction_offset == PLACEHOLDER_SIGN else 0
-    port = WRONG_PORT if has_bad_port(message) else 0
-    return (
-        delayed | multi | unique | tag | placeholder | port | (WRONG_COMPRESSION if has_bad_compression(message) else 0)
-    )
+        return traits
+    traits |= IS_PLACEHOLDER if message.prepared_transaction_offset == PLACEHOLDER_SIGN else 0
+    traits |= WRONG_PORT if has_bad_port(message) else 0
+    return traits | (WRONG_COMPRESSION if has_bad_compression(message) else 0)

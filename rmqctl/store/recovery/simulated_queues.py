@@ -292,7 +292,7 @@ class RecoveredQueues:
             )
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
-            left_out = [file for file in queue.queue.files if file.size and file not in files] if queue else []
+            left_out = queue.queue.files[len(files) :] if queue and self._start.stops_loading_at_wrong_length else []
             self._queues[key] = RecoveredQueue(
                 *key, files, self._units_a_file, self._table, row, self._reader, left_out
             )

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from rmqctl.format.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import unique_key_hash
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
-from rmqctl.kernels.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, ODD_DELAY, WRONG_COMPRESSION, WRONG_PORT
+from rmqctl.kernels.dispatch_scan import (
+    DELAYED,
+    HAS_UNIQUE,
+    MULTI_DISPATCH,
+    NO_PROPERTIES,
+    ODD_DELAY,
+    WRONG_COMPRESSION,
+    WRONG_PORT,
+)
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.system.storage import Storage
@@ -179,7 +187,7 @@ def test_a_record_in_a_body_that_claims_its_place_does_not_mislead_a_segment(tmp
     assert (summary, damages) == one_by_one(tmp_path / "commitlog")
 
 
-TRAITS = (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY)
+TRAITS = (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION, ODD_DELAY, NO_PROPERTIES)
 
 
 def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list[tuple[Any, ...]]:
@@ -204,7 +212,7 @@ def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
     is_served = message.sys_flag & 12 != 12
     rejected = is_served and has_bad_port(message), is_served and has_bad_compression(message)
     is_odd = re.fullmatch("[0-9]{0,9}", found.get("DELAY", "")) is None
-    traits = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected, is_odd
+    traits = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected, is_odd, not message.properties_bytes
     keys = index_keys(message, like_3x=False)
     unique = unique_key_hash(message) if keys.required else None
     numbers = (
