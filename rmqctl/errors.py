@@ -50,11 +50,11 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 }
 
 
-READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
-AS_OWNER_HINT = "run it as the user that the store belongs to"
+AS_OWNER_HINT = "run it as the owner of the files"
+READ_ALL_HINT = f"--follow-links, --broker-conf, or {AS_OWNER_HINT}"
 
 
-def owner_hint(why: str) -> str:
+def read_hint(why: str) -> str:
     """Return what to do about a part that cannot be read, by the system's words."""
     denied = os.strerror(errno.EACCES) in why
     return AS_OWNER_HINT if denied else "copy the disk as far as it can be read, and recover the copy"

@@ -402,7 +402,7 @@ CATALOGUE: dict[str, Explanation] = {
         "`rmqctl doctor STORE --broker-conf FILE` has the command that copies them.",
     ),
     "conf-size": Explanation(
-        "A file length in broker.conf is that of no file, or the version does not read its name and takes the default.",
+        "A size in broker.conf is that of no file, or the version does not read its name and takes the default.",
         "`rmqctl doctor STORE --broker-conf FILE` names the line, and the right one.",
     ),
     "disk-over-limit": Explanation(

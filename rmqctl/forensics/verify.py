@@ -29,7 +29,7 @@ from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.store.config.store_path import CHECKPOINT
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
-from rmqctl.store.journal.journals import is_as_written
+from rmqctl.store.journal.journals import CHECKPOINT_VERB, is_as_written
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.text import counted
@@ -279,7 +279,7 @@ class Verification:
         self.report.findings += state_audit.audit_abort(self._store)
         end = self._store.commit_log.queue.end
         checkpoint = list(state_audit.audit_checkpoint(self._store, self._newest, self._last, end))
-        if checkpoint and is_as_written(self._store.storage, self._store.path.root, CHECKPOINT, [CHECKPOINT]):
+        if checkpoint and is_as_written(self._store.storage, self._store.path.root, CHECKPOINT_VERB, [CHECKPOINT]):
             self.report.notes.append("the checkpoint has the values that `rmqctl checkpoint set` gave it")
             checkpoint = [finding for finding in checkpoint if finding.code != "checkpoint-behind"]
         self.report.findings += checkpoint

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +21,7 @@ from typing import Any
 from rmqctl.spark.session.java import java_home
 from tests.support.spark_process import (
     LOOPBACK,
+    POLL_SECONDS,
     QUICK_JVM,
     Done,
     SparkProcess,
@@ -29,7 +31,7 @@ from tests.support.spark_process import (
     without_our_code,
 )
 
-WORKERS = 2
+WORKERS, END_SECONDS = 2, 60
 _DEPLOY = "org.apache.spark.deploy"
 # jobs wait for both executors: tasks so short as a test's would all be done by the first
 _DEFAULTS = """\
@@ -55,7 +57,10 @@ class Cluster:
     events: Path
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """`rmqctl` with these arguments, as a driver of the cluster."""
+        """`rmqctl` with these arguments, as a driver of the cluster, when executors of killed drivers have ended."""
+        deadline = time.monotonic() + END_SECONDS
+        while any(_children(worker) for worker in self.workers) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
         return started_rmqctl(arguments, self.environ)
 
     def run(self, lines: Sequence[Sequence[object]]) -> list[Done]:

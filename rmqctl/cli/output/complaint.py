@@ -11,7 +11,7 @@ import sys
 import click
 
 from rmqctl.cli.output.render import remark
-from rmqctl.errors import ExitCode, RmqctlError, reason
+from rmqctl.errors import AS_OWNER_HINT, ExitCode, RmqctlError, reason
 
 
 def report_error(error: BaseException) -> int:
@@ -45,7 +45,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, RmqctlError):
         return str(error)
     if isinstance(error, OSError):
-        then = " (run it as its owner)" if isinstance(error, PermissionError) and error.filename else ""
+        then = f" ({AS_OWNER_HINT})" if isinstance(error, PermissionError) and error.filename else ""
         return f"{error.filename}: {reason(error)}{then}" if error.filename else reason(error)
     what = f"{type(error).__name__}: {error}"
     return f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)"

@@ -244,9 +244,10 @@ def one_word(_: click.Context, option: click.Parameter, value: str | None) -> st
 
     words = (value or "").split(KEY_SEPARATOR)
     if len(words) > 1:
-        one = next(filter(None, words), "")
+        one = next(filter(None, words), None)
+        such = f", such as --key {one}" if one else ""
         what = "a blank separates two keys of a message, so no key has one: give one key"
-        raise click.BadParameter(f"{what}, such as --key {one}", param=option)
+        raise click.BadParameter(what + such, param=option)
     return value
 
 

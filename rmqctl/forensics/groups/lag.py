@@ -86,8 +86,8 @@ class GroupLag(NamedTuple):
     """The lag of a group in all of its queues.
 
     `behind` counts the unconsumed messages in all topics of the group, as mqadmin does. `retry_depth` counts only the
-    unconsumed messages in the group's %RETRY% topics. `at_least` says that a queue could not be read, so it does not
-    count. `dlq_depth` counts all messages in the group's dead-letter queue.
+    unconsumed messages in the group's %RETRY% topics. `at_least` says that both lack a queue that could not be read.
+    `dlq_depth` counts all messages in the group's dead-letter queue, or is None if it could not be read.
     `expired_unread` counts the messages that a broker deleted before the group had consumed them.
     `retries_delayed` counts the retries that wait for their delay, and are not in a %RETRY% topic yet.
     """
@@ -98,7 +98,7 @@ class GroupLag(NamedTuple):
     oldest: Oldest | None
     retry_depth: int
     retries_delayed: int
-    dlq_depth: int
+    dlq_depth: int | None
     popped: int
     expired_unread: int
 
@@ -251,19 +251,22 @@ class Lag:
 
         An offset after the end of its queue counts as 0 messages behind.
         """
-        behind = retry_depth = dlq_depth = 0
+        behind = retry_depth = 0
         for row in rows:
             count = max(row.behind or 0, 0)
             behind += count
             retry_depth += count if row.topic.startswith(RETRY_PREFIX) else 0
-        topic = DLQ_PREFIX + group
-        for queue_id in self._queue_ids.get(topic, ()):
-            low, high = self._ends_of((topic, queue_id))
-            dlq_depth += (high or 0) - (low or 0)
         oldest = min(filter(None, (row.oldest for row in rows)), key=self._by_end, default=None)
         popped, expired = sum(row.popped for row in rows), sum(row.expired_unread for row in rows)
-        at_least = any(row.behind is None for row in rows)
+        topics = {RETRY_PREFIX + group, *(row.topic for row in rows)}
+        at_least = any(row.behind is None for row in rows) or any(map(self._store.is_unread, topics))
+        dlq_depth = self._depth(DLQ_PREFIX + group)
         return GroupLag(group, behind, at_least, oldest, retry_depth, delayed, dlq_depth, popped, expired)
+
+    def _depth(self, topic: str) -> int | None:
+        """Count the messages of a topic, or return None if a queue could not be read."""
+        counts = [self._ends_of((topic, queue_id)).behind(None) for queue_id in self._queue_ids.get(topic, ())]
+        return None if None in counts or self._store.is_unread(topic) else sum(filter(None, counts))
 
     def _last(self) -> Message | None:
         """Return the log's last message.

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import ChangeFailed, reason
+from rmqctl.errors import AS_OWNER_HINT, ChangeFailed, reason
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.system.storage import Kind
 from rmqctl.logfile.system.writable_storage import NO_ROOM
@@ -252,7 +252,7 @@ class Clean:
         count = len(self._receipts.zero_tail)
         where += f"receipts that could not be written: {count}; " if count else ""
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
-        hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
+        hint = AS_OWNER_HINT if isinstance(error, PermissionError) else "the next clean goes on with it"
         return ChangeFailed(f"{where}{reason(error)}; {state}", path=str(self._root), hint=hint)
 
 

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.operations.configuration.config_change import check_is_in_files, planned_change
@@ -164,9 +164,9 @@ def _queue_ids(store: ReadOnlyStore, group: str, topic: str, queue_id: int | Non
     found |= {0} if topic.startswith(LMQ_PREFIX) else set(read_queue_ids(store, topic))
     if group.startswith(LMQ_PREFIX):
         found = {0}
-    for each in sorted(found) if queue_id is None else [queue_id]:
-        if store.is_unread(topic, each):
-            raise Unreadable(f"queue {topic}/{each} cannot be read", path=str(store.path.root))
+    if store.is_unread(topic, queue_id):
+        what = f"a queue of {topic}" if queue_id is None else f"queue {topic}/{queue_id}"
+        raise Unreadable(f"{what} cannot be read", path=str(store.path.root), hint=READ_ALL_HINT)
     if queue_id is None:
         return sorted(found)
     if queue_id not in found:

@@ -87,7 +87,7 @@ class Examination:
     """The result of an examination of a store, with the plans for a repair.
 
     `restart` is the outcome of a broker's next start, or None if rmqctl cannot simulate a start of this store.
-    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are file lengths of broker.conf. If
+    `broker_pid` is the process that has the store open, or None. `wrong_sizes` are sizes of broker.conf. If
     nobody gave a version, and the versions that the store may come from start differently, `by_version` has what they
     come to. `unread_offsets` are the offsets of groups that the broker does not read. `rejects_good` is True if the
     start ends the log at a record that is whole.
@@ -108,8 +108,8 @@ class Examination:
 class Examiner:
     """Examines a store once, with `threads` threads.
 
-    The simulated broker has the profile `profile`. If file lengths of broker.conf are wrong, what the files have is
-    examined, and the start with the lengths of broker.conf is simulated. `blocked` returns why no repair of a store can
+    The simulated broker has the profile `profile`. If sizes of broker.conf are wrong, what the files have is
+    examined, and the start with the sizes of broker.conf is simulated. `blocked` returns why no repair of a store can
     be planned, or "".
     """
 
@@ -244,7 +244,7 @@ class Examiner:
         return grouped_starts(found)
 
     def _restart_as_said(self) -> RestartOutcome:
-        """Simulate a start with the file lengths of broker.conf."""
+        """Simulate a start with the sizes of broker.conf."""
         conf = conf_as_read(self._said.conf, self.profile.version)
         said = ReadOnlyStore(self.store.path.root, conf, storage=self.store.storage)
         try:

@@ -57,7 +57,7 @@ TWINS = (
     "stays in the log, and doctor names it again: once is enough."
 )
 CONF_CORRECTED = "The broker reads it at its next start; the old file is then {path}.bak.{more} Run doctor again."
-LINES_TO_LEAVE_OUT = " The files have the default lengths: the lines can also be left out."
+LINES_TO_LEAVE_OUT = " The files have the default sizes: the lines can also be left out."
 OFFSETS_COPIED = "The broker then knows where these groups are."
 BROKER_RUNS = "The broker ends cleanly. Run doctor again."
 BROKER_ELSEWHERE = (
@@ -148,7 +148,6 @@ NEED_STORE = (
     "mv ", "cp -p ", "rmqctl recover ", "rmqctl rebuild ", "rmqctl undo ", "rmqctl config restore ",
     "rmqctl config set-offset ", "rmqctl truncate ",
 )  # fmt: skip
-COMMANDS_MAX = 20  # each in a line of its own
 LOST_CONFIG = (
     "This changes nothing. No other file of the store has the content: put a good copy of the file there, for example "
     "from a slave. Without a copy, move the file and its .bak away; for offsets, `rmqctl config set-offset "
@@ -275,10 +274,10 @@ class Prescriber:
             f"{_names(one.owner, one.topic)} {one.queue_id}"
             for one in unread.missing
         ]
-        return _first_of(commands, OFFSETS_COPIED)
+        return "\n".join(commands), OFFSETS_COPIED
 
     def _correct_conf(self, group: Group) -> tuple[str, str]:
-        """Return the command that corrects wrong file lengths in broker.conf."""
+        """Return the command that corrects wrong sizes in broker.conf."""
         has_defaults = all(one.actual == usual_size(one.key) for one in self._examination.wrong_sizes)
         more = LINES_TO_LEAVE_OUT if has_defaults else ""
         edits = []
@@ -332,7 +331,7 @@ class Prescriber:
             command = f"rmqctl config set-offset {self._target} --to latest {how} {_names(owner, topic)}"
             commands += [command] if is_whole else [f"{command} {queue_id}" for queue_id in queue_ids]
         choice = OFFSETS_CHOICE.format(held=counted(held, "message")) if held else ""
-        return _first_of(commands, choice + OFFSETS_SET)
+        return "\n".join(commands), choice + OFFSETS_SET
 
     def _set_forward(self, group: Group) -> str:
         """Return the commands that set groups where they were."""
@@ -366,20 +365,14 @@ class Prescriber:
         ]
         waiting = sum(len(one.waiting) for one in found)
         verb = "waits" if waiting == 1 else "wait"
-        return _first_of(commands, DELAYS_SET.format(waiting=counted(waiting, "message"), verb=verb, undo=UNDO))
+        then = DELAYS_SET.format(waiting=counted(waiting, "message"), verb=verb, undo=UNDO)
+        return "\n".join(commands), then
 
     def _owner(self, finding: Finding) -> str:
         """Return the consumer group that is named in a finding about an offset."""
         place = (finding.path, finding.topic, finding.queue_id, finding.queue_offset)
         owners = self._examination.facts.owners.get(place, ())
         return next((one for one in owners if finding.detail.startswith(f"{one} is at ")), "")
-
-
-def _first_of(commands: list[str], then: str) -> tuple[str, str]:
-    """Return the first COMMANDS_MAX commands, and what follows with them."""
-    more = len(commands) - COMMANDS_MAX
-    then += f" Run doctor again for {counted(more, 'more command')}." if more > 0 else ""
-    return "\n".join(commands[:COMMANDS_MAX]), then
 
 
 def _names(owner: str, topic: str) -> str:

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
 
 class GroupBehind(NamedTuple):
-    """The number of messages that a group has not consumed yet, including retries."""
+    """The number of messages that a group has not consumed yet, including retries.
+
+    `at_least` says that a queue could not be read.
+    """
 
     group: str
     behind: int
+    at_least: bool
 
 
 class ExpiredFiles(NamedTuple):
@@ -51,7 +55,9 @@ class Situation(NamedTuple):
         """Return the situation for a JSON document."""
         expired = self.expired
         return {
-            "groups": [group._asdict() for group in self.groups],
+            "groups": [
+                {"group": one.group, "behind": one.behind, "behindAtLeast": one.at_least} for one in self.groups
+            ],
             "expiry": None
             if expired is None
             else {"fileCount": expired.files, "bytes": expired.bytes, "waiting": expired.waiting._asdict()},
@@ -65,7 +71,9 @@ def situation_of(store: ReadOnlyStore, profile: Profile) -> Situation:
     except OSError:
         return Situation()
     behind = tuple(
-        GroupBehind(total.group, total.behind) for total in totals if total.behind and not is_broker_group(total.group)
+        GroupBehind(total.group, total.behind, total.at_least)
+        for total in totals
+        if (total.behind or total.at_least) and not is_broker_group(total.group)
     )
     return Situation(tuple(sorted(behind, key=lambda group: -group.behind)), _expired_files(store, profile))
 

@@ -36,10 +36,10 @@ LMQ_SINCE = 4, 9, 3
 
 
 class WrongSize(NamedTuple):
-    """A file length of broker.conf that is the length of no file.
+    """A size in broker.conf, of a file or in slots, that no file has.
 
     The simulated version reads `name`. `said_as` is the key that broker.conf has, at `line`: `name`, or a key that this
-    version ignores. The broker takes `taken` bytes, and `files` files have `actual` bytes.
+    version ignores. The broker takes `taken`, and `files` files have `actual`, in `key.unit`.
     """
 
     key: SizeKey
@@ -81,7 +81,7 @@ def audit_disk(store: ReadOnlyStore, profile: Profile) -> Iterator[Finding]:
 
 
 def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
-    """Return the settings with the file lengths that a version takes.
+    """Return the settings with the sizes that a version takes.
 
     It ignores the keys of other versions.
     """
@@ -96,12 +96,12 @@ def conf_as_read(conf: BrokerConf, version: str) -> BrokerConf:
 
 
 def usual_size(key: SizeKey) -> int:
-    """Return the default length of files, in bytes."""
+    """Return the default size, in the unit of the key."""
     return int(getattr(Geometry(), key.field))
 
 
 def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> ReadOnlyStore:
-    """Return the store with the file lengths that `version` reads.
+    """Return the store with the sizes that `version` reads.
 
     Where broker.conf is wrong, those of the files count. The result is `store` itself if broker.conf is right.
     """
@@ -113,9 +113,10 @@ def fitting(store: ReadOnlyStore, version: str, wrong: Iterable[WrongSize]) -> R
 
 
 def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
-    """Return the wrong file lengths of broker.conf, for a broker of `version`.
+    """Return the wrong sizes of broker.conf, for a broker of `version`.
 
-    A length is wrong if it is that of no file, and two files, or a key that the version ignores, agree on another one.
+    A size is wrong if no file has it, and two files, or a key that the version ignores, agree on another one. One index
+    file is enough, because it says its own number of slots.
     Raises OSError.
     """
     found, lines = [], store.conf.size_lines
@@ -129,13 +130,14 @@ def wrong_sizes(store: ReadOnlyStore, version: str) -> list[WrongSize]:
         sizes = _sizes(store, key)
         actual, files = sizes.most_common(1)[0] if sizes else (0, 0)
         others = {line.size for one, line in lines.items() if one in (key.old, key.new)}
-        if actual and taken not in sizes and taken not in _distances(store, key) and (files > 1 or actual in others):
+        is_certain = files > 1 or actual in others or key.field == "index_slots"  # which the file itself says
+        if actual and taken not in sizes and taken not in _distances(store, key) and is_certain:
             found.append(WrongSize(key, name, said_as, lines[said_as], taken, actual, files))
     return found
 
 
 def _sizes(store: ReadOnlyStore, key: SizeKey) -> Counter[int]:
-    """Return how many files have each length, or each number of slots.
+    """Return how many files have each size.
 
     The capacity of index files may change: brokers find what a file has, in a file that they made longer, too.
     """
@@ -215,7 +217,7 @@ def _unsaid_sizes(store: ReadOnlyStore, version: str) -> Iterator[str]:
 
 
 def audit_conf(conf: BrokerConf, version: str, wrong: Iterable[WrongSize]) -> Iterator[Finding]:
-    """Yield a finding for each wrong length in broker.conf."""
+    """Yield a finding for each wrong size in broker.conf."""
     for one in wrong:
         have = f"{one.files} files have" if one.files > 1 else "the file has"
         said = f"line {one.line.first}: {one.said_as}={one.line.size}"

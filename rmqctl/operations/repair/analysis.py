@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.errors import BadRequest, Unreadable, owner_hint
+from rmqctl.errors import BadRequest, Unreadable, read_hint
 from rmqctl.forensics.audit import client_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.index_audit import IndexAudit
@@ -191,7 +191,7 @@ class RecoveryAnalysis:
             self.index.finish()
         for finding in self.queues.findings:
             if finding.code == "unreadable":
-                raise Unreadable(finding.detail, path=finding.path, hint=owner_hint(finding.detail))
+                raise Unreadable(finding.detail, path=finding.path, hint=read_hint(finding.detail))
         self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
         self.notes += [*self._note_of_misplaced(), *notes_of_renamed(self.renamed)]
 
@@ -341,7 +341,7 @@ class RecoveryAnalysis:
         self._renamed.damage(damage)
         if damage.code in UNREADABLE:
             path = damage.path or self.store.commit_log.path_of(damage.physical_offset)
-            raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=owner_hint(damage.detail))
+            raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=read_hint(damage.detail))
         self._start.damage(damage)
         if not self.end.is_final:
             self._damaged.append((damage.physical_offset, damage.end))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.errors import BadRequest, Unreadable, owner_hint
+from rmqctl.errors import BadRequest, Unreadable, read_hint
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
@@ -112,7 +112,7 @@ class Truncation:
     def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
         if isinstance(item, Damage):
             if item.code in UNREADABLE and item.end > self._to:
-                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=owner_hint(item.detail))
+                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=read_hint(item.detail))
             self._bound(item.physical_offset, item.end)
             if is_served(item) and item.physical_offset < self._to:
                 self._reached = max(self._reached, item.end)

@@ -116,9 +116,10 @@ def test_what_no_option_said_is_said_once(golden: Golden, tmp_path: Path, rmqctl
     ]
 
 
-def test_slots_that_no_index_file_has(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """The real 4.9.7 starts, and finds 1 of 65 keys; with another maxIndexNum alone, all 65."""
-    store, conf = golden("497-basic"), tmp_path / "broker.conf"
+@pytest.mark.parametrize("name", ["497-basic", "471-cqext"])
+def test_slots_that_no_index_file_has(name: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real 4.9.7 starts, and finds 1 of 65 keys; with another maxIndexNum alone, all 65. 471-cqext has one file."""
+    store, conf = golden(name), tmp_path / "broker.conf"
     conf.write_text(f"{LOG}=65536\n{QUEUE}=1000\n{SLOTS}=200\nmaxIndexNum=999\n")
     found = causes(store, rmqctl, "--broker-conf", conf)
     assert found == {"broker-conf-wrong": f"sed -i.bak -e '3s/.*/{SLOTS}=100/' {conf}"}

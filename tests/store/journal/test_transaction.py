@@ -734,7 +734,7 @@ def test_what_may_not_be_written_is_told_before_anything_is_changed(name: str, t
     before = tree(root)
     storage = type("RefusingOne", (Refusing,), {"refused": root / name})
     with pytest.raises(
-        ChangeFailed, match=r"Permission denied; nothing was changed \(run it as the user that the store belongs to"
+        ChangeFailed, match=r"Permission denied; nothing was changed \(run it as the owner of the files"
     ):
         change_all(root, storage)
     found = tree(root)

@@ -150,7 +150,7 @@ def _sum(group: str, rows: list[Row]) -> Row:
         "oldestStoreTimestamp": oldest["oldestStoreTimestamp"],
         "oldestStoreTime": oldest["oldestStoreTime"],
         "oldestAgeMs": max(ages, default=None),
-    } | {name: sum(row[name] for row in rows) for name in SUMS}
+    } | {name: None if any(row[name] is None for row in rows) else sum(row[name] for row in rows) for name in SUMS}
 
 
 def _begun(

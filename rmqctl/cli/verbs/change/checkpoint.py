@@ -154,11 +154,12 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
 
 def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
     from rmqctl.logfile.system.writable_storage import WritableStorage
+    from rmqctl.store.journal.journals import CHECKPOINT_VERB
     from rmqctl.store.journal.transaction import Journal
 
     act_as_owner(store.path.root, store.path.commitlogs)
     storage = WritableStorage.like(store.storage)
-    with Journal.begin(store.path.root, "checkpoint", plan.summary, storage) as journal:
+    with Journal.begin(store.path.root, CHECKPOINT_VERB, plan.summary, storage) as journal:
         plan.build(storage, journal.staging)
         journal.execute(plan.changes(journal.staging), interruption.commit)
 

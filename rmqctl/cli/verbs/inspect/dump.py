@@ -338,7 +338,7 @@ def _remark_cut(physical_offset: int) -> None:
 
 
 def _remark_range(log: CommitLog, asked: DumpOptions) -> None:
-    """Say when the log's messages were stored, if the asked time is before or after."""
+    """Say when the log begins and ends, if the asked time is before or after."""
     from rmqctl.format.timestamp import rfc3339
 
     if asked.since is None and asked.until is None:
@@ -349,7 +349,7 @@ def _remark_range(log: CommitLog, asked: DumpOptions) -> None:
         return
     begins, ends = first.store_timestamp, last.store_timestamp
     if (asked.since is not None and asked.since > ends) or (asked.until is not None and asked.until < begins):
-        remark(f"no message is from that time: the first was stored at {rfc3339(begins)}, the last at {rfc3339(ends)}")
+        remark(f"the first message of the log was stored at {rfc3339(begins)}, the last at {rfc3339(ends)}")
 
 
 def _finish(store: ReadOnlyStore, dump: Dump, asked: DumpOptions, *, cut_short_by: str) -> int:

@@ -83,8 +83,9 @@ def command(
     the log's end. If the oldest message cannot be read, its time and its age are empty. In the row of a group, `behind`
     is the sum for all queues of the group, including %RETRY% topics; if a queue could not be read, it is shown as `≥ N`
     (`behindAtLeast` in JSON). `retry` counts the messages of `behind` that are in %RETRY% topics. `delayed` counts the
-    retries that still wait for their delay. `dlq` counts the messages in the group's dead-letter queue. `popped` counts
-    the messages that the group popped and has not acknowledged. CSV and JSON Lines have a row for each queue.
+    retries that still wait for their delay. `dlq` counts the messages in the group's dead-letter queue, and is empty if
+    this could not be read. `popped` counts the messages that the group popped and has not acknowledged. CSV and JSON
+    Lines have a row for each queue.
 
     With `enableLmq=true` in the file of --broker-conf, the offsets are those of config/lmqConsumerOffset.json alone,
     which a broker of 4.9.3 or later then reads.

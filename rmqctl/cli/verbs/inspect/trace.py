@@ -146,11 +146,11 @@ def command(
     else:
         print_trace(found)
     note_failed_bodies(bodies)
-    _note_foreign(stores, opened)
+    _note_unread(stores, opened)
     return int(exit_code_of(trace))
 
 
-def _note_foreign(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
+def _note_unread(paths: tuple[Path, ...], stores: list[ReadOnlyStore]) -> None:
     """Say on stderr what was not read of each store."""
     for path, store in zip(paths, stores, strict=True):
         where = f"{path}: " if len(paths) > 1 else ""
@@ -176,7 +176,7 @@ def _list_unresolved(
         print_document("trace", head | empty | {"unresolved": rows})
     else:
         print_unresolved(verdict(rows), rows)
-    _note_foreign(stores, opened)
+    _note_unread(stores, opened)
     if any(store.partly_read for store in opened):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if rows else ExitCode.CLEAN)

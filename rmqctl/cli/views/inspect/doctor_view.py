@@ -136,15 +136,17 @@ def set_gauges(gauges: MetricsFile, examination: Examination, causes: Sequence[C
     if restart is not None:
         gauges.set("restart_fails", int(bool(restart.refused or restart.hangs)))
         gauges.set("restart_lost_messages", restart.lost.records)
-    for group, behind in situation.groups:
-        gauges.set("behind_messages", behind, group=group)
+    for one in situation.groups:
+        gauges.set("behind_messages", one.behind, group=one.group)
     if situation.expired is not None:
         gauges.set("expired_files", situation.expired.files)
         gauges.set("waiting_messages", situation.expired.waiting.total)
 
 
 def _situation_in_words(situation: Situation, target: str) -> Iterator[str]:
-    named = ", ".join(f"{group} {behind}" for group, behind in situation.groups[:GROUPS_NAMED])
+    named = ", ".join(
+        f"{one.group} {'≥ ' if one.at_least else ''}{one.behind}" for one in situation.groups[:GROUPS_NAMED]
+    )
     more = len(situation.groups) - GROUPS_NAMED
     if named:
         yield f"groups behind: {named}" + (f" and {more} more" if more > 0 else "") + f" (`rmqctl lag {target}`)"
@@ -157,9 +159,11 @@ def _situation_in_words(situation: Situation, target: str) -> Iterator[str]:
 
 def _first_commands(cause: Cause, target: str) -> str:
     commands = cause.next_command.splitlines()
-    more = len(commands) - COMMANDS_SHOWN
-    lists = [f"rmqctl doctor {target} -o json  # {more} more"] if more > 0 else []
-    return "\n".join([*commands[:COMMANDS_SHOWN], *lists])
+    shown = COMMANDS_SHOWN + commands[0].startswith("kill ")
+    more = len(commands) - shown
+    if more <= 0 or any(command.startswith("mv ") for command in commands):  # files half renamed are no store
+        return cause.next_command
+    return "\n".join([*commands[:shown], f"rmqctl doctor {target} -o json  # {more} more"])
 
 
 def _print_cause(number: int, cause: Cause, target: str) -> None:

@@ -134,8 +134,11 @@ def test_a_checkpoint_that_was_set_is_no_damage_until_something_else_writes_it(g
     assert found["findings"] == []
     assert "the checkpoint has the values that `rmqctl checkpoint set` gave it" in found["notes"]
     assert rmqctl("doctor", store, "-o", "json").document()["healthy"]
+    assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "2027-01-01T00:00:00Z", "--yes").code == 0
+    document = rmqctl("verify", store, "-o", "json").document()
+    assert [one["code"] for one in document["findings"]] == ["checkpoint-ahead"]  # what it explains is the past alone
     data = bytearray((store / "checkpoint").read_bytes())
-    data[7] = 1
+    data[:8] = bytes([0] * 7 + [1])
     (store / "checkpoint").write_bytes(data)
     assert [one["code"] for one in rmqctl("verify", store, "-o", "json").document()["findings"]] == [
         "checkpoint-behind"

@@ -410,7 +410,7 @@ def test_whom_the_system_does_not_let_is_told_what_to_do(
     result = rmqctl("clean", store, *KEEP_ONE, "--yes")
     assert (result.code, result.err.count("\n")) == (4, 1)
     assert "Permission denied; 0 of 8 files are deleted" in result.err
-    assert "(run it as the store's owner)" in result.err
+    assert "(run it as the owner of the files)" in result.err
     assert log_files(store) == before
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.errors import owner_hint
+from rmqctl.errors import read_hint
 from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
 
 NAMES = [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
@@ -115,8 +115,8 @@ def test_a_log_that_may_not_be_read_is_one_for_its_owner(
     tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = unpack("533-basic", tmp_path)
-    assert owner_hint("cannot be read: Permission denied") == "run it as the user that the store belongs to"
-    assert owner_hint("cannot be read: Input/output error").startswith("copy the disk")
+    assert read_hint("cannot be read: Permission denied") == "run it as the owner of the files"
+    assert read_hint("cannot be read: Input/output error").startswith("copy the disk")
 
     def denied(*_: object) -> bytes:
         raise PermissionError(13, "Permission denied", "a log file")

@@ -29,6 +29,7 @@ from tests.conftest import (
     tree_hash,
     unpack,
 )
+from tests.support.log_maker import BLANK, Record, log_bytes
 from tests.support.named_damage import is_named
 
 CASES = damage_cases()
@@ -374,6 +375,18 @@ def test_log_files_with_wrong_names_are_one_cause(
     subprocess.run(cause["next"], shell=True, check=True)
     assert tree_hash(store) == before
     assert diagnosis(store, rmqctl)["healthy"]
+
+
+def test_the_page_has_every_name_of_a_log_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A log with half of its names is no log."""
+    (tmp_path / "commitlog").mkdir()
+    for base in range(0, 25 * 2048, 2048):
+        file = log_bytes([Record(body=bytes(900)), Record(body=bytes(850))], base)
+        blank = struct.pack(">iI", 2048 - len(file), BLANK)
+        (tmp_path / "commitlog" / f"{(base + 2048) % (25 * 2048):020d}").write_bytes((file + blank).ljust(2048, b"\0"))
+    (cause,) = diagnosis(tmp_path, rmqctl)["causes"]
+    shown = rmqctl("doctor", tmp_path).out
+    assert (cause["code"], cause["next"].count("mv -n "), shown.count("mv -n ")) == ("log-file-renamed", 26, 52)
 
 
 @pytest.mark.parametrize(("number", "name"), [(0, 20), (1, 65536 + 4096), (1, 65536 - 1), (2, 10 * 65536)])

@@ -89,7 +89,7 @@ def test_seconds_are_told_from_milliseconds(store: Path, rmqctl: Rmqctl) -> None
 
 def test_a_time_outside_the_log_is_answered_with_the_times_in_it(store: Path, rmqctl: Rmqctl) -> None:
     times = sorted(m["storeTimestamp"] for m in MESSAGES)
-    said = f"the first was stored at {rfc3339(times[0])}, the last at {rfc3339(times[-1])}\n"
+    said = f"the first message of the log was stored at {rfc3339(times[0])}, the last at {rfc3339(times[-1])}\n"
     for option, time in (("--since", times[-1] + 1), ("--until", times[0] - 1)):
         assert rmqctl("dump", store, option, time).err.endswith(said)
     assert rmqctl("dump", store, "--since", times[-1] + 1, "--tail", 3).err.endswith(said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def test_doctor_names_the_groups_of_clients_that_are_behind(
     assert internal["behind"] == 10
     monkeypatch.delattr("rmqctl.forensics.groups.lag.delayed_retries")
     document = rmqctl("doctor", store, "-o", "json").document()
-    assert document["groups"] == [{"group": "billing", "behind": 20}]
+    assert document["groups"] == [{"group": "billing", "behind": 20, "behindAtLeast": False}]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,26 @@ def test_config_show_and_lag_say_the_same(golden: Golden, rmqctl: Rmqctl) -> Non
     shown = rmqctl("config", "show", store, "offsets", "-o", "json").document()["offsets"]
     assert of_lag <= {tuple(row[key] for key in keys) for row in shown}
     assert ("billing", "orders", 9, 3, 0, 0, -3) in of_lag
+
+
+@pytest.mark.parametrize(
+    ("part", "at_least", "dlq_depth"),
+    [("orders", True, 20), ("%RETRY%billing/0", True, 20), ("%DLQ%billing", False, None), ("audit", False, 20)],
+)
+def test_what_is_not_read_is_not_counted_as_none(
+    part: str, at_least: bool, dlq_depth: int | None, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = unpack("broker-497", tmp_path)
+    (store / "consumequeue" / part).parent.mkdir(exist_ok=True)
+    shutil.rmtree(store / "consumequeue" / part, ignore_errors=True)
+    (store / "consumequeue" / part).symlink_to(tmp_path)  # is not followed
+    (billing, _) = rmqctl("lag", store, "-o", "json").document()["groupTotals"]
+    assert (billing["behindAtLeast"], billing["dlqDepth"]) == (at_least, dlq_depth)
+    groups = rmqctl("doctor", store, "-o", "json").document()["groups"]
+    assert ({"group": "billing", "behind": billing["behind"], "behindAtLeast": True} in groups) == at_least
+    topic = part.removesuffix("/0")
+    said = rmqctl("config", "set-offset", store, "billing", topic, "--to", "latest", "--new-group")
+    assert (said.code, "cannot be read (--follow-links" in said.err) == (4, True)
 
 
 def test_where_a_queue_is_not_read_sums_and_copies_are_not_claimed(tmp_path: Path, rmqctl: Rmqctl) -> None:
