@@ -22,7 +22,7 @@ from rmqctl.store.config.fastjson import fastjson_loads
 from tests.conftest import unpack
 from tests.support.log_maker import V1, sample_records, write_log
 
-EXAMPLES = [10, pytest.param(200, marks=pytest.mark.slow)]
+EXAMPLES = [10, pytest.param(100, marks=pytest.mark.slow)]
 KINDS = {
     "commitlog": "commitlog/00000000000000000000",
     "queue": "consumequeue/OrderPaid/1/00000000000000000000",

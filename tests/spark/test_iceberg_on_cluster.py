@@ -18,7 +18,7 @@ from tests.support.spark_process import all_done, awaited, ended, started_sessio
 
 pytestmark = pytest.mark.spark
 
-DAYS = 60  # a file each, one after the other: a kill after the first comes before the last
+DAYS = 30  # a file each, one after the other: a kill after the first comes before the last
 DAY_MS = 86_400_000
 READ = "SELECT topic, physicalOffset FROM lake.db.t"
 

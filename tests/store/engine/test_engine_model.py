@@ -192,5 +192,5 @@ def test_the_engine_is_as_the_model() -> None:
 @pytest.mark.slow
 def test_the_engine_is_as_the_model_for_long() -> None:
     run_state_machine_as_test(
-        StoreMachine, settings=settings(PROPERTY, max_examples=100, stateful_step_count=60, derandomize=False)
+        StoreMachine, settings=settings(PROPERTY, max_examples=50, stateful_step_count=60, derandomize=False)
     )

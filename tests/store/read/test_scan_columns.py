@@ -147,7 +147,7 @@ stains = st.lists(st.tuples(st.integers(0, 9000), st.binary(min_size=1, max_size
 kinds = st.sampled_from([{}, {"magic": V2}, {"sys_flag": BORN_V6 | STORE_V6}, {"property_crc": True}])
 
 
-@pytest.mark.parametrize("examples", [250, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [250, pytest.param(800, marks=pytest.mark.slow)])
 def test_logs_with_any_damage(examples: int, tmp_path: Path) -> None:
     folder = tmp_path / "commitlog"
     folder.mkdir()
@@ -306,7 +306,7 @@ def changed(shape: bytes, changes: list[tuple[int, int]]) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [200, pytest.param(600, marks=pytest.mark.slow)])
 def test_tails_that_have_nearly_the_same_layout(examples: int, tmp_path: Path) -> None:
     @settings(PROPERTY, max_examples=examples)
     @given(found=st.lists(tails, min_size=2, max_size=40))
