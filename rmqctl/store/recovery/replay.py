@@ -7,13 +7,14 @@ a run, the simulation accepts the rest of the run. Records outside the runs are 
 
 from __future__ import annotations
 
+import struct
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
-from rmqctl.format.message import Message
+from rmqctl.format.message import MAGIC_BLANK, MAGIC_V1, Message
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.dispatch_scan import ODD_DELAY
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recovery.simulated_queues import RecoveredQueues
 
 LONGEST_V1_TOPIC = 127
+_SIZE_AND_MAGIC = struct.Struct(">iI")
 
 
 class Dispatch:
@@ -82,10 +84,10 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The log files that load() accepted, in the order of their names.
+    """The log files that load() accepted.
 
-    This is the order of their offsets, but for a name of fewer digits, which comes last. Each file has `file_size`
-    bytes. `start` is the physical offset of the first file. If the log has no file, `start` is 0.
+    They are in the order of their names: one of fewer digits comes last. `start` is the physical offset of the first
+    file, or 0 without a file.
     """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, rules: StartRules) -> None:
@@ -146,6 +148,27 @@ class RecoveryPass:
         last = self.files[-1]
         return last.end if last.end <= log_end else last.file_from_offset + log_end % self.file_size
 
+    def compensation_refusal(self, start: int) -> str | None:
+        """Return why load() fails where it reads the log once more, or None.
+
+        With duplicationEnable, 5.2.0 to 5.5.1 look from `start` on for messages without a unit
+        (ConsumeQueueStore.compensateForHA). Raises OSError.
+        """
+        at = start if start > 0 else self.start
+        while (file := self.file_at(at)) is not None:
+            position, room = at - file.file_from_offset, file.end - at
+            if self._end is not None and file.end > self._end:
+                room = self._end % self.file_size - position
+            size, magic = _SIZE_AND_MAGIC.unpack(file.read(position, 8).ljust(8, b"\0"))
+            if room < max(size, 4):
+                return None
+            if size < _SIZE_AND_MAGIC.size or magic not in (MAGIC_BLANK, MAGIC_V1):
+                return f"the record at {at} has TOTALSIZE {size} and magic code {magic:08X}: compensateForHA fails"
+            if magic == MAGIC_V1 and self.check(file, at, check_crc=True).message is None:
+                return None
+            at += size
+        return None
+
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
         """Return the result of the broker's record check at a physical offset.
 
@@ -192,6 +215,7 @@ class RecoveryScan:
         passes_over: bool,
     ) -> None:
         self.position = start
+        self.last: int | None = None  # where the last message begins
         self._checks_offset = checks_offset
         self._passes_over = passes_over
         self._shift = 0  # how far the broker counts ahead of the place where it reads
@@ -233,7 +257,7 @@ class RecoveryScan:
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
-        """Scan to the log's end; return where and why the log ends."""
+        """Scan to the log's end, and return where and why it ends."""
         while self.end is None:
             self.step()
         return self.end
@@ -250,6 +274,7 @@ class RecoveryScan:
             if self._checks_offset and not 0 <= checked.message.physical_offset - file.file_from_offset <= file.size:
                 self._stop("PHYSICALOFFSET is outside of this file, which checkCommitLogOffsetOnRecover forbids")
                 return
+            self.last = self.position
             if self._dispatches_from is not None and checked.message.physical_offset >= self._dispatches_from:
                 self._dispatch.found(checked.message, self.position)
             self.position += checked.size
@@ -267,6 +292,7 @@ class RecoveryScan:
             self.position = self._log.files[self._number].file_from_offset
 
     def _rows(self, messages: Rows) -> None:
+        self.last = int(messages["physical_offset"][-1])
         if self._dispatches_from is None:
             return
         start = (
@@ -321,6 +347,8 @@ class ReputPass:
         """Dispatch up to the log's end."""
         while self._reput_from < log_end and self._open():
             self._step()
+        if self._reput_from >= log_end:  # `log_end` may be before a place where no file was
+            self.hangs_at = None
 
     def _open(self) -> bool:
         if self._file is None:

@@ -144,6 +144,7 @@ class RestartSimulation:
         self._scan: RecoveryScan | None = None
         self._scan_start = 0
         self._reput: ReputPass | None = None
+        self._empty_file: str | None = None  # why load() fails at a queue that only start() would fill
         size, entries = store.commit_log.queue.file_size, self._log_entries()
         self._loads_until = rules.loads_until(entries, size, self._rules)
         self.refused = self._config_refusal() or self._log_refusal(entries, size) or self._queues.load()
@@ -158,10 +159,7 @@ class RestartSimulation:
 
     @property
     def scanned_from(self) -> int:
-        """Return the physical offset where the caller's log scan must begin.
-
-        The result is 0 if no log scan is needed.
-        """
+        """Return where the caller's log scan must begin (physical offset), or 0."""
         if self._scan is None:
             return 0
         reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
@@ -174,10 +172,7 @@ class RestartSimulation:
 
     @property
     def scan_end(self) -> ScanEnd | None:
-        """Return the end of the log that the simulated scan has found.
-
-        The result is None if the scan has not ended, or if no scan is needed.
-        """
+        """Return the end of the log that the scan has found, or None."""
         return self._scan.end if self._scan is not None else None
 
     @property
@@ -186,11 +181,7 @@ class RestartSimulation:
         return self._queues.undispatchable is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
-        """Return where the broker ends the log because of an unknown record.
-
-        A broker up to 5.0.0 does not know V2, and ends the log at the first V2 record. The result is None if the broker
-        knows the records of all messages. `messages` are good messages (DISPATCH_COLUMNS).
-        """
+        """Return where the broker ends the log among good messages, or None."""
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
             return None
@@ -213,21 +204,14 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """Simulate the scan of a damaged place in the log.
-
-        The broker's own check decides whether the log ends at the damage.
-        """
+        """Simulate the scan of a damaged place, where the log may end."""
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Simulate one item of a log scan.
-
-        The scan must use the `builder` of this simulation. The function calls `on_messages` or `damage`. For a blank,
-        the function does nothing.
-        """
+        """Simulate one item of a log scan with the `builder` of this simulation."""
         if isinstance(item, Damage):
             self.damage(item)
         elif isinstance(item, RecordRun):
@@ -236,27 +220,18 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Accept the log up to physical offset `end` as good, without reading the log.
-
-        All records before `end` must already have their units in the queues.
-        """
+        """Accept the log up to `end` unread: its messages must have their units."""
         if self._scan is not None:
             self._scan.pass_over(end)
 
     def listen(self, threads: int) -> None:
-        """Scan the log with `threads` threads, from `scanned_from` on.
-
-        Calls `on_messages` and `damage`. Raises OSError.
-        """
+        """Scan the log, from `scanned_from` on. Raises OSError."""
         log, start = self._store.commit_log, self.scanned_from
         for item in log.scan_columns(ScanSummary(), self._builder.take, threads=threads, start=start):
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut the log, simulate start(), correct the min offsets, and return the result.
-
-        After `finish`, do not call `on_messages` or `damage`.
-        """
+        """Cut the log, simulate start(), and return the result."""
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         if self._scan is None or self.start_file is None:
@@ -274,11 +249,7 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return why a config file makes the broker exit at its start.
-
-        A broker exits at its start if a config file and its `.bak` are both not valid (`empty_config`). The result is
-        None if the broker does not exit.
-        """
+        """Return why the broker exits (`empty_config`), or None."""
         folder, storage = self._store.path.part(store_path.CONFIG), self._store.storage
         for name in CONFIGS:
             config = self._store.config(name)
@@ -347,6 +318,8 @@ class RestartSimulation:
             passes_over=self._rules.passes_over_wrong_lengths and mode is Mode.ABNORMAL,
         )
         if self._rules.dispatches_in_start and dispatches_from is None and not self._rules.awaits_confirmation:
+            if self._rules.fails_on_empty_last_queue_file:
+                self._empty_file = self._queues.correct_min_offsets(log.start)
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
@@ -374,16 +347,17 @@ class RestartSimulation:
             self._queues.cut(end.physical_offset)
         behind = self._log.max_offset(end.physical_offset)
         failed = self._queues.undispatchable if self._reput is None else None  # where load() dispatches
-        starts = self._rules.dispatches_in_start and failed is None
+        empty = self._empty_file if not cut else None
+        refused = failed.why if failed else empty or self._compensation_refusal()
+        starts = self._rules.dispatches_in_start and refused is None
         hangs, hangs_at = self._start(behind, cut=cut) if starts else (None, None)
         for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
-        refused = failed.why if failed else self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,
             self.mode,
-            refused=refused,
+            refused=refused or self._queues.correct_min_offsets(self._log.start),
             hangs=hangs,
             hangs_at=hangs_at,
             start_file_path=start_file_path,
@@ -399,12 +373,17 @@ class RestartSimulation:
             queues=self._outcomes(),
         )
 
-    def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Simulate a start() that dispatches the log after the queues' end.
+    def _compensation_refusal(self) -> str | None:
+        """Return why load() fails where it reads the log once more, or None."""
+        if not self._rules.compensates_for_ha or self._scan is None:
+            return None
+        confirmed = self._scan.last
+        if confirmed is None and self.mode is Mode.NORMAL:
+            confirmed = self._checkpoint.confirm_phy_offset if self._checkpoint is not None else 0
+        return self._log.compensation_refusal(self._scan_start if confirmed is None else confirmed)
 
-        If start() waits forever, the result is the reason and the physical offset. If start() ends, both values of the
-        result are None.
-        """
+    def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
+        """Return why start() waits forever for its dispatch, and where, or None."""
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._rules.awaits_confirmation:
             what = f"start() waits for the dispatch from {reput_from} to {log_end}, which duplicationEnable holds up"
@@ -457,10 +436,7 @@ class RestartSimulation:
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
-    """Return the checkpoint as a broker reads it from mapped memory.
-
-    If the file is too short, the missing bytes are zeros.
-    """
+    """Return the checkpoint with zeros for bytes that the file lacks."""
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return None
