@@ -97,8 +97,10 @@ class StartRules(NamedTuple):
     """The checksum in `__CRC32#` is required of each record, and BODYCRC is not checked."""
     requires_dup_info: bool = False
     """A record with properties is bad without DUP_INFO (5.x with duplicationEnable)."""
-    compensates_for_ha: bool = False
-    """load() reads the log once more, from the last message that recovery found (5.2.0 with duplicationEnable)."""
+    dispatches_whole_files: bool = False
+    """The dispatch reads a file to its end, even if a wrong TOTALSIZE led it behind the log's end (up to 4.9.8)."""
+    knows_confirmed_offset: bool = False
+    """load() takes the confirmed offset from the checkpoint (5.1.1 with duplicationEnable)."""
     awaits_confirmation: bool = False
     """Nothing is dispatched until its offset is confirmed, which nobody does (4.x with duplicationEnable)."""
     message_index_safe: bool = False
@@ -206,7 +208,8 @@ def start_rules(version: str, settings: StartSettings = NO_SETTINGS) -> StartRul
         check_crc=settings.check_crc,
         force_verify_prop_crc=settings.force_verify_prop_crc and settings.check_crc and number >= (5, 2),
         requires_dup_info=settings.duplication and number >= (5,),
-        compensates_for_ha=settings.duplication and number >= (5, 2),
+        dispatches_whole_files=number < (5,),
+        knows_confirmed_offset=settings.duplication and number >= (5, 1, 1),
         awaits_confirmation=settings.duplication and number < (5,),
         dispatches_to_lmq=row.dispatches_to_lmq and settings.multi_dispatch is not False,
         light_queues_by_id=settings.multi_dispatch is True and not settings.lmq,

@@ -151,7 +151,7 @@ class RecoveryPass:
     def compensation_refusal(self, start: int) -> str | None:
         """Return why load() fails where it reads the log once more, or None.
 
-        With duplicationEnable, 5.2.0 to 5.5.1 look from `start` on for messages without a unit
+        With duplicationEnable, 5.0.0 to 5.5.1 look from `start` on for messages without a unit
         (ConsumeQueueStore.compensateForHA). Raises OSError.
         """
         at = start if start > 0 else self.start
@@ -330,7 +330,7 @@ class ReputPass:
         """
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
-        while self._reput_from < limit and self._position < behind and self._open():
+        while self._position < behind and self._goes_on(limit):
             first = _row_at(offsets, self._position)
             until = (
                 0
@@ -345,10 +345,15 @@ class ReputPass:
 
     def finish(self, log_end: int) -> None:
         """Dispatch up to the log's end."""
-        while self._reput_from < log_end and self._open():
+        while self._goes_on(log_end):
             self._step()
         if self._reput_from >= log_end:  # `log_end` may be before a place where no file was
             self.hangs_at = None
+
+    def _goes_on(self, limit: int) -> bool:
+        if self._file is not None and self._position < limit and self._log.rules.dispatches_whole_files:
+            return True
+        return self._reput_from < limit and self._open()
 
     def _open(self) -> bool:
         if self._file is None:

@@ -133,7 +133,7 @@ queue is not at the start of a file, pre-blank units fill the space before the f
 | checkCRCOnRecover=false       | 4.1.0 | checks no checksum                                                       |
 | forceVerifyPropCRC            | 5.2.0 | ends the log at the first record without a right `__CRC32#`              |
 | duplicationEnable             | 5.0.0 | ends the log at the first record with properties, but no DUP_INFO        |
-| duplicationEnable             | 5.2.0 | fails to load at a record that is none, where it reads the log again     |
+| duplicationEnable             | 5.0.0 | fails to load at a record that is none, where it reads the log again     |
 | duplicationEnable             | 4.1.0 | dispatches nothing in 4.x; since 4.5.0, start() waits forever for it     |
 | enableMultiDispatch           | 4.9.3 | is needed for units in light queues; in 4.9.3, fails without properties  |
 | messageIndexSafe              | 4.1.0 | begins at a file that is also not later than indexMsgTimestamp           |

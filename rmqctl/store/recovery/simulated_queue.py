@@ -51,10 +51,7 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The part of a queue file that recovery keeps.
-
-    `end` is the queue offset after the last kept unit. The record of the last kept unit ends at `physical_end`.
-    """
+    """What recovery keeps of a file; the last record ends at `physical_end`."""
 
     end: int
     physical_end: int

@@ -191,11 +191,15 @@ class RecoveredQueues:
             if not unchanged[self._rows[key]]:
                 queue.cut(log_end)
 
-    def correct_min_offsets(self, log_start: int) -> str | None:
-        """Find the min offset of each queue.
+    def empty_file_refusal(self) -> str | None:
+        """Return why a broker that dispatches nothing before fails at an empty file."""
+        for queue in self._queues.values():
+            if isinstance(queue, RecoveredQueue) and (why := rules.empty_last_file_refusal(queue, self._start)):
+                return f"{queue.name}: {why}"
+        return None
 
-        The result is None, or the reason why a broker finds no min offset.
-        """
+    def correct_min_offsets(self, log_start: int) -> str | None:
+        """Find the min offset of each queue, or return why a broker finds none."""
         known = begin_at_first_unit(self._table.rows, log_start, self._start).tolist()
         for key, queue in self._queues.items():
             refusal = None if known[self._rows[key]] else queue.correct_min_offset(log_start, self._start)
@@ -241,10 +245,7 @@ class RecoveredQueues:
         return Undispatchable(message.physical_offset, why)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return the largest number of units that a message gets, or None for no limit.
-
-        The result is 1 if the message gets no units in light queues.
-        """
+        """Return how many units a message gets at most, or None for no limit."""
         start = self._start
         in_light_queues = start.dispatches_to_lmq and (
             start.light_queues_for_all_topics or not is_left_out_topic(message.topic)
@@ -252,10 +253,7 @@ class RecoveredQueues:
         return None if in_light_queues else 1
 
     def _know_queues_of(self, messages: Rows) -> None:
-        """Add a row for each new queue of `messages`.
-
-        A queue gets a row when the broker dispatches a message of the queue.
-        """
+        """Add a row for each new queue of `messages`."""
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
             more = np.full(max(missing, len(self._row_of_number)), _NO_ROW, np.int32)
@@ -341,10 +339,7 @@ def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """Return the most common file length of the consume queues, in bytes.
-
-    If several lengths are equally common, the result is the largest.
-    """
+    """Return the most common file length of the consume queues, in bytes."""
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
     return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

@@ -319,7 +319,7 @@ class RestartSimulation:
         )
         if self._rules.dispatches_in_start and dispatches_from is None and not self._rules.awaits_confirmation:
             if self._rules.fails_on_empty_last_queue_file:
-                self._empty_file = self._queues.correct_min_offsets(log.start)
+                self._empty_file = self._queues.empty_file_refusal()
             self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
@@ -375,12 +375,13 @@ class RestartSimulation:
 
     def _compensation_refusal(self) -> str | None:
         """Return why load() fails where it reads the log once more, or None."""
-        if not self._rules.compensates_for_ha or self._scan is None:
+        if not self._rules.requires_dup_info or self._scan is None:
             return None
         confirmed = self._scan.last
-        if confirmed is None and self.mode is Mode.NORMAL:
-            confirmed = self._checkpoint.confirm_phy_offset if self._checkpoint is not None else 0
-        return self._log.compensation_refusal(self._scan_start if confirmed is None else confirmed)
+        if confirmed is None and self._rules.knows_confirmed_offset:
+            said = self._checkpoint.confirm_phy_offset if self._checkpoint is not None else 0
+            confirmed = said if self.mode is Mode.NORMAL else self._scan_start
+        return self._log.compensation_refusal(confirmed or 0)
 
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
         """Return why start() waits forever for its dispatch, and where, or None."""

@@ -275,3 +275,30 @@ def test_force_verify_prop_crc_ends_the_log(tmp_path: Path) -> None:
     (root / "abort").touch()
     found = plan_restart(ReadOnlyStore(root, conf), PROFILE_5_3)
     assert (found.max_phy_offset, found.lost.records) == (0, 300)
+
+
+@pytest.mark.parametrize(
+    ("version", "loads"), [("4.9.7", True), ("5.0.0", False), ("5.1.4", False), ("5.3.3", False), ("5.5.1", True)]
+)
+def test_duplication_enable_reads_the_log_once_more(version: str, loads: bool, tmp_path: Path) -> None:
+    """The real 5.0.0, 5.1.4, 5.2.0 and 5.3.3 do not load it: they read the zeros, at which the log of 5.5.1 ends."""
+    root = unpack("497-basic", tmp_path)
+    conf = broker_conf_of(JavaProperties(root / "broker.conf", {"duplicationEnable": "true"}))
+    assert plan_restart(ReadOnlyStore(root, conf), profile_of_version(version)).refused is None
+    with (root / f"commitlog/{0:020d}").open("r+b") as file:
+        file.write(bytes(300))
+    assert (plan_restart(ReadOnlyStore(root, conf), profile_of_version(version)).refused is None) == loads
+    assert plan_restart(ReadOnlyStore(root), profile_of_version(version)).refused is None
+
+
+@pytest.mark.parametrize(("version", "loads"), [("4.9.7", True), ("5.0.0", False), ("5.4.0", False), ("5.5.0", True)])
+def test_an_empty_queue_file_that_only_start_would_fill(version: str, loads: bool, tmp_path: Path) -> None:
+    """The real 5.0.0 does not load such a store with recheckReputOffsetFromCq: load() corrects min offsets first."""
+    store = MessageStore.create(tmp_path, PutSettings(PROFILE_5_3), Geometry(2048, 5, 100, 400))
+    for number in range(8):
+        store.put_message(message(number, queue_id=0))
+    store.close()
+    root, last = tmp_path, max((tmp_path / "consumequeue").glob("*/*/*"))
+    last.write_bytes(bytes(last.stat().st_size))
+    conf = broker_conf_of(JavaProperties(root / "broker.conf", {"recheckReputOffsetFromCq": "true"}))
+    assert (plan_restart(ReadOnlyStore(root, conf), profile_of_version(version)).refused is None) == loads
