@@ -121,9 +121,19 @@ class RecoveryPass:
         because its name is no multiple of the file size, there is nothing.
         """
         file = self.file_at(physical_offset)
-        if file is None or self._end is None or file.end <= self._end:
+        if file is None or self.written_end(file) == file.end:
             return file
-        return file if physical_offset % self.file_size < self._end % self.file_size else None
+        return file if physical_offset % self.file_size < self.written_end(file) - file.file_from_offset else None
+
+    def written_end(self, file: MappedFile) -> int:
+        """Return the physical offset where a log file has no more bytes for this broker.
+
+        In the file where the broker has cut the log, it writes on at the log's end modulo the file size
+        (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
+        """
+        if self._end is None or file.end <= self._end:
+            return file.end
+        return file.file_from_offset + self._end % self.file_size
 
     def cut(self, log_end: int) -> None:
         """Delete the files that begin after the log's end (truncateDirtyFiles)."""
@@ -139,14 +149,9 @@ class RecoveryPass:
             start = file.end
         return None
 
-    def max_offset(self, log_end: int) -> int:
-        """Return the broker's max physical offset after it has cut the log at `log_end`.
-
-        It is the end of the last file. In a file with `log_end`, the broker writes on at `log_end` modulo the file size
-        (MappedFileQueue.truncateDirtyFiles). If the file's name is no multiple of the file size, this is another place.
-        """
-        last = self.files[-1]
-        return last.end if last.end <= log_end else last.file_from_offset + log_end % self.file_size
+    def max_offset(self) -> int:
+        """Return the broker's max physical offset: the end of the last file."""
+        return self.written_end(self.files[-1])
 
     def compensation_refusal(self, start: int) -> str | None:
         """Return why load() fails where it reads the log once more, or None.
@@ -156,10 +161,8 @@ class RecoveryPass:
         """
         at = start if start > 0 else self.start
         while (file := self.file_at(at)) is not None:
-            position, room = at - file.file_from_offset, file.end - at
-            if self._end is not None and file.end > self._end:
-                room = self._end % self.file_size - position
-            size, magic = _SIZE_AND_MAGIC.unpack(file.read(position, 8).ljust(8, b"\0"))
+            room = self.written_end(file) - at
+            size, magic = _SIZE_AND_MAGIC.unpack(file.read(at - file.file_from_offset, 8).ljust(8, b"\0"))
             if room < max(size, 4):
                 return None
             if size < _SIZE_AND_MAGIC.size or magic not in (MAGIC_BLANK, MAGIC_V1):
@@ -174,12 +177,12 @@ class RecoveryPass:
 
         Raises OSError.
         """
-        position = physical_offset - file.file_from_offset
+        position, room = physical_offset - file.file_from_offset, self.written_end(file) - physical_offset
 
         def read(at: int, size: int) -> bytes:
-            return file.read(position + at, min(size, file.size - position - at)) if position + at < file.size else b""
+            return file.read(position + at, min(size, room - at)) if at < room else b""
 
-        return check_message_and_return_size(read, file.size - position, self.rules, check_crc=check_crc)
+        return check_message_and_return_size(read, room, self.rules, check_crc=check_crc)
 
 
 class ScanEnd(NamedTuple):
@@ -351,7 +354,7 @@ class ReputPass:
             self.hangs_at = None
 
     def _goes_on(self, limit: int) -> bool:
-        if self._file is not None and self._position < limit and self._log.rules.dispatches_whole_files:
+        if self._file is not None and self._log.rules.dispatches_whole_files:  # it is left at its end
             return True
         return self._reput_from < limit and self._open()
 
@@ -379,12 +382,12 @@ class ReputPass:
             self._reput_from += checked.size
             self._position += checked.consumed
         else:
-            self._go_to(file.end + self._skipped)
+            self._go_to(self._log.written_end(file) + self._skipped)
 
     def _advance(self, size: int) -> None:
         self._reput_from += size
         self._position += size
-        if self._file is not None and self._position >= self._file.end:
+        if self._file is not None and self._position >= self._log.written_end(self._file):
             self._go_to(self._reput_from)
 
     def _go_to(self, physical_offset: int) -> None:

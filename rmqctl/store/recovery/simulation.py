@@ -345,12 +345,12 @@ class RestartSimulation:
         cut = rules.cuts_queues(self.mode, self._rules, self._queues_end, self._queues.end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        behind = self._log.max_offset(end.physical_offset)
+        behind = self._log.max_offset()
         failed = self._queues.undispatchable if self._reput is None else None  # where load() dispatches
         empty = self._empty_file if not cut else None
         refused = failed.why if failed else empty or self._compensation_refusal()
         starts = self._rules.dispatches_in_start and refused is None
-        hangs, hangs_at = self._start(behind, cut=cut) if starts else (None, None)
+        hangs, hangs_at = self._start(end.physical_offset, behind, cut=cut) if starts else (None, None)
         for queue, _, max_offset in self._queues.with_offsets() if cut else ():
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - max_offset, 0))
@@ -383,7 +383,7 @@ class RestartSimulation:
             confirmed = said if self.mode is Mode.NORMAL else self._scan_start
         return self._log.compensation_refusal(confirmed or 0)
 
-    def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
+    def _start(self, scan_end: int, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
         """Return why start() waits forever for its dispatch, and where, or None."""
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._rules.awaits_confirmation:
@@ -392,7 +392,7 @@ class RestartSimulation:
         if self._reput is not None and not cut:
             self._reput.finish(log_end)
             hangs_at = self._reput.hangs_at
-        elif cut or reput_from < self._scan_start or self.mode is Mode.NORMAL:
+        elif cut or reput_from < self._scan_start or scan_end < log_end or self.mode is Mode.NORMAL:
             hangs_at = self._catch_up(reput_from, log_end)
         else:  # the scan has dispatched all these records: a second dispatch changes nothing
             hangs_at = self._log.first_gap(reput_from, log_end)

@@ -208,6 +208,27 @@ def test_files_may_be_named_off_their_grid(tmp_path: Path) -> None:
     assert found.min_offset == 50
 
 
+def test_start_dispatches_what_lies_behind_the_scan_in_such_a_file(tmp_path: Path) -> None:
+    """The real 4.6.0 and 4.9.7 end the scan at message 15, but the file 400 bytes later, and dispatch up to there."""
+    store = MessageStore.create(tmp_path, PutSettings(PROFILE_4_9), Geometry(2048, 1000, 100, 400))
+    ends = []
+    for number in range(20):
+        store.put_message(message(number, queue_id=0))
+        ends.append(store.max_phy_offset)
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "abort").touch()
+    file = tmp_path / "commitlog" / f"{2048:020d}"
+    content = bytearray(file.read_bytes())
+    content[ends[14] - 2048 + 88] ^= 1  # in the body of message 15
+    file.write_bytes(content)
+    file.rename(file.with_name(f"{2448:020d}"))
+    for version, messages in (("4.4.0", 15), ("4.6.0", 17), ("4.9.7", 17), ("5.3.3", 15)):
+        outcome = plan_restart(ReadOnlyStore(tmp_path), profile_of_version(version))
+        assert outcome.max_phy_offset == ends[14] + 800, version
+        assert [queue.max_offset for queue in outcome.queues] == [messages], version
+
+
 def many_files(root: Path, profile: Profile) -> Path:
     """Make a store of 21 log files whose queues and checkpoint are gone, and `abort` there."""
     store = MessageStore.create(root, PutSettings(profile), Geometry(2048, 1000, 100, 400))
